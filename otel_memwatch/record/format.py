@@ -12,8 +12,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
                     "processes", "trouble", "held", "accounted", "xid"}]: GPUs of the machine. `parent` is the card of
                     a MIG instance. `visible` is null if the devices that the target may use are unknown. `absent`
-                    names values that the GPU does not report. `processes` is true if it reports memory by process,
-                    or the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
+                    names values that the GPU does not report. `processes` is "by process" if it reports memory by
+                    process, otherwise the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
                     sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}]
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract

@@ -1,7 +1,7 @@
 """Runs from OTLP JSON lines that otel-memwatch exported, directly or through a Collector's file exporter.
 
-Every number series becomes a column, every span an operation. Times are Unix seconds throughout: such a file knows no
-other clock. Histograms have no place in a sample and are left out.
+Every number series becomes a column, every span an operation. Times are Unix seconds throughout: such a file contains
+no other clock. Histograms do not fit into a sample and are skipped.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ _ERROR = 2
 
 _VALUES = 16_000_000
 _VALUES_PER_POINT = 16
-"""Moments times series that a file may have: so many, and so many for each of its points. What is exported together has
-one moment; a few megabytes of series that have none in common would stand for terabytes."""
+"""Limit of moments times series in a file: a fixed number, plus a number for each of its points.
+
+Values exported together share one moment. A few megabytes of series without common moments would represent terabytes.
+"""
 
 _PEAKS = {
     "tree": (
@@ -52,7 +54,7 @@ _PEAKS = {
     "main": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, "", "memwatch.main.memory"),
     "cgroup": ("", "", "memwatch.cgroup.memory"),
 }
-"""Each peak of a run: the metrics that have its lower and upper end, and the prefix of the attributes of the run's span that have it."""
+"""Each peak of a run: metrics of its lower and upper bound, and prefix of its attributes on the run's span."""
 
 
 PEAK_METADATA = "memwatch.peak."
@@ -60,7 +62,7 @@ PEAK_METADATA = "memwatch.peak."
 
 
 class ServiceInstance(NamedTuple):
-    """Whose data it is: the attributes that distinguish the resources of a file."""
+    """Attributes that distinguish the resources of a file."""
 
     service: str
     instance: str
@@ -70,7 +72,7 @@ class ServiceInstance(NamedTuple):
 
 
 class Contents:
-    """What the lines of some files hold, resource by resource."""
+    """Content of the lines of one or more files, by resource."""
 
     def __init__(self) -> None:
         self.attributes: dict[ServiceInstance, dict[str, Any]] = {}
@@ -80,7 +82,7 @@ class Contents:
 
     @property
     def resources(self) -> list[ServiceInstance]:
-        """All that were found, the one with most data first."""
+        """Return all resources, the one with most data first."""
 
         def size(resource: ServiceInstance) -> int:
             series = self._points.get(resource, {}).values()
@@ -95,19 +97,19 @@ class Contents:
         )
 
     def series(self, resource: ServiceInstance) -> dict[Column, tuple[array[float], array[float]]]:
-        """Times (Unix seconds) and values of every series."""
+        """Return times (Unix seconds) and values of every series."""
         return self._points.get(resource, {})
 
     def metadata(self, resource: ServiceInstance, metric: str) -> Mapping[str, Any]:
-        """Return what the last request with a metric says of it beside its points: the certainty of a peak."""
+        """Return the metadata of a metric from its last request, such as the certainty of a peak."""
         return self._metadata.get(resource, {}).get(metric, {})
 
     def spans(self, resource: ServiceInstance) -> list[RecordedOperation]:
-        """Spans as operations, times in Unix seconds."""
+        """Return the spans as operations, times in Unix seconds."""
         return self._spans.get(resource, [])
 
     def add(self, line: Mapping[str, Any]) -> bool:
-        """Adds a line; whether it was OTLP of a signal that we know."""
+        """Add a line; return whether it was OTLP of a known signal."""
         known = False
         for group in _list(line, "resourceMetrics"):
             known = True
@@ -141,7 +143,7 @@ class Contents:
 
 
 def read_contents(paths: Iterable[Path], damages: Mapping[str, Damage]) -> Contents:
-    """The contents of files of JSON lines; a line that is no OTLP is counted in the file's damage."""
+    """Read files of JSON lines; count a line that is not OTLP in the file's damage."""
     contents = Contents()
     for path in paths:
         damage = damages[path.name]
@@ -152,11 +154,11 @@ def read_contents(paths: Iterable[Path], damages: Mapping[str, Damage]) -> Conte
 
 
 class OtlpRecord(Record):
-    """A run whose ticks come from OTLP lines.
+    """A run with samples from OTLP lines.
 
     Args:
         path: run directory, or a file of lines.
-        info: its `run.json`, where there is one.
+        info: its `run.json`, if it has one.
     """
 
     def __init__(self, path: Path, info: Mapping[str, Any] | None = None) -> None:
@@ -233,7 +235,7 @@ class OtlpRecord(Record):
         return {"trace_id": span.trace_id, "span_id": span.span_id, "parent_span_id": span.parent_span_id}
 
     def _peaks(self) -> dict[str, Any] | None:
-        """The peaks that the run itself exported, with their certainty; `None`: there are none, they come from the ticks."""
+        """Return the peaks that the run itself exported, with their certainty; `None`: none, the samples provide them."""
         attributes, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
         for which, (low, high, prefix) in _PEAKS.items():
@@ -242,7 +244,7 @@ class OtlpRecord(Record):
             }
             if found["peak"] is None:
                 found = self._exported(low, high)
-            # Without an end the value is the peak so far: it may have grown since.
+            # Without an end the value is the peak so far: it may have grown later.
             peak = _peak(found, ended=ended is not None)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None
@@ -266,7 +268,7 @@ class OtlpRecord(Record):
         return None, None
 
     def _interval(self) -> float | None:
-        """Median of the distances between the points of the longest series."""
+        """Return the median distance of the points of the longest series, in seconds."""
         times = max((times for times, _ in self._series.values()), key=len, default=array("d"))
         steps = sorted(after - before for before, after in pairwise(times))
         return round(steps[len(steps) // 2], 6) if steps else None
@@ -290,11 +292,11 @@ class OtlpRecord(Record):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """All number series."""
+        """Return all number series."""
         return tuple(self._series)
 
     def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
-        """Every moment at which something was measured, with the values of that moment."""
+        """Yield every moment with a measurement, and the values of that moment."""
         samples = self.samples()
         arrays = [samples.values(column) for column in self.columns]
         for index, time in enumerate(samples.time):
@@ -305,7 +307,7 @@ class OtlpRecord(Record):
             yield float(time) + self.started, values
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:  # noqa: ARG002 - all are in memory
-        """The ticks as numpy arrays."""
+        """Return the samples as numpy arrays."""
         import numpy as np
 
         if self._samples is None:
@@ -325,38 +327,38 @@ class OtlpRecord(Record):
         return self._samples
 
     def process_records(self) -> Iterator[ProcessRecord]:
-        """None: OTLP has one process only, in its series."""
+        """Return no records: OTLP has one process only, in its series."""
         return iter(())
 
     @property
     def marked(self) -> bool:
-        """Whether there are spans besides the run's own."""
+        """Return whether spans other than the run's span exist."""
         return bool(self._spans)
 
     @cached_property
     def operation_table(self) -> OperationTable:
-        """All spans, by their start."""
+        """Return all spans, by their start."""
         from otel_memwatch.record.operation_index import ListedOperations
 
         return ListedOperations(self._spans)
 
     @property
     def operation_lines(self) -> Sequence[OperationLines]:
-        """None: no process wrote boundaries."""
+        """Return no lines: no process wrote boundaries."""
         return []
 
 
 class SpannedRecord(Record):
-    """A run beside whose own record lie spans that a program exported into it."""
+    """A run with a record of its operations, and spans that a program exported into the directory."""
 
     @property
     def marked(self) -> bool:
-        """True: spans are read as operations."""
+        """Return true: spans are read as operations."""
         return True
 
     @cached_property
     def operation_table(self) -> OperationTable:
-        """The operations of the run, and the spans that are none of them."""
+        """Return the operations of the run, and the spans that do not belong to any of them."""
         from otel_memwatch.record.operation_index import ListedOperations
 
         own = list(self._operation_index)
@@ -375,7 +377,7 @@ class SpannedRecord(Record):
 
 
 def _peak(found: Mapping[str, Any], *, ended: bool = True) -> Peak | None:
-    """Return a peak from what was exported of it: `peak`, and as many of `PEAK_FIELDS` as travelled."""
+    """Return a peak from its exported fields: `peak`, and those of `PEAK_FIELDS` that are present."""
     value = whole(found.get("peak"))
     if value is None:
         return None
@@ -447,7 +449,7 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 def _integer(value: Any) -> int | None:
-    """OTLP writes 64-bit numbers as text; readers take both."""
+    """Return an integer from a number or text: OTLP writes 64-bit numbers as text; readers accept both."""
     if isinstance(value, str):
         try:
             return whole(int(value))

@@ -1,7 +1,7 @@
-"""The content of a run directory, whatever state it was left in.
+"""Content of a run directory in any state.
 
-What is damaged is left out and named in `Record.damage`; reading goes on. `record.open` finds out which directories hold a
-run.
+Damaged content is skipped and listed in `Record.damage`; reading continues. `record.open` finds out which directories
+hold a run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 _LONG = 2 << 20
-"""Bytes of ticks from which on numpy gains more time than loading it takes."""
+"""Size of the samples in bytes above which numpy saves more time than its import takes."""
 
 
 class Record:
-    """A run directory's content; files are read when they are asked for.
+    """Content of a run directory; files are read on request.
 
     Attributes:
-        path: the directory.
+        path: run directory.
         info: `run.json`, see `record.format`.
 
     """
@@ -48,23 +48,23 @@ class Record:
 
     @property
     def started(self) -> float:
-        """Start of the run in monotonic seconds; 0 when `run.json` does not say."""
+        """Return the start of the run in monotonic seconds; 0 if `run.json` lacks it."""
         return moment(mapping(self.info.get("started")).get("monotonic")) or 0.0
 
     @property
     def damage(self) -> list[str]:
-        """What could not be read so far, in sentences; a torn last line is none."""
+        """Return messages about the unreadable content so far; a torn last line does not count."""
         return [sentence for name in sorted(self._damage) for sentence in self._damage[name].sentences()]
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """All columns of `samples.jsonl`, those of sources that opened late last; none when there are no samples."""
+        """Return all columns of `samples.jsonl`, those of late sources last; none without samples."""
         from otel_memwatch.record.samples import declared_columns
 
         return declared_columns(self.path / SAMPLES_FILE)
 
     def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
-        """Monotonic time and values (for `columns`) of every tick, in the order of the record."""
+        """Yield monotonic time and values (for `columns`) of every sample, in the order of the record."""
         width = len(self.columns) + 1
         for rows in self.tick_rows():
             for row in rows:
@@ -79,7 +79,7 @@ class Record:
             yield from map(make, rows)
 
     def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
-        """The same, some thousand ticks at a time: rows of time and values. A row may be shorter: the rest is not known."""
+        """Yield rows of time and values, a few thousand samples at a time. A row may be shorter: the rest is unknown."""
         from otel_memwatch.record.samples import is_tick, sample_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
@@ -87,23 +87,23 @@ class Record:
             sound = read if all_sound else [row for row in read if is_tick(row)]
             self._damage[SAMPLES_FILE].lines += len(read) - len(sound)
             order = [indexes.get(column) for column in columns]
-            if order == list(range(len(order))):  # as a rule: sources that open late come last
+            if order == list(range(len(order))):  # the usual case: sources that open late come last
                 yield sound
             else:
                 yield [_reordered(row, order, len(indexes)) for row in sound]
 
     @property
     def is_long(self) -> bool:
-        """Whether its ticks are worth the time that it takes to load numpy."""
+        """Return whether the samples justify the import of numpy."""
         try:
             return (self.path / SAMPLES_FILE).stat().st_size > _LONG
         except OSError:
             return False
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
-        """The ticks as numpy arrays: those columns whose metric is named, all when `None`.
+        """Return the samples as numpy arrays: the columns of the given metrics, all if `None`.
 
-        Read once: asking again for what is there costs nothing, asking for more reads the file again.
+        The file is read once. A repeated request costs nothing; a request for more columns reads it again.
         """
         from otel_memwatch.record.samples import read_samples
 
@@ -116,7 +116,7 @@ class Record:
         return self._samples
 
     def process_records(self) -> Iterator[ProcessRecord]:
-        """The lines of `processes.jsonl`, one by one."""
+        """Yield the lines of `processes.jsonl`, one by one."""
         damage = self._fresh(PROCESSES_FILE)
         for line in objects(self.path / PROCESSES_FILE, damage):
             record = process_record(line)
@@ -127,17 +127,17 @@ class Record:
 
     @cached_property
     def processes(self) -> list[ProcessRecord]:
-        """The lines of `processes.jsonl`."""
+        """Return the lines of `processes.jsonl`."""
         return list(self.process_records())
 
     @cached_property
     def operation_table(self) -> OperationTable:
-        """All operations of all processes, by their start, read one by one; those never closed have the status "open"."""
+        """Return all operations of all processes by their start, read one by one; unclosed ones have the status "open"."""
         return self._operation_index
 
     @property
     def operations(self) -> list[RecordedOperation]:
-        """The same as a list, made anew at each call: a run may have millions of them."""
+        """Return the operations as a list, built at each call: a run may have millions of them."""
         return list(self.operation_table)
 
     def know(
@@ -146,7 +146,7 @@ class Record:
         lines: Sequence[OperationLines],
         damage: Iterable[tuple[str, int]],
     ) -> None:
-        """Takes what somebody has read of the operations already; without a `table` they are read when they are asked for."""
+        """Use operations that the caller has already read; without a `table` they are read on request."""
         if table is not None:
             self.operation_table = table
         self._lines = lines
@@ -155,12 +155,12 @@ class Record:
 
     @property
     def operation_lines(self) -> Sequence[OperationLines]:
-        """What each file of operations says of its process."""
+        """Return the lines of each file of operations."""
         return self._operation_index.lines if self._lines is None else self._lines
 
     @property
     def marked(self) -> bool:
-        """Whether any process marked operations. Reads no file."""
+        """Return whether any process marked operations. Reads no file."""
         return bool(self._operation_names())
 
     def _operation_names(self) -> list[str]:
@@ -182,7 +182,7 @@ class Record:
 
 
 def _reordered(row: Sequence[Value], order: Sequence[int | None], width: int) -> list[Value]:
-    """A tick with its values where `order` says that they belong."""
+    """Return a sample with its values at the positions in `order`."""
     values: list[Value] = [row[0], *[None] * width]
     for index, value in zip(order, row[1:], strict=False):
         if index is not None:
@@ -198,7 +198,7 @@ _WHOLES = (
 
 
 def process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
-    """The record of a line; `None` when it does not say which process, when."""
+    """Return the record of a line; `None` if event, process or time are missing."""
     try:
         event = ProcessEvent(line.get("event"))
     except ValueError:

@@ -35,7 +35,7 @@ class TargetFields(NamedTuple):
     start: float | None
     """Monotonic seconds."""
     floor: int | None
-    """At or below this, wait4's maximum is the launcher's."""
+    """Bytes; at or below this, wait4's maximum belongs to the launcher."""
 
     @classmethod
     def of(cls, value: Any) -> TargetFields:
@@ -132,7 +132,7 @@ class RunInfo(NamedTuple):
     name: str | None
     """Given by the user; several runs may share it."""
     tags: Mapping[str, str]
-    """Said of the run by a person, or by the engine that runs it."""
+    """Tags from the user, or from the workflow engine around the run."""
     state: str | None
     """"running", then "finished". "running" left behind: the monitor died."""
     command: tuple[str, ...]
@@ -140,7 +140,7 @@ class RunInfo(NamedTuple):
     cwd: str | None
     """Working directory of the command."""
     input_bytes: int | None
-    """Size of the files among the arguments at the start, scripts left out; `None`: no such files."""
+    """Size of the files among the arguments at the start, except scripts; `None`: no such files."""
     target: TargetFields
     host: HostFields
     monitor: MonitorFields
@@ -154,7 +154,7 @@ class RunInfo(NamedTuple):
     cgroup_version: int | None
     """1 or 2. The peak of version 2 covers the whole life of the cgroup at every sample."""
     cgroup_hint: str | None
-    """How the run could have got a cgroup."""
+    """Hint: a way to give the run a cgroup."""
     rss_error_bytes: int | None
     """Error of this kernel's counters of resident memory, per process."""
     fault_bytes: int | None
@@ -162,11 +162,11 @@ class RunInfo(NamedTuple):
     page_bytes: int | None
     """Size of a base page, the least that a page fault brings."""
     faults_carried: bool
-    """Whether the upper bound of a sample already covers page faults that may be older than the sample before."""
+    """True if a sample's upper bound already covers page faults that may be older than the previous sample."""
     portable: bool
-    """Whether the figures come from psutil, and none is exact."""
+    """True if the figures come from psutil; none is exact then."""
     blind: bool
-    """Whether processes could not be watched. Those that were waited for are recorded at their end."""
+    """True if processes could not be watched. Those that were waited for are recorded at their end."""
     allocator: Mapping[str, str]
     """Environment variables for the memory allocator of the command."""
     limits: Mapping[str, int | None]

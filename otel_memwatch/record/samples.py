@@ -1,7 +1,7 @@
 """The samples of a run as arrays.
 
-A day at ten samples a second is 30 million values. Lines are parsed some thousands at a time, by `msgspec` if there are many,
-and only the columns asked for are kept.
+A day at ten samples a second is 30 million values. Lines are parsed a few thousand at a time, by `msgspec` in long
+files. Only the requested columns are kept.
 """
 
 from __future__ import annotations
@@ -42,57 +42,60 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _SOUGHT = 1024 * 1024
-"""Bytes that are looked through at once for the beginnings of lines."""
+"""Bytes searched at once for the beginnings of lines."""
 
 _BLOCK = 256 * 1024
-"""Bytes that are parsed at once: few enough that the objects they become do not outlive a collection of garbage."""
+"""Bytes parsed at once: few enough that the resulting objects do not outlive a garbage collection."""
 
 MAX_COLUMNS = 100_000
-"""Columns that one file may declare; more is damage."""
+"""Columns that one file may declare; a header with more is damage."""
 
 _VALUES = 16_000_000
 _VALUES_PER_BYTE = 4
-"""Ticks times columns that a file may stand for: so many, and so many for each byte of its ticks. A tick may leave out
-what is not known, so that a few megabytes could stand for terabytes; ours have a value for every five bytes."""
+"""Limit of samples times columns in a file: a fixed number, plus a number for each byte of its samples.
+
+A sample may omit unknown values, so a few megabytes could represent terabytes. Our files have a value for every five
+bytes.
+"""
 
 
 _TOGETHER = 4096
-"""Samples that are turned into Python numbers at a time."""
+"""Samples converted to Python numbers at a time."""
 
 Row = list[float | None]
 
 
 def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
-    """`name{key=value,...}`, or the name alone."""
+    """Return `name{key=value,...}`, or the name alone."""
     text = ",".join(f"{key}={value}" for key, value in attributes)
     return f"{metric}{{{text}}}" if text else metric
 
 
 class SampleBlock(NamedTuple):
-    """Some thousand samples that have the same columns."""
+    """A few thousand samples with the same columns."""
 
     columns: tuple[Column, ...]
     rows: list[Row]
-    """Of each the time and then the values; it may be shorter than the columns (the rest is not known), never longer."""
+    """Time and values of each sample. A row may be shorter than the columns, never longer: the rest is unknown."""
     sound: bool
-    """Whether all are surely ticks: then `is_tick` need not be asked, which takes as long as parsing them."""
+    """True if all rows are certainly samples. `is_tick`, which takes as long as parsing them, is then unnecessary."""
 
 
 class Reduced(NamedTuple):
-    """A column in few points: for each bin its smallest and largest value, so that no peak is lost."""
+    """A column in few points: smallest and largest value of each bin, so no peak is lost."""
 
     time: Array
-    """Seconds since the start of the run: the middle of each bin that holds a value."""
+    """Seconds since the start of the run: the middle of each bin with a value."""
     low: Array
     high: Array
 
 
 class Samples:
-    """All ticks of a run, column by column.
+    """All samples of a run, column by column.
 
     Attributes:
-        time: seconds since the start of the run, never falling.
-        columns: what there is, in the order of the record.
+        time: seconds since the start of the run, non-decreasing.
+        columns: existing columns, in the order of the record.
 
     """
 
@@ -105,9 +108,9 @@ class Samples:
         return len(self.time)
 
     def __iter__(self) -> Iterator[dict[str, float]]:
-        """Each tick as a dictionary: "seconds", and the value of each series by its name, NaN where not known.
+        """Yield each sample as a dictionary: "seconds", and the value of each series by name, NaN if unknown.
 
-        So a `pandas.DataFrame` takes the samples as they are; `Run.to_pandas` is faster for long runs.
+        A `pandas.DataFrame` accepts the samples in this form; `Run.to_pandas` is faster for long runs.
         """
         names = ["seconds", *(column_name(column.metric, column.attributes) for column in self.columns)]
         for row in zip(self.time, *(self.values(column) for column in self.columns), strict=True):
@@ -119,19 +122,19 @@ class Samples:
     def find(
         self, metric: str, attributes: Mapping[str, str] | None = None, **more: str
     ) -> tuple[Column, ...]:
-        """The columns of a metric that have these attributes (all columns of it when none are given)."""
+        """Return the columns of a metric with these attributes; without attributes, all of its columns."""
         wanted = {**(attributes or {}), **more}.items()
         return tuple(c for c in self.columns if c.metric == metric and wanted <= dict(c.attributes).items())
 
     def column(self, metric: str, attributes: Mapping[str, str] | None = None, **more: str) -> Array:
-        """The values of the first column of `find`, NaN where not known; all NaN when there is no such column."""
+        """Return the values of the first column of `find`, NaN if unknown; all NaN if no column matches."""
         import numpy as np
 
         found = self.find(metric, attributes, **more)
         return self.values(found[0]) if found else np.full(len(self.time), math.nan)
 
     def field(self, name: str) -> Array:
-        """Return a field of all samples (a key of `schema.FIELDS`), NaN if not known."""
+        """Return a field of all samples (a key of `schema.FIELDS`), NaN if unknown."""
         import numpy as np
 
         found = [self.values(column) for column in columns_of(name, self.columns)]
@@ -149,11 +152,11 @@ class Samples:
             yield from map(make, zip(times, *values, strict=True))
 
     def values(self, column: Column) -> Array:
-        """The values of one of `columns`, one for each tick; NaN where not known."""
+        """Return the values of one of `columns`, one for each sample; NaN if unknown."""
         return self._values[column]
 
     def known(self, column: Column) -> tuple[Array, Array]:
-        """Times and values of the ticks at which the column has a value."""
+        """Return times and values of the samples in which the column has a value."""
         import numpy as np
 
         values = self.values(column)
@@ -161,7 +164,7 @@ class Samples:
         return self.time[there], values[there]
 
     def between(self, start: float, end: float) -> Samples:
-        """The ticks from `start` to `end`, in seconds since the start of the run."""
+        """Return the samples from `start` to `end`, in seconds since the start of the run."""
         import numpy as np
 
         return self._part(
@@ -181,10 +184,11 @@ class Samples:
     def reduced(
         self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None
     ) -> Reduced:
-        """The column between `start` and `end` (seconds since the start of the run) in at most `bins` points.
+        """Return the column between `start` and `end` in at most `bins` points.
 
-        A bin's `low` and `high` are its smallest and largest value: every peak stays, to the byte. Bins without a
-        value are left out; with fewer values than bins every value is a point of its own.
+        `start` and `end` are seconds since the start of the run. A bin's `low` and `high` are its smallest and largest
+        value: every peak stays, to the byte. Bins without a value are omitted. With fewer values than bins, every value
+        is a separate point.
         """
         import numpy as np
 
@@ -210,7 +214,7 @@ class Samples:
 
 
 def _known(array: Array) -> list[Value]:
-    """Return the values as Python numbers, `None` if not known."""
+    """Return the values as Python numbers, `None` if unknown."""
     values: list[Value] = array.tolist()
     for index in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
         values[index] = None
@@ -218,7 +222,7 @@ def _known(array: Array) -> list[Value]:
 
 
 def parse_columns(declared: Any) -> tuple[Column, ...] | None:
-    """The columns that a header line declares; `None` when it is no header."""
+    """Return the columns that a header line declares; `None` if the line is not a header."""
     listed = mapping(declared).get("columns")
     if not isinstance(listed, list) or len(listed) > MAX_COLUMNS:
         return None
@@ -236,14 +240,14 @@ def parse_columns(declared: Any) -> tuple[Column, ...] | None:
 
 
 def declared_columns(path: Path) -> tuple[Column, ...]:
-    """All columns that any header of `samples.jsonl` declares, in the order in which they were declared first.
+    """Return all columns that any header of `samples.jsonl` declares, in the order of their first declaration.
 
-    A source that opens late brings a second header in the middle of the file. Costs a look for the beginnings of
-    lines, about 1 s per GiB; raises nothing: what cannot be read declares nothing.
+    A source that opens late adds a second header in the middle of the file. Costs a search for the beginnings of
+    lines, about 1 s per GiB. Raises nothing: an unreadable file declares nothing.
     """
     found: dict[Column, None] = {}
     damaged = 0
-    # As `sample_blocks` takes them in: a declaration by which they would be too many counts for nothing.
+    # Like `sample_blocks`: ignore a declaration that would exceed the limit of columns.
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
         for line in _objects(file):
             declared = parse_columns(parse(line))
@@ -258,9 +262,9 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
 
 
 def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
-    """The columns in force at the end of the file; `None` when none are declared behind `begin` bytes.
+    """Return the columns in force at the end of the file; `None` if none are declared after `begin` bytes.
 
-    Costs and raises as `declared_columns`.
+    Cost and errors are those of `declared_columns`.
     """
     last = None
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
@@ -271,7 +275,7 @@ def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
 
 
 def _objects(file: io.FileIO) -> Iterator[bytes]:
-    """The lines that are objects, from where the file stands. It is read, not mapped: what is mapped counts as memory of ours."""
+    """Yield the lines that are objects, from the file's position. It is read, not mapped: mapped pages count as our memory."""
     offset, before = file.tell(), b"\n"
     garbage = GarbageGuard()
     while (data := file.read(_SOUGHT)) and not garbage.exceeded(data):
@@ -296,16 +300,16 @@ def sample_blocks(
     *,
     plain: bool = False,
 ) -> Iterator[SampleBlock]:
-    """Yield the samples of `samples.jsonl`, some thousands at a time, with the columns that they have.
+    """Yield the samples of `samples.jsonl`, a few thousand at a time, with their columns.
 
-    Samples before the first header cannot be understood: they are damage.
+    Samples before the first header are damage: their columns are unknown.
 
     Args:
         path: the file.
-        damage: where what cannot be read is counted.
-        begin: bytes of the file that are left out.
-        columns: those in force there, see `last_columns`.
-        plain: whether to use the standard library only, as in the watched program.
+        damage: counter of unreadable lines.
+        begin: bytes of the file to skip.
+        columns: columns in force at `begin`, see `last_columns`.
+        plain: use the standard library only, as in the watched program.
     """
     known = set(columns or ())
     values, size = 0, 0
@@ -338,13 +342,13 @@ def sample_blocks(
 
 
 _LONG = 2 << 20
-"""Bytes of samples from which on `msgspec` gains more time than importing it takes (25 ms)."""
+"""Size of the samples in bytes above which `msgspec` saves more time than its import takes (25 ms)."""
 
 
 def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
     """Return a decoder of an array of rows that checks all values, in a third of the time of `json`.
 
-    `None`: the file is short, or `msgspec` is not installed. The decoder returns `None` unless all are surely numbers.
+    `None`: the file is short, or `msgspec` is not installed. The decoder returns `None` unless all values are numbers.
     """
     try:
         if os.stat(path).st_size <= _LONG:
@@ -369,7 +373,7 @@ def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
 
 
 def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
-    """The lines, some thousands at a time, so that a header is the first of its stretch."""
+    """Yield the lines, a few thousand at a time; a header is always the first of its stretch."""
     for lines in line_blocks(path, damage, _BLOCK, begin):
         begins = [index for index, line in enumerate(lines) if index and line[:1] == b"{"]
         for first, end in pairwise((0, *begins, len(lines))):
@@ -379,9 +383,9 @@ def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
 def _rows(
     lines: list[bytes], width: int, damage: Damage, decode: Callable[[bytes], list[Row] | None] | None
 ) -> tuple[list[Row], bool]:
-    """Return the rows of lines that are arrays, and whether all are surely samples.
+    """Return the rows of lines that are arrays, and whether all are certainly samples.
 
-    All lines are parsed at once if they are sound, else one by one.
+    Valid lines are parsed all at once, otherwise one by one.
     """
     text = b"[" + b",".join(lines) + b"]"
     rows = None if decode is None else decode(text)
@@ -405,15 +409,15 @@ def _rows(
 
 
 _DIGITS = 300
-"""Digits in a row of which every number is finite, as long as it has no exponent."""
+"""Number of consecutive digits up to which every number without an exponent is finite."""
 _KINDS = bytes(48 if 48 <= byte <= 57 else 32 if byte in b",.-[] \tnul" else 33 for byte in range(256))
-"""Of each byte whether it is a digit, another one of arrays of numbers and nulls, or none of these."""
+"""Class of each byte: digit (48), other character of arrays of numbers and nulls (32), anything else (33)."""
 
 
 def _are_numbers(text: bytes, rows: int) -> bool:
-    """Whether an array of `rows` arrays holds nothing but finite numbers and nulls.
+    """Return whether an array of `rows` arrays contains only finite numbers and nulls.
 
-    Seen from its text: a look at each of the thirty million values of a day would take as long as parsing them.
+    It checks the text: a check of each of a day's thirty million values would take as long as parsing them.
     """
     kinds = text.translate(_KINDS)
     return b"!" not in kinds and b"0" * _DIGITS not in kinds and text.count(b"[") == rows + 1
@@ -424,7 +428,7 @@ def _are_moments(times: list[Any]) -> bool:
 
 
 def _not_known(_: str) -> None:
-    """`NaN` and `Infinity` are no JSON; what they stood for is not known."""
+    """Return `None` for `NaN` and `Infinity`: they are not JSON, and their values are unknown."""
 
 
 def _fits(row: Any, width: int) -> bool:
@@ -432,10 +436,10 @@ def _fits(row: Any, width: int) -> bool:
 
 
 def is_tick(row: Sequence[Any]) -> bool:
-    """Whether a row is a time and then numbers or nulls, all finite."""
+    """Return whether a row is a time followed by numbers or nulls, all finite."""
     if moment(row[0]) is None:
         return False
-    # All at once, since a day has thirty million values; one by one only where something is odd.
+    # All at once, because a day has thirty million values; one by one only if a value is unusual.
     if _NUMBERS.issuperset(map(type, row)):
         known = [value for value in row if value is not None]
         if min(known) > -_SURELY_FINITE and max(known) < _SURELY_FINITE:
@@ -448,10 +452,10 @@ _SURELY_FINITE = 1e300
 
 
 def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[str] | None = None) -> Samples:
-    """The ticks of `samples.jsonl`; `wanted` names the metrics to keep, all when `None`.
+    """Read the samples of `samples.jsonl`; `wanted` names the metrics to keep, all if `None`.
 
-    Columns that never have a value are declared all the same. `started` is the start of the run in monotonic
-    seconds. Ticks whose time goes backwards (damage) are left out.
+    The result includes declared columns without a value. `started` is the start of the run in monotonic seconds.
+    Samples with a decreasing time (damage) are skipped.
     """
     names = None if wanted is None else frozenset(wanted)
     time = _Growing(0.0)
@@ -470,10 +474,10 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
 
 
 class _Growing:
-    """A column that becomes longer in its place, so that it is never there twice.
+    """Column that grows in place, so memory never holds it twice.
 
     Args:
-        missing: the value where nothing was put.
+        missing: default for places without a value.
 
     """
 
@@ -485,25 +489,25 @@ class _Growing:
         self._values: Array = np.empty(0)
 
     def put(self, begin: int, values: Array) -> None:
-        """Values for the places from `begin` on, which is not below `length`."""
+        """Store values at the places from `begin` on, which is at least `length`."""
         self.length = begin + len(values)
         if self.length > len(self._values):
             self._resize(max(self.length, len(self._values) * 9 // 8))
         self._values[begin : self.length] = values
 
     def whole(self, length: int) -> Array:
-        """All of it, `length` values long."""
+        """Return the whole column, `length` values long."""
         self._resize(length)
         return self._values
 
     def _resize(self, length: int) -> None:
         before = len(self._values)
-        self._values.resize(length, refcheck=False)  # nobody else has seen it
+        self._values.resize(length, refcheck=False)  # no other reference exists
         self._values[before:] = self._missing
 
 
 def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples:
-    """Without the ticks whose time is wrong: those that are not in a longest rising row of times."""
+    """Return the samples without those outside a longest non-decreasing subsequence of times."""
     import numpy as np
 
     if len(time) and bool(np.any(np.diff(time) < 0)):
@@ -514,7 +518,7 @@ def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples
 
 
 def _table(rows: list[Row], width: int, damage: Damage) -> Array:
-    """Rows of different lengths as one array; NaN for what is not known."""
+    """Return rows of different lengths as one array; NaN for unknown values."""
     import numpy as np
 
     padded = _padded(rows, width)
@@ -542,7 +546,7 @@ def _padded(rows: list[Row], width: int) -> list[Row]:
 
 
 def _longest_rise(times: list[float]) -> list[int]:
-    """Indexes of a longest non-decreasing subsequence: what stays when misread times are left out."""
+    """Return the indexes of a longest non-decreasing subsequence: the samples without misread times."""
     tails: list[float] = []
     indexes: list[int] = []
     before: list[int] = []

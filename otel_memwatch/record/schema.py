@@ -1,7 +1,6 @@
 """Types of the lines of a record: each field is declared once, and readers use its name.
 
-`FIELDS` says which columns of `samples.jsonl` a field of a `Sample` comes from, whatever columns a record has and in
-whatever order.
+`FIELDS` maps each field of a `Sample` to columns of `samples.jsonl`, for any set and order of columns.
 """
 
 from __future__ import annotations
@@ -61,15 +60,15 @@ FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "write_chars": (catalog.MEMWATCH_TREE_SYSCALL_IO, _WRITE),
     "moved": (catalog.MEMWATCH_TREE_DISK_IO, None),
 }
-"""For each field its metric, and the attribute that its columns have unless they are all of the metric's.
+"""Metric of each field, and the attribute of its columns; without an attribute, all columns of the metric.
 
-Several columns are summed: `faults` are minor and major ones, as the control group counts them, `moved` is read and written.
+Several columns are summed: `faults` counts minor and major ones, like the cgroup; `moved` is read and written bytes.
 """
 
 if TYPE_CHECKING:
 
     class Sample:
-        """What type checkers see: every other field is a value."""
+        """Declaration for type checkers: every other field is a value."""
 
         _fields: tuple[str, ...]
         time: float
@@ -107,9 +106,9 @@ def fields_in(columns: Collection[Column]) -> frozenset[str]:
 def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sample]:
     """Return a function that makes a `Sample` of a row of time and values (3 us).
 
-    A row may be shorter than the columns: the rest is not known.
+    A row may be shorter than the columns: the rest is unknown.
     """
-    # A field without a column takes the value behind the last one, which is never known.
+    # A field without a column takes the value after the last one, which is always unknown.
     width = len(columns) + 1
     index = {column: place for place, column in enumerate(columns, 1)}
     places: list[int] = [0]
@@ -135,9 +134,9 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
 def series_picker(
     columns: Sequence[Column], metrics: Collection[str]
 ) -> tuple[list[tuple[str, Attributes]], Callable[[Sequence[Value]], tuple[Value, ...]]]:
-    """Return metric and attributes of each column of these metrics, and what picks their values from `Sample.row`.
+    """Return metric and attributes of each column of these metrics, and a function that picks their values.
 
-    For metrics whose attributes a record alone knows, such as the devices of a machine.
+    The function takes a `Sample.row`. It serves metrics with attributes that only the record knows, such as devices.
     """
     found = [(place, column) for place, column in enumerate(columns, 1) if column.metric in metrics]
     keys = [(column.metric, column.attributes) for _, column in found]

@@ -1,8 +1,8 @@
-"""Writes a run directory: one `write()` for every tick, nothing buffered, nothing overwritten.
+"""Writer of a run directory: one `write()` for every sample, nothing buffered, nothing overwritten.
 
 A file that is complete at each line survives SIGKILL of the writer: the page cache belongs to the kernel.
-A full disk ends the recording, never the run: the reader finds the mark, the person one line on stderr. What the ticks
-held after that is for the monitor's memory; `run.json` is tried again at every `update`, for there may be space again.
+A full disk ends the recording, never the run. The reader finds the mark, and the user sees one line on stderr. Later
+samples stay only in the monitor's memory. Every `update` tries to write `run.json` again, in case space is available.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from otel_memwatch.record.format import (
 from otel_memwatch.runtime.typed import Any
 
 _RESERVE_BYTES = 64 * 1024
-"""Kept aside so that run.json can be written once more when the disk is full."""
+"""Bytes reserved for one more write of run.json if the disk is full."""
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,34 +39,34 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return _encode(value)
 
 
 class RunWriter:
-    """The only writer of a run directory's files, but for `operations-*.jsonl`.
+    """The only writer of a run directory's files, except `operations-*.jsonl`.
 
     Args:
-        path: the directory, made by `monitor.run.run_directory`.
-        on_trouble: called once, with one sentence, when the recording has to stop.
+        path: run directory, created by `monitor.run.run_directory`.
+        on_trouble: called once, with one sentence, if the recording has to stop.
     """
 
     def __init__(self, path: Path, on_trouble: Callable[[str], None]) -> None:
         self.path = path
         self.stopped: str | None = None
-        """Why nothing is recorded any more; `None` while all is well."""
+        """Reason why the recording stopped; `None` while it continues."""
         self.written = False
-        """Whether `run.json` holds `info` as of the last `update`."""
+        """True if `run.json` holds `info` as of the last `update`."""
         self.missing = 0
-        """Ticks that could not be written."""
+        """Samples that could not be written."""
         self.last_tick: float | None = None
-        """Monotonic seconds of the last tick that was written."""
+        """Monotonic seconds of the last written sample."""
         self._on_trouble = on_trouble
         self.info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
-        """What `run.json` holds."""
+        """Content of `run.json`."""
         self._descriptors: dict[str, int] = {}
         self._directory: int | None = None
-        """The directory itself: whatever is put in its place later is not written to."""
+        """Descriptor of the directory itself: a later replacement is not written to."""
         try:
             self._directory = os.open(path, _DIRECTORY)
             self._reserve()
@@ -75,7 +75,7 @@ class RunWriter:
 
     @property
     def in_place(self) -> bool:
-        """Whether the directory is still what its path names."""
+        """Return whether the path still names the directory."""
         if self._directory is None:
             return False
         try:
@@ -85,7 +85,7 @@ class RunWriter:
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
     def check(self) -> bool:
-        """Whether the recording goes on; it stops when the directory was removed or replaced."""
+        """Return whether the recording continues; stop it if the directory was removed or replaced."""
         if self.stopped is None and not self.in_place:
             self._stop(OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
         return self.stopped is None
@@ -107,11 +107,11 @@ class RunWriter:
                 os.close(descriptor)
 
     def note(self, **fields: Any) -> None:
-        """Sets fields of `run.json`, which is written at the next `update`."""
+        """Set fields of `run.json`, which the next `update` writes."""
         self.info.update(fields)
 
     def update(self, **fields: Any) -> bool:
-        """Sets fields of `run.json` and replaces the file atomically; whether that could be done."""
+        """Set fields of `run.json` and replace the file atomically; return whether that succeeded."""
         self.info.update(fields)
         self.written = False
         if self._directory is None:
@@ -134,16 +134,16 @@ class RunWriter:
         return True
 
     def mark(self, text: str) -> None:
-        """Notes in `run.json` that something was wrong with the recording, and when."""
+        """Record a problem of the recording, and its time, in `run.json`."""
         self.note_mark(text)
         self.update()
 
     def note_mark(self, text: str) -> None:
-        """As `mark`, for the next `update`."""
+        """Record a problem like `mark`, but leave the writing to the next `update`."""
         self.info["marks"].append({"time": time.monotonic(), "text": text})
 
     def columns(self, columns: Sequence[Column]) -> None:
-        """Declares the columns of the ticks that follow."""
+        """Declare the columns of the following samples."""
         declared = [
             {
                 "metric": column.metric,
@@ -156,7 +156,7 @@ class RunWriter:
         self._append(SAMPLES_FILE, compact({"schema": SCHEMA, "columns": declared}))
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Appends one tick; values that are not known at its end are left out."""
+        """Append one sample; omit unknown values at its end."""
         if self.stopped is not None:
             self.missing += 1
             return
@@ -169,7 +169,7 @@ class RunWriter:
             self.missing += 1
 
     def process(self, record: ProcessRecord) -> None:
-        """Appends what is known of a process."""
+        """Append the known fields of a process."""
         known = {name: value for name, value in record._asdict().items() if value is not None}
         known["event"] = record.event.value
         self._append(PROCESSES_FILE, compact(known))
@@ -188,7 +188,7 @@ class RunWriter:
         return True
 
     def _stop(self, error: OSError) -> None:
-        """Ends the recording: calls `on_trouble` once, and writes the mark into the space kept aside for it."""
+        """Stop the recording: call `on_trouble` once, and write the mark into the reserved space."""
         if self.stopped is not None:
             return
         reason = "it was removed or replaced" if error.errno == errno.ENOENT else error.strerror
@@ -198,7 +198,7 @@ class RunWriter:
         self.mark(self.stopped)
 
     def close(self) -> None:
-        """Closes all files and gives the reserved space back."""
+        """Close all files and free the reserved space."""
         for descriptor in self._descriptors.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -210,6 +210,6 @@ class RunWriter:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Writes `data`; a short write (a disk that is filling up) is tried again and then raises."""
+    """Write `data`; a short write (disk almost full) is repeated and then raises."""
     while data:
         data = data[os.write(descriptor, data) :]
