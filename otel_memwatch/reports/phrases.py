@@ -131,7 +131,7 @@ def would_be_exact(run: RecordedRun) -> str:
 
 
 def not_seen(run: RecordedRun) -> str:
-    """Name what the figure excludes if no cgroup measured it; else empty."""
+    """Name memory that the figure excludes if no cgroup measured it; else empty."""
     peak = run.peaks.tree
     if peak is None or _BY_PROCESSES.isdisjoint(peak.evidence):
         return ""
@@ -143,7 +143,7 @@ def not_seen(run: RecordedRun) -> str:
 
 
 def above_needed(run: RecordedRun) -> str:
-    """Explain why the largest process exceeds what all processes needed; empty if it does not.
+    """Explain why the largest process exceeds the needed memory of all processes; empty if it does not.
 
     A process's resident size includes pages of its files and libraries. They are page cache, which is not needed memory.
     """
@@ -242,7 +242,7 @@ def ending(run: RecordedRun) -> str:
     if run.state == "incomplete":
         return reason
     after = f"after {duration(run.seconds)}"
-    # A process that nobody waits for leaves no exit code.
+    # A process without a waiting parent leaves no exit code.
     if reason == "ended":
         return f"ended {after}"
     return f"{reason}, {after}" if "," in reason else f"{reason} {after}"

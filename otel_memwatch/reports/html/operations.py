@@ -26,7 +26,7 @@ _PARTS = 4000
 _BARS = 4000
 _NAME = 200
 _NAMES = 1024
-"""Names whose short forms are cached."""
+"""Most names with a cached short form."""
 
 
 def operations_data(run: RecordedRun) -> dict[str, Any] | None:

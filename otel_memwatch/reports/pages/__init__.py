@@ -1,6 +1,6 @@
 """The interface that every section writes to; terminal, Markdown and HTML implement it.
 
-A section is a function of `(run, page)`. It says what belongs together; the page decides how that looks.
+A section is a function of `(run, page)`. It groups the facts; the page formats them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Page(Protocol):
             header: a heading for each column.
             right: an "r" for each column that is aligned to the right, else "l".
             first_to_go: columns to omit if the page is too narrow, in this order.
-            names: column whose cells may be shortened.
+            names: column with cells that may be shortened.
             strong: cells with this text are emphasized.
 
         """
 
     def gap(self) -> None:
-        """Separate blocks where the page does not do so by itself."""
+        """Separate blocks if the page does not do so by itself."""

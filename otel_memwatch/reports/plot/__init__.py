@@ -1,6 +1,6 @@
-"""The picture of a run: memory, CPU, I/O and GPUs over time, operations in lanes above, the peak with its certainty.
+"""Picture of a run: memory, CPU, I/O and GPUs over time, operations in lanes above, the peak with its certainty.
 
-Drawn with matplotlib's objects alone: no pyplot, no window, no setting of anybody's changed.
+It uses matplotlib's objects without pyplot: no window opens, and no global setting changes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ STYLES = ("memory",)
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
+    """Write the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
     form = picture_format(options)
     style = options.get("style") or STYLES[0]
     if style not in STYLES:
-        raise UsageError(f"There is no plot of the style {style!r}.", "there are " + ", ".join(STYLES))
+        raise UsageError(f"Unknown plot style {style!r}.", "available: " + ", ".join(STYLES))
     out.write(_image(figure(run, options), form))
 
 
 def figure(run: RecordedRun, options: Options | None = None) -> Figure:
-    """The picture as a matplotlib figure that belongs to no window; of several runs where `options["others"]` names more."""
+    """Return the picture as a matplotlib figure without a window; `options["others"]` adds runs to it."""
     if options and options.get("others"):
         from otel_memwatch.reports.plot.overlay import overlay
 
@@ -42,7 +42,7 @@ def figure(run: RecordedRun, options: Options | None = None) -> Figure:
 
 
 def _image(drawn: Figure, form: str) -> bytes:
-    """The same bytes for the same run: without dates and random names."""
+    """Return the image without dates and random names: the same bytes for the same run."""
     buffer = io.BytesIO()
     canvas: Any
     if form == "pdf":
@@ -69,6 +69,6 @@ _NAMED = re.compile(rb"(?<=[\"#])[a-z]*[0-9a-f]{10}(?=[\")])")
 
 
 def _with_stable_names(svg: bytes) -> bytes:
-    """Numbers the ids that matplotlib draws by lot."""
+    """Replace matplotlib's random ids by numbers."""
     names = {name: b"n%d" % number for number, name in enumerate(dict.fromkeys(_RANDOM_NAME.findall(svg)))}
     return _NAMED.sub(lambda found: names.get(found[0], found[0]), svg)

@@ -1,4 +1,4 @@
-"""The panels of GPUs: memory and utilization of each device."""
+"""GPU panels: memory and utilization of each device."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ GPU_METRICS = (_USAGE, _LIMIT, _BUSY, _TREE)
 _NAMED = 8
 """Devices that the legend names."""
 _DRAWN = 256
-"""Devices that are drawn: more than one machine has, MIG instances counted, and no more than can be told apart."""
+"""Most devices to draw, including MIG instances: more than a machine has."""
 _MODEL_LETTERS = 32
 _HEADROOM = 1.12
 _FEW = 40
-"""Values up to which each is a point."""
+"""Number of values below which each is drawn as a point."""
 
 
 def gpu_panels(samples: Samples) -> list[Callable[[Axes, View], int]]:
-    """The panels for what was recorded; none without a GPU."""
+    """Return the panels for recorded metrics; none without a GPU."""
     panels: list[Callable[[Axes, View], int]] = []
     if samples.find(_USAGE) or samples.find(_TREE):
         panels.append(_draw_memory)
@@ -42,7 +42,7 @@ def gpu_panels(samples: Samples) -> list[Callable[[Axes, View], int]]:
 
 
 def device_label(column: Column, index: int) -> str:
-    """How a device is called: its number and model, and the beginning of its id."""
+    """Return the label of a device: number, model, and the beginning of its id."""
     attributes = dict(column.attributes)
     identity = attributes.get("hw.id", "")
     words = [
@@ -74,7 +74,7 @@ def _draw_memory(axes: Axes, view: View) -> int:
         draw_line(
             axes, one, view.scale, scale, color=_colour(index), linewidth=1.5 if whole else 1.0,
             linestyle="-" if whole else ":", marker="o" if len(one.time) < _FEW else "", markersize=2.5,
-            label=_label(column, index, "" if whole else ", these processes"),
+            label=_label(column, index, "" if whole else ", this run"),
         )  # fmt: skip
     for device, peak in peaks.items():
         if peak.at is not None:
@@ -89,7 +89,7 @@ def _draw_memory(axes: Axes, view: View) -> int:
             marker="",
             linewidth=1.0,
             linestyle=(0, (5, 3)),
-            label="all there is",
+            label="device memory",
         )
     axes.set_ylim(0, max(most, shown, scale / 10) / scale * _HEADROOM)
     return style.legend(axes)
@@ -115,5 +115,5 @@ def _colour(index: int) -> str:
     return style.DEVICES[index % len(style.DEVICES)]
 
 
-def _label(column: Column, index: int, what: str) -> str | None:
-    return device_label(column, index) + what if index < _NAMED else None
+def _label(column: Column, index: int, remark: str) -> str | None:
+    return device_label(column, index) + remark if index < _NAMED else None

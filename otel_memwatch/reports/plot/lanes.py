@@ -1,4 +1,4 @@
-"""Operations as bars in lanes: nested ones below the one around them, concurrent ones below each other."""
+"""Operations as bars in lanes: nested ones below the enclosing operation, concurrent ones below each other."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from otel_memwatch.run import OperationFigures
 
 LANES = 6
-"""Lanes that are drawn; what lies deeper is counted."""
+"""Most lanes to draw; deeper operations are counted."""
 
 
 class Bar(NamedTuple):
-    """One operation, or several that are too short to be told apart."""
+    """One operation, or several that are too short for separate bars."""
 
     lane: int
     start: float
     end: float
     names: tuple[str, ...]
-    """Different names in it, in the order of their appearance."""
+    """Different names in the bar, in order of appearance."""
     number: int = 1
-    """Operations that it stands for."""
+    """Operations in the bar."""
     failed: bool = False
     open: bool = False
     sets_peak: bool = False
@@ -33,36 +33,36 @@ class Bar(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What stands on it."""
+        """Text on the bar."""
         if self.number == 1:
             return self.names[0]
         return f"{self.series} x {self.number}" if len(self.names) == 1 else f"{self.number} operations"
 
     @property
     def series(self) -> str:
-        """Its name, without a number at the end: "epoch 1" and "epoch 2" are one series."""
+        """Name without a number at the end: "epoch 1" and "epoch 2" are one series."""
         return series_name(self.names[0])
 
 
 class Lanes(NamedTuple):
-    """All bars, and how many operations found no lane."""
+    """All bars, and the number of operations without a lane."""
 
     bars: tuple[Bar, ...]
     lanes: int
     hidden: int
     owners: tuple[int, ...] = ()
-    """Of each lane the process whose operations are in it."""
+    """Pid of the process of each lane."""
 
 
 def lay_out(
     operations: Sequence[OperationFigures], shortest: float, ranks: Mapping[int, int] | None = None
 ) -> Lanes:
-    """Puts operations into lanes.
+    """Assign operations to lanes.
 
     Args:
-        operations: by their start, each after the one around it.
-        shortest: seconds that can just be seen; shorter ones that follow each other become one bar.
-        ranks: of processes, by pid: these come first, in their order.
+        operations: by start, each after the enclosing one.
+        shortest: shortest visible duration in seconds; consecutive shorter operations become one bar.
+        ranks: ranks of processes by pid; these come first, in order of rank.
     """
     busy_until: list[float] = []
     owners: list[int] = []
@@ -83,11 +83,11 @@ def lay_out(
             in_lanes.append([])
         busy_until[lane] = max(figures.end, figures.start)
         in_lanes[lane].append(_bar(lane, figures))
-    # The lanes of a process stand together, in the order in which the processes began something.
-    told = ranks or {}
+    # Lanes of a process are adjacent; processes are in the order of their first operations.
+    known = ranks or {}
     order = sorted(
         range(len(owners)),
-        key=lambda lane: (told.get(owners[lane], math.inf), owners.index(owners[lane]), lane),
+        key=lambda lane: (known.get(owners[lane], math.inf), owners.index(owners[lane]), lane),
     )
     bars = [
         bar._replace(lane=place)
@@ -101,7 +101,7 @@ def lay_out(
 def _free_lane(
     busy_until: Sequence[float], owners: Sequence[int], first: int, start: float, owner: int
 ) -> int | None:
-    """The first lane from `first` on that is free, or new; a lane belongs to one process as long as there is room."""
+    """Return the first free or new lane from `first` on; `None` if none is left. A lane belongs to one process."""
     for lane in range(first, min(len(busy_until) + 1, LANES)):
         if lane == len(busy_until) or (busy_until[lane] <= start and owners[lane] == owner):
             return lane
@@ -123,7 +123,7 @@ def _bar(lane: int, figures: OperationFigures) -> Bar:
 
 
 def _joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
-    """The bars of one lane; runs of those that are too short become one each, but for that of the run's peak."""
+    """Return the bars of one lane. Consecutive short bars are joined, except for the one with the run's peak."""
     joined: list[Bar] = []
     run_is_short = False
     for bar in bars:
@@ -137,7 +137,7 @@ def _joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
 
 
 _NAMES = 2
-"""Names that a joined bar keeps: one says what all are, two that they differ."""
+"""Most names of a joined bar: one name is common to all, two show that they differ."""
 
 
 def _both(first: Bar, second: Bar) -> Bar:

@@ -1,4 +1,4 @@
-"""The memory panel: resident memory over time, what the control group was charged, the limit, and the peak."""
+"""Memory panel: needed or resident memory over time, memory charged to the cgroup, limit, and peak."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _EVENTS, _KILL = catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, {"memwatch.cgroup.memory
 
 MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
 WINDOW_METRICS = METRICS
-"""What beside these the windows between ticks are made of, where they are drawn."""
+"""Further metrics for the windows between samples, if these are drawn."""
 
 NEAR = 3.0
-"""Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
+"""Largest ratio to the peak for which a limit or the cgroup's memory is drawn; above it the curve would be flat."""
 _HEADROOM = 1.17
-"""Of the panel, above all that is drawn: room for the peak's label."""
+"""Height of the panel relative to its largest value, with room for the peak's label."""
 _ABOVE = 1.05
 _ALIKE = 0.03
-"""Part of the largest value by which two curves may be apart, on the mean, and still tell the same."""
+"""Mean distance of two curves that count as the same, relative to the largest value."""
 _NEEDED = "needed"
 _FAINT_BLUE = "#9CC3DD"
 STEPS = 20_000
-"""Ticks up to which the windows between them are drawn."""
+"""Most samples for which the windows between them are drawn."""
 _FEW = 80
-"""Ticks up to which each is a point."""
+"""Most samples that are drawn as points."""
 
 
 class _Curve(NamedTuple):
@@ -56,11 +56,11 @@ class _Curve(NamedTuple):
     filled: bool = False
     points: bool = False
     aside: bool = False
-    """Beside the point: it does not set the scale, and ends where that ends."""
+    """A secondary curve: it does not set the scale and is clipped by it."""
 
 
 def draw_memory(axes: Axes, view: View) -> int:
-    """Draws the panel; the number of rows that its legend takes."""
+    """Draw the panel. Return the number of rows of its legend."""
     peak = view.run.peaks.tree
     extent = peak_extent(peak, (view.byte_scale, view.byte_unit))
     if extent is not None and extent.at is not None and not view.begin <= extent.at <= view.end:
@@ -74,10 +74,10 @@ def draw_memory(axes: Axes, view: View) -> int:
     limit = phrases.limit(view.run)
     near = limit is not None and most > 0 and limit.bytes <= NEAR * most
     if not near and any(curve.filled and curve.label.startswith(_NEEDED) for curve in curves):
-        # Cache is nothing to look at where no limit makes the kernel drop it.
+        # Omit cache: without a limit nearby, the kernel does not reclaim it.
         group = []
     if near:
-        # What the OOM killer compares with the limit is worth its height.
+        # The OOM killer compares this curve with the limit, so let it set the scale.
         most = max([most] + [c.line.maximum() or 0.0 for c in group])
     curves += group
     top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
@@ -105,14 +105,14 @@ def draw_memory(axes: Axes, view: View) -> int:
         draw_peak(axes, view, extent, scale=scale, curve=_curve_at(curves, extent), top=top)
     if not curves:
         axes.text(
-            0.5, 0.5, "no tick was recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
+            0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
             fontproperties=style.font(style.NORMAL),
         )  # fmt: skip
     return style.legend(axes, len(remark))
 
 
 def _curves(view: View, extent: Extent | None) -> list[_Curve]:
-    """What was needed, or the nearest to it that is known; beside it the tree's resident sizes and its main process."""
+    """Return the curve of needed memory or its best substitute, the tree's resident sizes, and the main process."""
     curves = []
     tree, main, needed = _line(view, _TREE), _line(view, _MAIN), _needed(view)
     if needed is not None:
@@ -123,7 +123,7 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
             _Curve(needed, f"{_NEEDED}: each page once, no cache", style.GREEN, 1.8, "-", filled=True)
         )
     if tree is not None:
-        # A sum above what was needed for certain needs a word: every forked process counts what it shares.
+        # Explain a sum above needed memory: every forked process counts its shared pages.
         above = (
             extent is not None and not extent.open_above and (tree.maximum() or 0.0) > _ABOVE * extent.high
         )
@@ -140,9 +140,10 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
 
 
 def _between_ticks(view: View) -> Line | None:
-    """What was certainly needed in the windows between ticks, as steps; `None` where no watermark tells, or of a long run.
+    """Return the lower bound of needed memory between samples as steps.
 
-    There a spike of one window is as narrow as a line, and the curve's own points show it.
+    `None` without high-water marks, and for long runs. In these a spike of one window is as narrow as a line, and the
+    points of the curve show it.
     """
     if len(view.samples) > STEPS:
         return None
@@ -157,7 +158,7 @@ def _between_ticks(view: View) -> Line | None:
 
 
 def _needed(view: View) -> Line | None:
-    """Charged memory less page cache, where both are known at every tick: in a group of the run's own."""
+    """Return charged memory less page cache if every sample has both, which requires a cgroup of the run."""
     charged, file = view.samples.find(_GROUP), view.samples.find(_FILE)
     if not view.run.info.get("own_cgroup") or not charged or not file or file[0].period > 0:
         return None
@@ -167,7 +168,7 @@ def _needed(view: View) -> Line | None:
 
 
 def _group_curves(view: View, most: float, known: list[_Curve]) -> tuple[list[_Curve], list[str]]:
-    """The control group's curves; those that other programs' memory or cache puts out of scale, in words."""
+    """Return the cgroup's curves, and words for those that other programs or cache put off the scale."""
     curves, absent = [], []
     rows = [(_GROUP, "control group with cache", style.SOFT, "--")]
     if _needed(view) is None:
@@ -194,7 +195,7 @@ def _line(view: View, metric: str) -> Line | None:
 
 
 def _same(first: Line, second: Line) -> bool:
-    """Whether two lines tell the same: one may end with the target, and the other with the last of its children."""
+    """Return whether two lines are alike. One may end with the command, the other with its last child."""
     known, other = ~np.isnan(first.value), ~np.isnan(second.value)
     if not known.any() or not other.any():
         return False
@@ -226,7 +227,7 @@ def _draw(axes: Axes, curve: _Curve, view: View, scale: float, top: float) -> No
 
 
 def _draw_kills(axes: Axes, view: View) -> None:
-    """Marks the ticks at which the OOM killer had killed another process of the control group."""
+    """Mark samples at which the OOM killer had killed another process of the cgroup."""
     found = view.samples.find(_EVENTS, _KILL)
     if not found:
         return
@@ -246,7 +247,7 @@ def _draw_kills(axes: Axes, view: View) -> None:
 
 
 def _curve_at(curves: list[_Curve], extent: Extent) -> float | None:
-    """Bytes of the first curve nearest to the moment of the peak."""
+    """Return the value of the first curve nearest to the time of the peak, in bytes."""
     if not curves or extent.at is None:
         return None
     drawn = next(curve.line for curve in curves if curve.label)

@@ -1,4 +1,4 @@
-"""Draws the operations: bars with names above the memory panel, light areas behind it."""
+"""Drawing of operations: bars with names above the memory panel, light areas behind it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.plot.series import View
 
 _SHADED = 60
-"""Outermost operations up to which the memory panel is shaded; more would be a carpet."""
+"""Most outermost operations for which the memory panel is shaded."""
 _LEAST = 1 / 900
-"""Part of the time axis that a bar takes at least."""
+"""Least width of a bar as a part of the time axis."""
 _HEIGHT = 0.84
 _LEAST_ROOM = 14
-"""Pixels of a bar from which a name may stand on it."""
+"""Least width in pixels of a bar with a name."""
 _KEYS, _KEY_LETTERS = 6, 28
 
 
 class Drawn(NamedTuple):
-    """What was drawn in the lanes."""
+    """Content of the lanes as drawn."""
 
     bars: tuple[Bar, ...]
     colours: dict[str, str]
     key: bool
-    """Whether the names of colours stand below."""
+    """True if a legend of colours is below."""
 
 
 def draw_lanes(axes: Axes, lanes: Lanes, view: View, renderer: RendererAgg) -> Drawn:
-    """Draws the bars, their names where there is room."""
+    """Draw the bars, with names if they fit."""
     axes.set_axis_off()
     axes.set_ylim(lanes.lanes, 0)
     colours = _colours(lanes.bars)
@@ -59,7 +59,7 @@ def draw_lanes(axes: Axes, lanes: Lanes, view: View, renderer: RendererAgg) -> D
 
 
 def _owners(axes: Axes, lanes: Lanes, names: Mapping[int, str]) -> None:
-    """To the left of the lanes whose they are, where several processes have some."""
+    """Label lanes with their processes if there are several processes."""
     several = len(set(lanes.owners)) > 1
     before = None
     for lane, owner in enumerate(lanes.owners):
@@ -77,7 +77,7 @@ def _owners(axes: Axes, lanes: Lanes, names: Mapping[int, str]) -> None:
 
 
 def _colours(bars: tuple[Bar, ...]) -> dict[str, str]:
-    """A colour for each series, in the order of lanes and time."""
+    """Return a colour for each series, in the order of lanes and time."""
     names = dict.fromkeys(bar.series for bar in bars if len(bar.names) == 1)
     return {name: style.AREAS[i % len(style.AREAS)] for i, name in enumerate(names)}
 
@@ -103,7 +103,7 @@ def _rectangle(bar: Bar, width: float, scale: float, colours: dict[str, str]) ->
 def _names(
     axes: Axes, bars: tuple[Bar, ...], scale: float, least: float, renderer: RendererAgg
 ) -> dict[str, str]:
-    """Writes the names onto the bars that have room; gives the series of which none is readable, with what it is called."""
+    """Write names onto bars with enough room. Return the series without a readable name, and a label for each."""
     written: dict[str, bool] = {}
     first: dict[str, str] = {}
     last: dict[str, str] = {}
@@ -135,7 +135,7 @@ def _names(
 
 
 def _key(axes: Axes, names: dict[str, str], colours: dict[str, str]) -> None:
-    """What the colours of the bars without a name mean: below the lanes."""
+    """Draw a legend below the lanes for the colours of bars without a name."""
     shown = [name for name in names if name in colours][:_KEYS]
     patches = [Rectangle((0, 0), 1, 1, facecolor=colours[name], edgecolor="none") for name in shown]
     if patches:
@@ -148,7 +148,7 @@ def _key(axes: Axes, names: dict[str, str], colours: dict[str, str]) -> None:
 
 
 def shade(axes: Axes, drawn: Drawn, scale: float) -> None:
-    """Shades a panel for the outermost operations."""
+    """Shade a panel for the outermost operations."""
     outermost = [bar for bar in drawn.bars if bar.lane == 0 and bar.number == 1]
     if len(outermost) > _SHADED:
         return
@@ -158,6 +158,6 @@ def shade(axes: Axes, drawn: Drawn, scale: float) -> None:
             bar.end / scale,
             facecolor=_colour(bar, drawn.colours),
             edgecolor="none",
-            alpha=0.13 if number % 2 == 0 else 0.06,  # neighbours of one series are told apart
+            alpha=0.13 if number % 2 == 0 else 0.06,  # distinguish neighbours of one series
             zorder=0,
         )

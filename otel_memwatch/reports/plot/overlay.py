@@ -1,4 +1,4 @@
-"""Several runs in one picture: what each needed over time, from its own start."""
+"""Several runs in one picture: needed memory over time, each from its start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HEADROOM = 1.06
 
 
 def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
-    """One panel with a curve for each run, its peak as a point; the names above say each run's figure."""
+    """Return one panel with a curve for each run and its peak as a point; the legend above has the figures."""
     begin = max(0.0, options.get("begin") or 0.0)
     longest = max(*(run.seconds for run in runs), 1e-3)
     end = min(longest, options.get("end") or longest)
@@ -69,10 +69,10 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
         words = "unknown" if extent is None else extent.words
         colour = style.DEVICES[index % len(style.DEVICES)]
         dashes = "-" if index < len(style.DEVICES) else "--"
-        what = "" if needed else ", resident sizes drawn"
+        remark = "" if needed else ", resident sizes drawn"
         draw_line(
             axes, line, time_scale, scale, color=colour, linewidth=1.5, linestyle=dashes, marker="",
-            label=style.lettering(f"{names[index]}: {words}, {duration(run.seconds)}{what}"),
+            label=style.lettering(f"{names[index]}: {words}, {duration(run.seconds)}{remark}"),
         )  # fmt: skip
         if extent is not None and extent.at is not None and begin <= extent.at <= end:
             axes.plot(
@@ -98,7 +98,7 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
 
 
 def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
-    """What a run needed over time, and whether it is that; else the sum of its resident sizes."""
+    """Return needed memory over time and true, or the sum of resident sizes and false."""
     samples = run.samples([_RESIDENT, _CHARGED, _FILE]).between(begin, end)
     needed = bool(run.info.get("own_cgroup") and samples.find(_CHARGED) and samples.find(_FILE))
     values = samples.column(_CHARGED) - samples.column(_FILE) if needed else samples.column(_RESIDENT)
@@ -108,6 +108,6 @@ def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:
-    """The commands where they differ, else the names of the runs."""
+    """Return the commands if all differ, else the ids of the runs."""
     commands = [phrases.process_name(None, run.command, _NAME) for run in runs]
     return commands if len(set(commands)) == len(commands) else [clean(run.id)[:_NAME] for run in runs]

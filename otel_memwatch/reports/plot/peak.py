@@ -1,4 +1,4 @@
-"""The peak in the memory panel: a point where it is exact, a bar between its bounds, an arrow where one is unknown."""
+"""Peak in the memory panel: a point if it is exact, a bar between its bounds, an arrow without an upper bound."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.plot.series import View
 
 LABEL = "peak-label"
-"""Group id of the label, by which it is found in the figure."""
+"""Group id that identifies the label in the figure."""
 
 _NEAR_CURVE = 0.03
-"""Part of the panel's height that the peak has to stand above the curve for a stem to join them."""
+"""Least distance of the peak from the curve for a line between them, as a part of the panel's height."""
 
 
 class Extent(NamedTuple):
-    """What is drawn of a peak, in bytes and seconds."""
+    """Drawn range of a peak, in bytes and seconds."""
 
     low: float
     high: float
@@ -34,52 +34,52 @@ class Extent(NamedTuple):
 
 
 def peak_extent(peak: Peak | None, unit: tuple[float, str] | None = None) -> Extent | None:
-    """What is drawn of a peak, its sizes in a unit of `size_scale` or each in its own; `None` when there is none.
+    """Return the drawn range of a peak; `None` without a peak. `unit` is from `size_scale`; by default each size has a separate one.
 
     =========  ========================  ==========  ====================
-    certainty  from and to               open above  words
+    certainty  range                     open above  words
     =========  ========================  ==========  ====================
     exact      the peak                  no          "312.4 MiB, exact"
     interval   its bounds                no          "300.0 to 410.0 MiB"
     interval   its lower bound alone     yes         "at least 300.0 MiB"
-    censored   what is certain, or 0,    no          "at most 9.4 MiB"
-               and the counter
+    censored   lower bound or 0, to the  no          "at most 9.4 MiB"
+               counter
     sampled    the largest sample        yes         "9.4 MiB, sampled"
     =========  ========================  ==========  ====================
     """
     if peak is None:
         return None
-    told = size if unit is None else partial(size_in, scale=unit[0], unit=unit[1])
+    shown = size if unit is None else partial(size_in, scale=unit[0], unit=unit[1])
     high, open_above = float(peak.bytes), False
     if peak.certainty is Certainty.EXACT:
-        low, words = high, f"{told(peak.bytes)}, exact"
+        low, words = high, f"{shown(peak.bytes)}, exact"
     elif peak.certainty is Certainty.INTERVAL:
         low = float(peak.bytes if peak.low is None else peak.low)
         if peak.high is None:
-            high, open_above, words = low, True, f"at least {told(low)}"
+            high, open_above, words = low, True, f"at least {shown(low)}"
         elif unit is None:
             high, words = float(peak.high), size_range(low, peak.high, " to ")
         else:
-            high, words = float(peak.high), f"{told(low).split()[0]} to {told(peak.high)}"
+            high, words = float(peak.high), f"{shown(low).split()[0]} to {shown(peak.high)}"
     elif peak.certainty is Certainty.CENSORED:
-        low, words = float(peak.low or 0), f"at most {told(peak.bytes)}"
+        low, words = float(peak.low or 0), f"at most {shown(peak.bytes)}"
     else:
-        low, open_above, words = high, True, f"{told(peak.bytes)}, sampled"
+        low, open_above, words = high, True, f"{shown(peak.bytes)}, sampled"
     return Extent(low, high, peak.at, peak.certainty, open_above, words)
 
 
 def draw_peak(
     axes: Axes, view: View, extent: Extent, *, scale: float, curve: float | None, top: float
 ) -> None:
-    """Draws the peak and its label.
+    """Draw the peak and its label.
 
     Args:
-        axes: the panel, its limits set.
+        axes: the panel, with its limits set.
         view: the run and its time axis.
-        extent: of the peak.
+        extent: range of the peak.
         scale: bytes in the panel's unit.
-        curve: bytes of the curve at the moment of the peak.
-        top: bytes up to which something is drawn: the label stands above.
+        curve: value of the curve at the time of the peak, in bytes.
+        top: largest drawn value in bytes; the label is above it.
     """
     low, high = extent.low / scale, extent.high / scale
     if extent.at is None:
@@ -108,7 +108,7 @@ def draw_peak(
 
 
 def _label(axes: Axes, extent: Extent, point: tuple[float, float], top: float) -> None:
-    """Above all that is drawn, so that it hides nothing; towards the middle of the panel, joined to its peak."""
+    """Draw the label above all curves and towards the middle of the panel, with a line to its peak."""
     x, y = point
     ceiling = axes.get_ylim()[1]
     foot = top + 0.3 * (ceiling - top)

@@ -1,4 +1,4 @@
-"""Puts the panels of the picture together: sizes, the shared time axis, the title, the end."""
+"""Layout of the picture: panels and their sizes, the shared time axis, the title, the end of the run."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _ABOVE, _ROW = 0.34, 0.17
 _LANE, _KEY = 0.2, 0.18
 """Inches of a lane of operations, and of the names below them."""
 _MEMORY, _RATE, _GPU = 3.2, 1.05, 1.3
-"""Inches of panels."""
+"""Heights of panels in inches."""
 _LEAST = 0.15
-"""Inches of a panel that is made to fit a given height."""
+"""Least height in inches of a panel in a picture of a given height."""
 _VISIBLE = 1 / 700
-"""Part of the time axis that an operation must take to be seen on its own."""
+"""Least duration of a visible operation, as a part of the time axis."""
 
 
 class _Panel(NamedTuple):
-    """A panel that is drawn, and what it takes: inches of itself and of what stands above it."""
+    """Drawn panel, with its height and the height of the space above it in inches."""
 
     axes: Axes
     height: float
@@ -60,7 +60,7 @@ class _Panel(NamedTuple):
 
 
 def picture(run: RecordedRun, options: Options | None = None) -> Figure:
-    """The whole picture. Its height follows from what there is to be shown, unless `options["size"]` gives one."""
+    """Return the whole picture. Its height depends on content unless `options["size"]` has one."""
     options = options or {}
     view = _view(run, options)
     width, wanted_height = options.get("size") or (WIDTH, None)
@@ -84,7 +84,7 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
 
 
 def _view(run: RecordedRun, options: Options) -> View:
-    # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
+    # Also read the metrics for figures that are not final: this reads a day's samples once, not twice.
     figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
     cut = options.get("begin") is not None or options.get("end") is not None
     windows = WINDOW_METRICS if cut or (run.quality["ticks"] or 0) <= STEPS else ()
@@ -92,7 +92,7 @@ def _view(run: RecordedRun, options: Options) -> View:
     whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
     begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)
     if begin >= end:
-        raise UsageError(f"There is nothing between {begin:g} and {end:g} s.", f"the run has {whole:.3g} s")
+        raise UsageError(f"No samples between {begin:g} and {end:g} s.", f"the run took {whole:.3g} s")
     if (begin, end) != (0.0, whole):
         samples = samples.between(begin, end)
     byte_scale, byte_unit = size_scale(_usual_size(run, samples))
@@ -100,7 +100,7 @@ def _view(run: RecordedRun, options: Options) -> View:
 
 
 def _usual_size(run: RecordedRun, samples: Samples) -> float:
-    """The size by which the unit of all sizes is chosen: that of the peak, so that the picture says what the text says."""
+    """Return the size that selects the unit of all sizes: the peak, as in the text report."""
     peak = run.peaks.tree
     if peak is not None:
         return float(peak.bytes if peak.high is None else peak.high)
@@ -109,16 +109,16 @@ def _usual_size(run: RecordedRun, samples: Samples) -> float:
 
 
 def _fitted(panels: list[_Panel], room: float) -> list[_Panel]:
-    """The panels with heights that together take the room, or the least that can be read."""
+    """Return the panels with heights that fill the room, but at least readable ones."""
     above = sum(panel.above for panel in panels)
     factor = (room - above) / sum(panel.height for panel in panels)
     return [panel._replace(height=max(_LEAST, panel.height * factor)) for panel in panels]
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
-    """All panels from above to below, drawn at their final width; where they stand follows when all heights are known.
+    """Return all panels from top to bottom at their final width; positions follow once all heights are known.
 
-    What there was nothing of has no panel.
+    Panels without data are omitted.
     """
     memory = _axes(figure, None)
     memory.set_xlim(view.begin / view.scale, view.end / view.scale)
@@ -146,7 +146,7 @@ def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
 
 
 def _operations(view: View) -> Sequence[OperationFigures]:
-    """The operations that were open between the ends of the time axis, cut there."""
+    """Return the operations that were open between the ends of the time axis, cut there."""
     listed = view.run.operations
     if view.begin <= 0 and view.end >= view.run.seconds:
         return listed
@@ -207,7 +207,7 @@ def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, 
 
 
 def _foot(figure: Figure, run: RecordedRun) -> None:
-    """Which run it is: a picture is passed around without its directory."""
+    """Write the id of the run: people share a picture without its directory."""
     width, height = figure.get_size_inches()
     host = run.host.get("name")
     words = clean(run.id) + (f" on {clean(str(host))}" if host else "")
@@ -218,7 +218,7 @@ def _foot(figure: Figure, run: RecordedRun) -> None:
 
 
 def _mark_the_end(axes: Axes, view: View) -> None:
-    """Says at the right edge, where nothing is drawn, that the run ended badly, or not at all."""
+    """Write at the right edge that the run failed or has not ended."""
     run = view.run
     if view.end < run.seconds:
         return

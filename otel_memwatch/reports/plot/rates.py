@@ -1,4 +1,4 @@
-"""The panels of CPU and I/O: mean rates between ticks, from counters that miss nothing."""
+"""CPU and I/O panels: mean rates between samples, from counters that include all activity."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _CPU, _DISK, _CALLS = (
 RATE_METRICS = (_CPU, _DISK, _CALLS)
 
 _SHORTEST = 0.05
-"""Seconds: the kernel counts CPU time in hundredths on many machines."""
+"""Shortest step in seconds: on many machines the kernel counts CPU time in hundredths."""
 _FEWEST = 4
-"""Steps below which a panel would show blocks."""
+"""Fewest steps of a useful panel."""
 _IDLE_CORES = 0.02
 _MOVED = 1024**2
-"""Bytes below which nobody asks what was read or written: a program's own libraries take as much."""
+"""Least bytes of an I/O panel: loading a program's libraries moves as much."""
 _HEADROOM = 1.12
 _MIB = 1024**2
 
 
 def draw_cpu(axes: Axes, view: View) -> int:
-    """Cores in use; of them the system's part, below."""
+    """Draw cores in use, with the system's part below."""
     style.plain_axes(axes, "CPU", "cores")
     user = total(view.samples, _CPU, cpu_mode="user")
     system = total(view.samples, _CPU, cpu_mode="system")
@@ -56,7 +56,7 @@ def draw_cpu(axes: Axes, view: View) -> int:
 
 
 def has_cpu(view: View) -> bool:
-    """Whether there was any work worth a panel."""
+    """Return whether CPU use is worth a panel."""
     used = [
         values
         for mode in ("user", "system")
@@ -67,7 +67,7 @@ def has_cpu(view: View) -> bool:
 
 
 def has_io(view: View) -> bool:
-    """Whether anything worth a panel was read or written."""
+    """Return whether I/O is worth a panel."""
     moved = 0.0
     for metric in (_DISK, _CALLS):
         for direction in ("read", "write"):
@@ -78,7 +78,7 @@ def has_io(view: View) -> bool:
 
 
 def _where(counter: Array, other: Array) -> Array:
-    """A counter where another is known too, so that the edges of their steps are the same."""
+    """Return a counter at the samples that have `other` too; then both have the same steps."""
     return np.where(np.isnan(other), np.nan, counter)
 
 
@@ -91,7 +91,7 @@ def _sum(first: Array | None, second: Array | None) -> Array:
 
 
 def draw_io(axes: Axes, view: View) -> int:
-    """Bytes per second to and from storage, and through system calls."""
+    """Draw bytes per second to and from storage, and through system calls."""
     time = view.samples.time
     counters = {
         (metric, direction): total(view.samples, metric, disk_io_direction=direction)
@@ -147,7 +147,7 @@ def _outline(
 
 
 def _nothing(axes: Axes, words: str) -> int:
-    """Says why the panel is empty."""
+    """Write into the panel why it is empty."""
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.text(

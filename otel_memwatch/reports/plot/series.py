@@ -1,4 +1,4 @@
-"""From ticks to the lines of the panels: few points, with every peak, and with a gap where nothing is known."""
+"""Lines of the panels, made from samples: few points, every peak, and a gap for unknown values."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 BUCKETS = 1500
-"""Parts of the time axis in each of which a line keeps its first, last, smallest and largest value."""
+"""Parts of the time axis. A line keeps the first, last, smallest and largest value of each."""
 
 _PIECE = 65_536
-"""Ticks that are put into buckets at a time."""
+"""Samples to put into buckets at a time."""
 
 _GAP = 3.0
-"""Intervals without a tick from which on a line is interrupted: one missed tick is no gap."""
+"""Sampling intervals without a sample that interrupt a line. One missed sample is no gap."""
 
 
 class View(NamedTuple):
-    """A run and the time axis that it is drawn on."""
+    """Run and time axis of a picture."""
 
     run: RecordedRun
     samples: Samples
-    """The ticks that are drawn."""
+    """Samples to draw."""
     begin: float
     end: float
     """Seconds at the ends of the time axis."""
     interval: float
-    """Seconds between ticks."""
+    """Sampling interval in seconds."""
     scale: float
     """Seconds in the unit of the time axis."""
     unit: str
@@ -46,7 +46,7 @@ class View(NamedTuple):
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Seconds in the unit in which a time axis of this length reads best, and its name."""
+    """Return the best unit for a time axis of this length: its seconds and its name."""
     for longest, scale, name in (
         (1.0, 1e-3, "ms"),
         (180.0, 1.0, "s"),
@@ -59,7 +59,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 class Line(NamedTuple):
-    """Points in the order of time; NaN where the line is interrupted."""
+    """Points in order of time; NaN interrupts the line."""
 
     time: Array
     value: Array
@@ -67,7 +67,7 @@ class Line(NamedTuple):
     """Points without a neighbour to draw a line to."""
 
     def maximum(self) -> float | None:
-        """The largest value; `None` without any."""
+        """Return the largest value; `None` without values."""
         return None if not len(self.value) or np.all(np.isnan(self.value)) else float(np.nanmax(self.value))
 
 
@@ -78,19 +78,19 @@ class RateSteps(NamedTuple):
     rates: Array
 
     def maximum(self) -> float:
-        """The largest rate; 0 without any."""
+        """Return the largest rate; 0 without rates."""
         return float(self.rates.max()) if len(self.rates) else 0.0
 
 
 def line(samples: Samples, column: Column, interval: float) -> Line:
-    """The line of a column, interrupted where ticks or values are missing."""
+    """Return the line of a column, interrupted if samples or values are missing."""
     return line_of(samples.time, samples.values(column), column.period, interval)
 
 
 def line_of(times: Array, values: Array, period: float, interval: float) -> Line:
-    """The line of values at ticks, one for each; `period` and `interval` as of a column and of the run."""
+    """Return the line of one value per sample; `period` is from the column, `interval` from the run."""
     unknown = np.isnan(values)
-    # A day's ticks are not copied where all of them are known.
+    # Avoid a copy of a day's samples if all are known.
     there = np.flatnonzero(~unknown) if unknown.any() else None
     time, known = (times, values) if there is None else (times[there], values[there])
     if not len(time):
@@ -103,16 +103,16 @@ def line_of(times: Array, values: Array, period: float, interval: float) -> Line
         ticks = np.diff(there)
         usual_ticks = float(np.quantile(ticks, 0.25)) if len(ticks) else 1.0
         if usual_ticks <= 1 and period <= interval:
-            # A tick whose value is not known interrupts too, unless that is too short to be seen.
+            # A sample with an unknown value interrupts too, unless the gap is too short to be visible.
             missing |= (ticks > 1) & (step > 2 * width)
     kept = _kept(time, known, width) if len(time) > 4 * BUCKETS and width > 0 else np.arange(len(time))
     return _interrupted(time, known, kept, np.flatnonzero(missing) + 1)
 
 
 def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
-    """Places of the first, last, smallest and largest value of each bucket.
+    """Return the indices of the first, last, smallest and largest value of each bucket.
 
-    Bucket by bucket: sorting a day's values for it takes ten times their memory.
+    This goes bucket by bucket: sorting a day's values takes ten times their memory.
     """
     bucket = np.empty(len(time), dtype=np.int16)
     for begin in range(0, len(time), _PIECE):
@@ -128,7 +128,7 @@ def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
 
 
 def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDArray[np.intp]) -> Line:
-    """The kept points with a NaN before each of the places `breaks`."""
+    """Return the kept points with a NaN before each index in `breaks`."""
     at = np.searchsorted(kept, breaks, "left")
     at = np.unique(at[(at > 0) & (at < len(kept))])
     starts = np.zeros(len(kept) + 1, dtype=bool)
@@ -143,9 +143,9 @@ def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDAr
 
 
 def draw_line(axes: Axes, line: Line, time_scale: float, scale: float, **look: Any) -> None:
-    """Draws `line` with its gaps in the units of the axes; `look` is that of `Axes.plot`, everything of it given.
+    """Draw `line` with its gaps in the units of the axes; `look` has all arguments of `Axes.plot`.
 
-    A point that has no neighbour to draw a line to is drawn as a point.
+    A point without a neighbour is drawn as a point.
     """
     time, value = line.time / time_scale, line.value / scale
     axes.plot(time, value, markeredgewidth=0, zorder=3, **look)
@@ -158,23 +158,23 @@ def draw_line(axes: Axes, line: Line, time_scale: float, scale: float, **look: A
 
 
 def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS // 3) -> RateSteps:
-    """Mean rates of a counter, in steps of at least `shortest` seconds.
+    """Return mean rates of a counter, in steps of at least `shortest` seconds.
 
-    The mean over a gap follows exactly from a counter, so nothing is interrupted. A counter may fall, where children
-    end that nobody waits for: that is no negative rate.
+    A counter gives the exact mean over a gap, so gaps do not interrupt. A counter may fall if children end without being
+    waited for; this counts as rate 0.
     """
     there = ~np.isnan(counter)
     time, counter = time[there], counter[there]
     if len(time) < 2 or time[-1] <= time[0]:
         return RateSteps(np.zeros(0), np.zeros(0))
     width = max(shortest, float(time[-1] - time[0]) / buckets)
-    # A little less than the width: ticks are late by some microseconds, and must not fall out one after the other.
+    # Use slightly less than the width: samples are some microseconds late and must not shift by one each time.
     grid = np.arange(time[0], time[-1] + width, width)
     places = np.unique(np.clip(np.searchsorted(time, grid - width / 4, "left"), 0, len(time) - 1))
     if places[-1] != len(time) - 1:
         places = np.append(places, len(time) - 1)
     if len(places) > 2 and time[places[-1]] - time[places[-2]] < width / 2:
-        # The tick at the end comes when the command ends: over so short a time a rate is noise.
+        # The last sample is taken when the command ends; a rate over so short a time is noise.
         places = np.delete(places, -2)
     edges = time[places]
     keep = np.append(True, np.diff(edges) > 0)
@@ -183,7 +183,7 @@ def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS /
 
 
 def total(samples: Samples, metric: str, **attributes: str) -> Array | None:
-    """The counter of a metric and an attribute (dots as underscores); `None` when it was not recorded."""
+    """Return the counter of a metric and its attributes (underscores for dots); `None` if it was not recorded."""
     named = {name.replace("_", "."): value for name, value in attributes.items()}
     found = samples.find(metric, named)
     return samples.values(found[0]) if found else None

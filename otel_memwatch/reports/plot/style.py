@@ -1,6 +1,6 @@
-"""Colours, letters and axes of the plot, all said explicitly: nobody's matplotlib settings change it, nor are changed.
+"""Colours, fonts and axes of the plot, all set explicitly: it neither uses nor changes matplotlib's settings.
 
-The colours are told apart by colour-blind people too (Okabe and Ito for lines, Tol's light scheme for areas).
+Colour-blind people can distinguish the colours: lines use the palette of Okabe and Ito, areas Tol's light scheme.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ INK, SOFT, FAINT, PAPER = "#222222", "#666666", "#DDDDDD", "#FFFFFF"
 DEVICES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 AREAS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
 ON_AREA = "on-area"
-"""Group id of letters that stand on an area: they stay as they are, whatever the paper."""
+"""Group id of text on an area: its colour is the same on light and dark backgrounds."""
 MIXED = "#CCCCCC"
-"""Of a bar that stands for operations of several names."""
+"""Colour of a bar for operations with several names."""
 
 FAMILY = "DejaVu Sans"
-"""Comes with matplotlib, so that it is there everywhere."""
+"""Font family; matplotlib includes it."""
 SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0
 _LEAST_LETTERS = 4
 _MOST_LETTERS = 1000
-"""Letters of a text that are laid out to see whether they fit: more than fit across a picture."""
+"""Most characters of a text to lay out: more than fit across a picture."""
 _LETTERS, _WIDTH, _HANDLE = 135, 12.0, 6
-"""Letters that fit above a panel of a picture of so many inches, and those that a line in a legend takes the room of."""
+"""Characters that fit above a panel, the picture's width for that in inches, and the width of a legend's line in characters."""
 CUT = "\u2026"
-"""Ends a text whose end was cut off."""
+"""Last character of a truncated text."""
 
 _DARK = {
     INK: "#E8E8E8", SOFT: "#A8A8A8", FAINT: "#3A3A3A", PAPER: "#1B1B1D", MIXED: "#707070",
     BLUE: "#3A8FD6", SKY: "#A6D8F5", GREEN: "#2FC79A", PURPLE: "#E2A0C8",
 }  # fmt: skip
-"""What stands for a colour on dark paper; the others are light enough."""
+"""Replacements of colours on a dark background; other colours are light enough."""
 
 
 def darken(figure: Figure) -> None:
-    """Exchanges the colours of everything in a figure that is drawn already for those on dark paper."""
+    """Replace the colours of a finished figure by those for a dark background."""
     table = {to_rgb(light): to_rgb(dark) for light, dark in _DARK.items()}
 
     def exchanged(colour: Any) -> Any:
@@ -82,21 +82,21 @@ def _glyphs() -> frozenset[int]:
 
 
 def lettering(text: str) -> str:
-    """Text that matplotlib shows as it is: no formulas between dollar signs, a box for letters the font lacks."""
+    """Return text that matplotlib shows unchanged: no formulas, and a box for characters that the font lacks."""
     glyphs = _glyphs()
     shown = "".join(c if ord(c) in glyphs else "\u25a1" for c in clean(text))
     return shown.replace("$", r"\$")
 
 
 def font(size: float = SMALL, *, bold: bool = False) -> FontProperties:
-    """The font of everything but the numbers at the axes."""
+    """Return the font of all text except the numbers at the axes."""
     return FontProperties(family=FAMILY, size=size, weight="bold" if bold else "normal", style="normal")
 
 
 def fitted(
     artist: Text, text: str, width: float, renderer: RendererAgg, cut: Callable[[str, int], str] = shorten
 ) -> bool:
-    """Sets `text` on the artist, cut until it takes `width` pixels at most; whether anything fits."""
+    """Set `text` on the artist, cut to at most `width` pixels. Return whether anything fits."""
     kept = min(len(text), _MOST_LETTERS)
     while kept > 0:
         artist.set_text(lettering(cut(text, kept)))
@@ -111,12 +111,12 @@ def fitted(
 
 
 def beginning(text: str, length: int) -> str:
-    """The beginning of a text that is too long: what tells short names apart."""
+    """Return the beginning of a text that is too long; it distinguishes short names best."""
     return text if len(text) <= length else text[: length - 1] + CUT
 
 
 def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
-    """The look of a panel: its title and a remark above to the left, a light grid, two sides without a frame."""
+    """Format a panel: title and remark at the top left, a light grid, no frame on two sides."""
     axes.set_facecolor(PAPER)
     for side, spine in axes.spines.items():
         spine.set_visible(side in {"left", "bottom"})
@@ -141,9 +141,9 @@ def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
 
 
 def legend(axes: Axes, taken: int = 0) -> int:
-    """The names of the lines, above the panel to the right, where they hide nothing; the number of rows it takes.
+    """Draw the legend above the panel to the right, outside the curves. Return its number of rows.
 
-    `taken` letters stand above the panel already, beside its title.
+    `taken` characters are above the panel already, beside its title.
     """
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
@@ -162,13 +162,13 @@ def legend(axes: Axes, taken: int = 0) -> int:
 
 
 def _room(axes: Axes) -> float:
-    """Letters that fit above the panel."""
+    """Return the number of characters that fit above the panel."""
     figure = axes.get_figure()
     return _LETTERS if figure is None else _LETTERS * float(figure.get_size_inches()[0]) / _WIDTH  # type: ignore[union-attr]
 
 
 def _letters(labels: Sequence[str], rows: int) -> int:
-    """About how many letters wide a legend is: it fills column after column, the first ones with one more."""
+    """Return the approximate width of a legend in characters. It fills columns in order, the first ones with one more."""
     columns = -(-len(labels) // rows)
     least, longer = divmod(len(labels), columns)
     starts = [column * least + min(column, longer) for column in range(columns + 1)]

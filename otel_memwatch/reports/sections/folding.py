@@ -33,9 +33,9 @@ class Shown(NamedTuple):
 def rows(listed: Sequence[OperationFigures]) -> list[Shown]:
     """Return the rows of all operations by start, each followed by the operations in it.
 
-    Operations of one name are folded if one operation encloses them, or operations that are folded themselves. "epoch 1"
-    and "epoch 2" count as one name. The operation of the run's peak gets a row besides, and so do those that failed or
-    were not closed.
+    Operations of one name are folded if one operation, or operations that are folded themselves, enclose them. The names
+    "epoch 1" and "epoch 2" count as one. The operation of the run's peak gets a separate row, and so do operations that
+    failed or were not closed.
     """
     if len(listed) <= _SHOWN_UNFOLDED:
         return [Shown(figures.depth, (figures,)) for figures in listed]

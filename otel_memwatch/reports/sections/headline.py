@@ -1,4 +1,4 @@
-"""Facts of the summary, in their order; each function writes only what deserves a line.
+"""Facts of the summary, in their order; each function writes only facts that deserve a line.
 
 `public` omits arguments of commands, for texts that leave the machine.
 """
@@ -93,7 +93,7 @@ def operations(run: RecordedRun, page: Page) -> None:
 
 
 def _operation(run: RecordedRun, figures: OperationFigures) -> str:
-    # The operation of the run's peak needed just that; its own bounds are those of the samples around it.
+    # The operation of the run's peak needed exactly that; the bounds of the operation come from samples around it.
     peak = run.peaks.tree if figures.sets_run_peak else figures.tree_peak or figures.operation.peak
     status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
     notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))

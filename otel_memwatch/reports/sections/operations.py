@@ -57,7 +57,7 @@ _FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
 _LEGEND = "needed: all processes together. resident: the operation's own process, with shared and file pages."
 _BY_NAME = ("operation", "times", "total", "mean", "longest", "mean needed", "largest needed", "CPU")
 _BY_NAME_RESIDENT = (*_BY_NAME[:5], "mean resident", "largest resident", "CPU")
-"""Of a run with too many operations to attribute needed memory to each."""
+"""Header for runs with too many operations to attribute needed memory to each."""
 _BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean needed", "mean resident")
 _USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
 _NEEDED, _RESIDENT = _HEADER.index("needed"), _HEADER.index("resident")

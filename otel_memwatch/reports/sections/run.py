@@ -1,4 +1,4 @@
-"""Sections of every run: what ran, memory, processes, totals and the quality of the record."""
+"""Sections of every run: command, memory, processes, totals and the quality of the record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _SENTENCE = 600
 
 
 def what_ran(run: RecordedRun, page: Page) -> None:
-    """Write command, machine, end, and what became of limit and budgets."""
+    """Write command, machine, result, and verdicts on limit and budgets."""
     page.fact("command", command_line(run.command, _COMMAND) or "unknown")
     page.fact("directory", shorten(run.cwd, _SENTENCE))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
@@ -106,7 +106,7 @@ def _on(run: RecordedRun) -> str:
 
 
 def memory(run: RecordedRun, page: Page) -> None:
-    """Write every peak with its certainty, when it occurred, and what it includes."""
+    """Write every peak with its certainty, its time, and the memory that it includes."""
     peaks = run.peaks
     page.section("Memory")
     _peak(run, page, "peak memory", peaks.tree)
@@ -223,7 +223,7 @@ def totals(run: RecordedRun, page: Page) -> None:
 
 
 def recording(run: RecordedRun, page: Page) -> None:
-    """Write how complete the record is, what could not be read, and why."""
+    """Write how complete the record is, which sources failed, and why."""
     page.section("Recording")
     page.fact("sampling", phrases.recording(run))
     ticks = run.quality.get("ticks")

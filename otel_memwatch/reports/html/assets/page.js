@@ -1,6 +1,6 @@
 "use strict";
-// Replaces the static picture and tables with charts and sortable tables. Text is set with textContent only, so that names
-// are never markup. Every figure is in the static page too, for readers without scripts.
+// Replaces the static picture and tables with charts and sortable tables. Text is set with textContent only, so names are
+// never markup. The static page has every figure too, for readers without scripts.
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
@@ -15,11 +15,11 @@ function element(name, attributes, ...children) {
   return made;
 }
 
-// -- figures in words, as otel_memwatch/text.py has them
+// -- figures in words, like otel_memwatch/text.py
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"], DECIMALS = [0, 1, 1, 2, 2, 2, 2];
 
-// As Python rounds: a tie goes to the even digit, where toFixed goes up. Only odd multiples of a power of two can be ties.
+// Rounds like Python: a tie goes to the even digit, but toFixed rounds up. Only odd multiples of a power of two can be ties.
 function fixed(value, digits) {
   const text = value.toFixed(digits), ten = 10 ** digits, last = Math.round(Math.abs(Number(text)) * ten);
   if (Math.abs(value * 2 ** (digits + 1)) % 2 !== 1 || last % 2 === 0) return text;
@@ -83,14 +83,14 @@ function values(steps, unit) {
 }
 const column = (made) => (made ? values(made.steps, made.unit) : null);
 const whole = Math.max(data.seconds, 1e-3);
-const ends = values(data.buckets.ends, 0.001).map((end) => Math.min(end, whole));   // the last tick is taken after the end
+const ends = values(data.buckets.ends, 0.001).map((end) => Math.min(end, whole));   // the last sample is taken after the end
 const holes = new Map(data.buckets.holes.map(([index, ms]) => [index, ms / 1000]));
-// The first window reaches back to the beginning where watermarks tell of it.
+// The first window starts at the beginning of the run if high-water marks cover it.
 const windows = data.memory.length > 0 && Boolean(data.memory[0].most);
 const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : windows || end < 3 * (data.interval || 0.1) ? 0 : end));
 
-// Each stretch of time has two points, its beginning and its end: a value is that of the whole stretch, no more, no less.
-// Where the record has a hole nothing is drawn, but for columns that are `covered`: a watermark reaches over it.
+// Each stretch of time has two points, its beginning and its end: a value holds for the whole stretch.
+// Gaps of the record are empty, except in `covered` columns: a high-water mark includes the gap.
 const stretches = ends.map((end, i) => ({ begin: begins[i], end, hole: holes.has(i) }));
 function asSteps(columns, covered, over = stretches) {
   const x = [], y = columns.map(() => []);
@@ -105,8 +105,8 @@ function asSteps(columns, covered, over = stretches) {
   });
   return [x, ...y];
 }
-// Some stretches as one: each ends at one of these places and begins where the one before ended. Over a hole of the record that one
-// goes on: `at` has for each stretch which of the places its values are of.
+// Joins stretches: each ends at one of these places and begins at the end of the one before, which continues over a gap of
+// the record. `at` has the index of the place with the values of each stretch.
 function held(places) {
   const over = [], at = [];
   places.forEach((place, k) => {
@@ -139,7 +139,7 @@ function asRates(counters) {
   return [x, ...y];
 }
 
-// -- looks: colours come from the style sheet, so that they follow the theme
+// -- appearance: colours come from the style sheet and follow the theme
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
@@ -170,7 +170,7 @@ function timeLabel(value, step, longest) {
 const charts = [];
 let view = [0, whole], settingView = false;
 
-function setView(min, max, tell) {
+function setView(min, max, announce) {
   const shortest = Math.max(whole / 20000, 1e-4);
   if (max - min < shortest) { const middle = (min + max) / 2; min = middle - shortest / 2; max = middle + shortest / 2; }
   min = Math.max(0, min); max = Math.min(whole, max);
@@ -183,7 +183,7 @@ function setView(min, max, tell) {
   span.textContent = all ? "" : `${duration(min)} to ${duration(max)}`;
   span.parentNode.classList.toggle("zoomed", !all);
   for (const table of tables) table.timeFilter(all ? null : [min, max]);
-  if (tell) say(all ? "whole run" : `from ${duration(min)} to ${duration(max)}`);
+  if (announce) say(all ? "whole run" : `from ${duration(min)} to ${duration(max)}`);
 }
 
 const tables = [];
@@ -194,7 +194,7 @@ function say(words) {
   saying = setTimeout(() => { live.textContent = words; }, 250);
 }
 
-// The time stands below the first chart and the last one: the others have the same.
+// Only the first and the last chart have time labels; all charts share the axis.
 const timed = (u) => charts.length === 0 || u === charts[0] || u === charts[charts.length - 1];
 
 function axes(splits) {
@@ -212,7 +212,7 @@ function axes(splits) {
   ];
 }
 
-// One chart with its title and its legend, whose entries show the value under the cursor.
+// One chart with a title and a legend; entries of the legend show the value under the cursor.
 function addChart(into, { title, note, height, xy, series, top, splits, text, draw, toggles, describe }) {
   const legend = element("ul", { class: "legend" }), plot = element("div", { class: "plot" });
   const box = element("div", { class: "chart" },
@@ -357,7 +357,7 @@ function memoryChart(into) {
       const words = `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}`;
       const left = at + 10 * ratio + c.measureText(words).width > right;
       c.textAlign = left ? "right" : "left";
-      // Beside the line of a limit it would be struck through: then it stands above that line, as the limit's own words do.
+      // The line of the limit would cross the label: then put it above that line, like the label of the limit.
       const crossed = near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
       c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max((crossed ? Math.min(y(limit.bytes), level) : level) - 7 * ratio, u.bbox.top + 12 * ratio));
     }
@@ -376,7 +376,7 @@ function hue(name) {
 }
 function stem(name) { return name.replace(/[\s_:#-]*\d[\d.,/:]*\s*$/, "") || name; }
 
-// As much of a name as there is room for; nothing where that would not tell one from another.
+// Shortens a name to the available width; empty if too little is left to distinguish names.
 function fitted(c, words, room) {
   if (c.measureText(words).width <= room) return words;
   let left = words.length - 1;
@@ -449,7 +449,7 @@ function lanesChart(into) {
   });
 }
 
-// processes: areas on top of each other, the largest at the bottom; opaque, so that each covers the sum below it
+// processes: areas on top of each other, the largest at the bottom; opaque, because each covers the sum below it
 function stackChart(into) {
   const found = data.processes.stack;
   if (!found) return;
@@ -464,7 +464,7 @@ function stackChart(into) {
   const series = order.map((i, k) => ({ label: found.names[i], colour: "page", fill: i === found.pids.length ? "rest" : `s${i + 1}`, fillLegend: i === found.pids.length ? "rest" : `s${i + 1}`,
     width: 0.8, raw: steps[order.length + k] }));
   return addChart(into, { title: "Processes", height: 210, xy: [x, ...steps.slice(0, order.length)], series, top: () => top, splits: sizeSplits(top), text: size,
-    note: "Resident sizes. Totals sampled every tick; individual processes at most once a second, interpolated in between. Shared pages count in each process, so the sum may exceed needed memory." });
+    note: "Resident sizes. Every sample has the total; each process is read at most once per second and interpolated between readings. Shared pages count in each process, so the sum may exceed needed memory." });
 }
 
 function cpuChart(into) {
@@ -472,7 +472,7 @@ function cpuChart(into) {
   if (!found) return;
   const names = Object.keys(found.counters), counters = names.map((name) => values(found.counters[name], 0.001));
   const rates = asRates(counters);
-  if (rates[0].length < 8) return;   // two or three blocks tell less than the total
+  if (rates[0].length < 8) return;   // two or three blocks show less than the total
   const both = rates[1].map((_, i) => rates.slice(1).reduce((sum, one) => sum + one[i], 0));
   let top = 0.1;
   for (const v of both) if (v > top) top = v;
