@@ -1,8 +1,8 @@
-"""Airflow: each attempt of a task is a run, whatever its operator, and its log ends with what the task needed.
+"""Airflow: each attempt of a task is a run, for any operator, and its log ends with the task's memory.
 
-Active where `OTEL_MEMWATCH_RUNS` is set in the environment of the workers: the runs are there. Nothing else is to be done: Airflow finds the
-plugin by its entry point where otel-memwatch is installed beside it. A task that is already recorded, as below a worker under `wrap`, is left
-to that run.
+Active if `OTEL_MEMWATCH_RUNS` in the environment of the workers names the directory of the runs. No other setup is
+necessary: Airflow finds the plugin by its entry point if otel-memwatch is installed in the same environment. A task that
+is already recorded, for example in a worker under `wrap`, stays in that run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _log = logging.getLogger("airflow.task")
 
 
 class _TaskRun:
-    """The run of the task that this process runs, and the task as its operation; `None`: nothing is recorded."""
+    """Run of this process's task, and the task as its operation; `None`: nothing is recorded."""
 
     current: Run | None = None
     task: Operation | None = None
 
 
 def _begin(task_instance: Any) -> None:
-    """A task begins in this process. Raises nothing."""
+    """Begin to record a task in this process. Raises nothing."""
     if not os.environ.get(OPTIONS["runs"].variable) or _TaskRun.current is not None:
         return
     try:
@@ -51,7 +51,7 @@ def _begin(task_instance: Any) -> None:
         if getattr(task_instance, "map_index", -1) >= 0:
             tags["airflow.map_index"] = task_instance.map_index
         _TaskRun.current = watch(name=".".join(names), tag=tags, quiet=True)
-        # The process lives on when the recording has ended: what it has at the end of an operation is known for certain.
+        # The process outlives the recording, so its memory at the end of an operation is certain.
         _TaskRun.task = operation(task_instance.task_id)
         _TaskRun.task.__enter__()
     except Exception as error:  # noqa: BLE001 - a task must not fail because it is watched
@@ -59,7 +59,7 @@ def _begin(task_instance: Any) -> None:
 
 
 def _end(error: BaseException | None = None) -> None:
-    """It has ended: what it needed goes into its log. Raises nothing."""
+    """End the task's run and write its memory into the task's log. Raises nothing."""
     run, task = _TaskRun.current, _TaskRun.task
     _TaskRun.current = _TaskRun.task = None
     if run is None or task is None:
@@ -96,7 +96,7 @@ def on_task_instance_failed(task_instance: Any, error: Any) -> None:  # noqa: AR
 
 
 class MemwatchAirflowPlugin(AirflowPlugin):
-    """What Airflow loads."""
+    """Plugin that Airflow loads."""
 
     name = "memwatch"
     listeners = [sys.modules[__name__]]  # noqa: RUF012 - as Airflow has it

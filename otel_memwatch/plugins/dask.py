@@ -3,8 +3,8 @@
 Without an edit: `DASK_DISTRIBUTED__WORKER__PRELOAD=otel_memwatch.plugins.dask`, the same with `SCHEDULER`, or `--preload
 otel_memwatch.plugins.dask` of `dask worker` and `dask scheduler`. From a program: `install(client)`, then `tasks(client)`.
 
-A task begins where the worker takes it up and ends where the worker has its result, both in the worker's event loop. A worker
-with one thread has exact figures; with more threads those of tasks that ran beside others are bounds.
+A task begins when the worker starts it and ends when the worker has its result, both in the worker's event loop. A worker
+with one thread has exact figures. With more threads, concurrent tasks have bounds.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from otel_memwatch.api import Run
 
 TOPIC = "memwatch"
-"""Of the events in which workers tell the scheduler of their tasks: `client.get_events("memwatch")` has the last of them."""
+"""Topic of the events by which workers report tasks: `client.get_events("memwatch")` returns the last ones."""
 
 _BEGUN = {"executing", "long-running", "cancelled", "resumed"}
-"""States of a task that a thread is busy with; the last two: nobody wants its result any more, or again."""
+"""States of a task while a thread runs it; the last two: its result is no longer wanted, or wanted again."""
 
 
 class DaskTaskPlugin(WorkerPlugin):
-    """Measures the tasks of a worker, and sees to it that the worker's process is recorded."""
+    """Worker plugin that measures tasks and has the worker's process recorded."""
 
     name = "memwatch"
     idempotent = True
@@ -47,24 +47,24 @@ class DaskTaskPlugin(WorkerPlugin):
         self._run: Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """It is sent to the workers as it was before it began."""
+        """Return the state before the start, which is sent to the workers."""
         return {"_worker": None, "_running": {}, "_run": None}
 
     def setup(self, worker: Worker) -> None:
-        """The worker is there."""
+        """Start to record the worker."""
         self._worker = worker
         tags = worker_tags("dask", worker=worker.name, scheduler=worker.scheduler.address)
         self._run = record_worker(f"dask-worker-{worker.name}", tags)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:  # noqa: ARG002 - Dask's signature
-        """A task goes from one state to the next."""
+        """Begin or end the measurement of a task at a change of its state."""
         if finish == "executing" and key not in self._running:
             self._running[key] = METER.begin(key_split(key), {"dask.key": str(key)})
         elif finish not in _BEGUN and key in self._running:
             self._tell(METER.end(self._running.pop(key), self._failure(key) if finish == "error" else None))
 
     def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
-        """The worker goes: what still runs ends here."""
+        """End all running tasks and the recording: the worker stops."""
         while self._running:
             METER.end(self._running.popitem()[1])
         if self._run is not None:
@@ -75,7 +75,7 @@ class DaskTaskPlugin(WorkerPlugin):
         self._worker.log_event(TOPIC, figures._asdict())
 
     def _failure(self, key: Any) -> BaseException:
-        """Of a task's exception the worker keeps the text: an exception with its name stands for it."""
+        """Return an exception with the name of the task's exception: the worker keeps only its text."""
         assert self._worker is not None
         task = self._worker.state.tasks.get(key)
         text = (task.exception_text if task is not None else "") or "Exception"
@@ -84,7 +84,7 @@ class DaskTaskPlugin(WorkerPlugin):
 
 
 class DaskTaskTable(SchedulerPlugin):
-    """Gathers on the scheduler what the workers tell of their tasks."""
+    """Scheduler plugin that collects the workers' reports about tasks."""
 
     name = "memwatch"
     idempotent = True
@@ -93,7 +93,7 @@ class DaskTaskTable(SchedulerPlugin):
         self.groups: dict[str, NamedTasks] = {}
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """A worker tells of a task."""
+        """Add a worker's report about a task."""
         if topic == TOPIC and isinstance(msg, dict):
             fields = {name: msg[name] for name in TaskFigures._fields if name in msg}
             if len(fields) == len(TaskFigures._fields):
@@ -101,13 +101,13 @@ class DaskTaskTable(SchedulerPlugin):
 
 
 def install(client: Client) -> None:
-    """Measures all tasks of a cluster from now on, those of workers that join it later too."""
+    """Measure all tasks of a cluster from now on, including those of workers that join later."""
     client.register_plugin(DaskTaskTable())
     client.register_plugin(DaskTaskPlugin())
 
 
 def tasks(client: Client) -> dict[str, NamedTasks]:
-    """The memory of all tasks that have ended, by their names; nothing where nobody has called `install`."""
+    """Return the memory of all ended tasks by name; empty without a call of `install`."""
     rows: list[list[Any]] = client.run_on_scheduler(_rows)  # type: ignore[no-untyped-call]
     return {row[0]: NamedTasks(*row) for row in rows}
 
@@ -118,7 +118,7 @@ def _rows(dask_scheduler: Scheduler) -> list[list[Any]]:
 
 
 async def dask_setup(service: Worker | Scheduler) -> None:
-    """What `--preload` calls, in a worker and in the scheduler."""
+    """Install the plugin in a worker or scheduler; `--preload` calls this function."""
     from distributed import Worker as AnyWorker
 
     if isinstance(service, AnyWorker):

@@ -1,8 +1,12 @@
-"""Galaxy: what each job needed, with how it is known, among its job metrics.
+"""Galaxy: memory of each job, with its certainty, as job metrics.
 
-Galaxy finds plugins among the modules of `galaxy.job_metrics.instrumenters`: a file there with the line `from otel_memwatch.plugins.galaxy import *`
-and `__all__ = ("MemwatchPlugin",)` makes this one known, and `- type: memwatch` in `job_metrics_conf.yml` has it used. A job is recorded where
-its shell is ours (`default_job_shell`, or `shell` of its destination): `otel-memwatch shell --install`. Of others there are no metrics.
+Galaxy finds plugins among the modules of `galaxy.job_metrics.instrumenters`:
+
+1. Create a file there with the lines `from otel_memwatch.plugins.galaxy import *` and `__all__ = ("MemwatchPlugin",)`.
+2. Add `- type: memwatch` to `job_metrics_conf.yml`.
+3. Use our shell for the jobs (`default_job_shell`, or `shell` of a destination): `otel-memwatch shell --install`.
+
+Jobs with another shell are not recorded and have no metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from otel_memwatch.runtime.typed import Any
 from otel_memwatch.text import peak_sentence, size
 
 _PATIENCE = 2.0
-"""Seconds that a record may take to be finished once Galaxy holds the job for ended: its exit code is there before."""
+"""Seconds to wait for the end of a record after Galaxy considers the job ended: its exit code exists earlier."""
 
 _TITLES = {
     "memory": "Memory needed",
@@ -35,7 +39,7 @@ _TITLES = {
 
 
 class _Formatter(JobMetricFormatter):
-    """Titles and units for people."""
+    """Readable titles and units."""
 
     def format(self, key: str, value: Any) -> FormattedMetric:
         if key.endswith("_bytes"):
@@ -46,7 +50,7 @@ class _Formatter(JobMetricFormatter):
 
 
 class MemwatchPlugin(InstrumentPlugin):
-    """The metrics `memwatch` of a job."""
+    """Metrics `memwatch` of a job."""
 
     plugin_type = "memwatch"
     formatter = _Formatter()
@@ -55,11 +59,11 @@ class MemwatchPlugin(InstrumentPlugin):
         return
 
     def pre_execute_instrument(self, job_directory: str) -> str:
-        """Has the job's script note where it is recorded; nothing where it is not."""
+        """Return a shell line by which the job's script notes its run directory; empty if it is not recorded."""
         return f'echo "${{{RUN_DIRECTORY_VARIABLE}-}}" > {shlex.quote(self._noted(job_directory))}'
 
     def job_properties(self, job_id: Any, job_directory: str) -> dict[str, Any]:  # noqa: ARG002 - Galaxy's signature
-        """The figures of the job's record, where there is one. Raises `FileNotFoundError`, of which Galaxy logs a line."""
+        """Return the figures of the job's record, if one exists. Raises `FileNotFoundError`, which Galaxy logs in a line."""
         run = Path(self._noted(job_directory)).read_text(encoding="utf-8", errors="surrogateescape").strip()
         if not run:
             return {}
@@ -80,7 +84,7 @@ class MemwatchPlugin(InstrumentPlugin):
 
 
 def _finished(path: str) -> dict[str, Any]:
-    """The description of a run; what there is of it where it does not end in time, as when its monitor was killed."""
+    """Return the description of a run; incomplete if it does not end in time, for example if its monitor was killed."""
     until = time.monotonic() + _PATIENCE
     while True:
         info: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8", errors="surrogateescape"))

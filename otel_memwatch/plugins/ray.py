@@ -2,9 +2,9 @@
 
 `ray.init(runtime_env={"worker_process_setup_hook": "otel_memwatch.plugins.ray.setup"})`, or the same in `ray job submit
 --runtime-env-json` and in the runtime environment of one task or actor. A worker that runs one task at a time has exact
-figures; those of calls of an actor that ran beside others are bounds.
+figures; concurrent calls of an actor have bounds.
 
-Ray's own metrics have the largest peak of each name (`ray_memwatch_operation_memory_peak_max_bytes`), and the run has all.
+Ray's metrics contain the largest peak of each name (`ray_memwatch_operation_memory_peak_max_bytes`); the run contains all.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OWN = "__ray_"
-"""How the names of methods begin that every actor has from Ray itself."""
+"""Prefix of the methods that Ray adds to every actor."""
 
 
 def setup() -> None:
-    """What Ray calls in each worker before its first task. Raises nothing: a worker must not fail because it is watched."""
+    """Set up a worker before its first task; Ray calls this function. Raises nothing: watching must not break a worker."""
     try:
         import ray
         from ray._private.worker import global_worker
@@ -43,7 +43,7 @@ def setup() -> None:
 
 
 def _measuring(find: Callable[..., Any]) -> Callable[..., Any]:
-    """Ray asks once for each function what is to be run: it is given the function with an operation around it."""
+    """Return a replacement of Ray's function lookup, which wraps each function in an operation."""
     found: dict[Any, Any] = {}
 
     @functools.wraps(find)
@@ -67,8 +67,8 @@ def _measuring(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def measured(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function with a task around each call, of the same kind: Ray asks what kind of function it runs."""
-    # Of an actor's method Ray makes a plain function, and keeps the method as its attribute.
+    """Return the function with a task around each call, of the same kind: Ray checks the kind of a function."""
+    # Ray turns an actor's method into a plain function, and keeps the method as its attribute.
     kind = getattr(function, "method", function)
     if inspect.iscoroutinefunction(kind):
 
@@ -120,7 +120,7 @@ class _Task:
 
 
 def _identity() -> dict[str, object]:
-    """The ids by which Ray's own tools name the running call."""
+    """Return the ids of the running call in Ray's own tools."""
     try:
         import ray
 
@@ -132,18 +132,18 @@ def _identity() -> dict[str, object]:
 
 
 class _PeaksInRay:
-    """The largest peak of each name as a metric of Ray's, which its dashboard and Prometheus have."""
+    """Largest peak of each name as a Ray metric, for its dashboard and Prometheus."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         """Calls of one actor may end in several threads at once."""
         self._highest: dict[str, int] = {}
-        """Bytes, by the names of the calls."""
+        """Bytes by name of the calls."""
         self._gauge: Any = None
         self._broken = False
 
     def add(self, figures: TaskFigures) -> None:
-        """A call has ended. Raises nothing."""
+        """Add a call that has ended. Raises nothing."""
         if self._broken or figures.high is None:
             return
         try:

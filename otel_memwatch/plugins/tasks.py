@@ -1,7 +1,7 @@
-"""Tasks of an engine's worker: each an operation, with what is known of its memory beside the others of the same process.
+"""Tasks of an engine's worker: each is an operation, with bounds of its memory if others ran in the same process.
 
-A task that had its process to itself has the exact peak of its operation. Of one that ran beside others the process tells only
-how much all of them had: that is the most it can have needed, and what the process had while no other ran is the least.
+A task alone in its process has the exact peak of its operation. For concurrent tasks the process reports only their
+common memory: it is the upper bound of each. The memory of the process while no other task ran is the lower bound.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 BESIDE, ALONE = "memwatch.tasks.beside", "memwatch.tasks.alone"
-"""Attributes of a task that ran beside others: how many, and the bytes that its process had while none of them ran."""
+"""Attributes of a concurrent task: number of other tasks, and bytes of its process while none of them ran."""
 
 
 class TaskFigures(NamedTuple):
-    """One task that has ended. Bytes of resident memory of its worker's process; `None`: not known."""
+    """One task that has ended. Sizes are resident bytes of its worker's process; `None`: unknown."""
 
     name: str
     seconds: float
     low: int | None
-    """What the process had at least with this task alone."""
+    """Lower bound: memory of the process with this task alone."""
     high: int | None
-    """What it had at most while the task ran."""
+    """Upper bound: largest memory of the process while the task ran."""
     beside: int
-    """How many other tasks ran at the same time, at most."""
+    """Largest number of other tasks at the same time."""
     failed: bool = False
     exact: bool = False
-    """Whether both bounds are the same but for what the kernel's counters may be off."""
+    """True if both bounds agree within the error of the kernel's counters."""
 
 
 class RunningTask:
@@ -50,15 +50,15 @@ class RunningTask:
         self.name = name
         self.operation = measured
         self.context = context
-        """That of the operation; `None`: the one that the task runs in."""
+        """Context of the operation; `None`: the context that the task runs in."""
         self.began = monotonic()
         self.beside = 0
         self.low = 0
-        """The most that the process was seen to have while no other task ran."""
+        """Largest observed memory of the process while no other task ran, in bytes."""
 
 
 class TaskMeter:
-    """Measures the tasks of one process. May be called from any thread; nothing here raises into the engine.
+    """Meter of the tasks of one process. Any thread may call it; nothing here raises into the engine.
 
     Cost: an operation, and two small files of /proc read at both ends of a task.
     """
@@ -68,7 +68,7 @@ class TaskMeter:
         self._running: set[RunningTask] = set()
 
     def begin(self, name: str, attributes: Mapping[str, object], *, here: bool = False) -> RunningTask:
-        """A task begins. `here`: in the running context, so that operations which it marks itself lie below it."""
+        """Begin a task. `here`: use the running context, so operations marked by the task become its children."""
         task = RunningTask(name, operation(name, **attributes), None if here else copy_context())
         with self._lock:
             self._look_at_the_only_one()
@@ -84,7 +84,7 @@ class TaskMeter:
         return task
 
     def end(self, task: RunningTask, error: BaseException | None = None) -> TaskFigures:
-        """It has ended."""
+        """End a task and return its figures."""
         kind = None if error is None else type(error)
         with self._lock:
             self._look_at_the_only_one()
@@ -107,41 +107,41 @@ class TaskMeter:
         )
 
     def _look_at_the_only_one(self) -> None:
-        """What the process has now, where one task runs and no other: it has that by itself."""
+        """Sample the process if exactly one task runs: the memory then belongs to that task."""
         if len(self._running) == 1:
             (task,) = self._running
             task.low = max(task.low, _resident())
 
 
 METER = TaskMeter()
-"""That of this process: several workers in one process share its memory."""
+"""Meter of this process: several workers in one process share its memory."""
 
 
 class NamedTasks(NamedTuple):
-    """All tasks of one name. Bytes of the process of a worker; `None`: not known."""
+    """All tasks of one name. Sizes are bytes of a worker's process; `None`: unknown."""
 
     name: str
     tasks: int
     failed: int
     alone: int
-    """Those that no other task ran beside."""
+    """Number of tasks without concurrent ones."""
     seconds: float
     low: int | None
-    """What the largest needed at least; `high`: at most."""
+    """Lower bound of the largest task; `high`: upper bound."""
     high: int | None
     highest_exact: int | None = None
-    """The upper bound of the largest that is exact."""
+    """Upper bound of the largest exact task."""
 
     @property
     def exact(self) -> bool:
-        """Whether the largest is exact, and none of the others can have been above it."""
+        """Return whether the largest task is exact and no other can exceed it."""
         return self.highest_exact is not None and self.highest_exact == self.high
 
 
 def by_name(
     tasks: Iterable[TaskFigures], before: dict[str, NamedTasks] | None = None
 ) -> dict[str, NamedTasks]:
-    """The tasks by their names; `before`: those that were counted already, to which they are added in place."""
+    """Group tasks by name; `before`: existing groups, to which the tasks are added in place."""
     found = {} if before is None else before
     for task in tasks:
         known = found.get(task.name) or NamedTasks(task.name, 0, 0, 0, 0.0, None, None)
@@ -163,9 +163,9 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 
 def record_worker(name: str, tags: Mapping[str, object]) -> Run | None:
-    """Sees to it that this worker's process is recorded; a run that it is part of already is joined.
+    """Record this worker's process; join the run if it already belongs to one.
 
-    `None`: nothing can be recorded; there is one line about it on stderr, and the engine goes on.
+    `None`: recording is impossible. One line on stderr reports it, and the engine continues.
     """
     try:
         from otel_memwatch.api import watch
@@ -189,7 +189,7 @@ def _resident() -> int:
 
 
 def table(groups: Iterable[NamedTasks]) -> str:
-    """The tasks by name as a table for a person, the largest first."""
+    """Return the tasks by name as a readable table, the largest first."""
     head = f"{'task':<32} {'times':>6} {'memory of its worker':>24} {'in all':>9}"
     rows = [
         f"{group.name[:32]:<32} {group.tasks:>6} {_span(group):>24} {group.seconds:>8.2f}s"
@@ -209,5 +209,5 @@ def _span(group: NamedTasks) -> str:
 
 
 def worker_tags(engine: str, **more: object) -> dict[str, object]:
-    """The tags of a worker's run: its engine, and what is known of it."""
+    """Return the tags of a worker's run: its engine, and the known properties of the worker."""
     return {"engine": engine} | {f"{engine}.{name}": value for name, value in more.items() if value}
