@@ -1,7 +1,7 @@
 """Aggregate the operations of a run: totals by name, and the operations that needed most memory.
 
-`OperationAggregator` takes in operations one by one as they are closed, while a run is recorded or when its record is read. Up
-to `LIMIT` it keeps them all; of more it keeps what a digest is made of, in memory that does not grow with their number.
+`OperationAggregator` adds closed operations one by one, while a run is recorded or when its record is read. Up to
+`LIMIT` it keeps them all. Of more it keeps the parts of a digest, in memory that does not grow with their number.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from otel_memwatch.run.results import OperationFigures, Peaks
 
 LIMIT = 1000
-"""Operations up to which every one is kept, and has its place in every report."""
+"""Number of operations up to which every one is kept, and listed in every report."""
 
 _LARGEST = 64
 _NAMES = 1000
-"""Names that have totals of their own; the operations of others are counted."""
+"""Names that have totals; the operations of others are counted."""
 _OPEN = 1000
 _RECENT = 512
 """Operations closed last: the peak may be found out a moment later."""
 _HOLDERS, _HOLDERS_OF_MANY = 256, 8
-"""Names, for each process, of operations that may hold its peak; where more than 16 processes mark operations."""
+"""Names, for each process, of operations that may hold its peak; the second limit applies above 16 marking processes."""
 _TOGETHER = 8
-"""Pairs that are looked at one by one where one of them matters."""
+"""Pairs that are examined one by one if one of them matters."""
 _MANY = 16
 _PROCESSES = 1000
 
@@ -59,7 +59,7 @@ class NameTotals(NamedTuple):
     """Bytes, of their processes; `None`: none is known."""
     largest_peak: int | None
     cpu_seconds: float | None
-    """Of their processes, with the children that these waited for; `None`: not known."""
+    """CPU time of their processes, with the children that these waited for; `None`: not known."""
     failed: int
 
 
@@ -67,19 +67,19 @@ class OperationDigest(NamedTuple):
     """The operations of a run that has more than `LIMIT`."""
 
     number: int
-    """All, those that were never closed included."""
+    """Number of operations, including unclosed ones."""
     processes: int
-    """Those that marked operations."""
+    """Number of processes that marked operations."""
     names: tuple[NameTotals, ...]
-    """Those that took most time in all first."""
+    """Totals by name, the longest total time first."""
     unnamed: int
-    """Operations whose names are none of these."""
+    """Operations with other names."""
     largest: tuple[OperationFigures, ...]
-    """The one of the run's peak, and of each name the one that needed most; most needed first."""
+    """The operation of the run's peak, and the largest of each name; most needed first."""
     open: tuple[OperationFigures, ...]
     """Never closed, by their start, those within others after them."""
     on_devices: tuple[OperationFigures, ...]
-    """Those whose GPU allocators held most, one for each device."""
+    """The operation with the largest GPU allocator peak, for each device."""
 
 
 class _Name:
@@ -162,7 +162,7 @@ if TYPE_CHECKING:
     _Source = RecordedOperation | _UnparsedOperation | tuple[OperationLines, str, str, str]
     """What an operation is made of, where it is asked for. The last: of a pair its number, its upper bound and both lines."""
     _Closed = tuple[int, float, float, _Source]
-    """Bytes that it certainly had, start, end. No named tuple: to make these takes as long as all else that is done with most."""
+    """Bytes that it certainly had, start, end. A named tuple would double the cost of most operations."""
 
 
 def _made(source: _Source) -> RecordedOperation:
@@ -179,7 +179,7 @@ def _closed(operation: RecordedOperation) -> _Closed:
 
 
 def _bounded(closed: _Closed) -> tuple[int, int, int, int]:
-    """Its process and number, and the sizes of its peak as a table has them."""
+    """Return its process and number, and the sizes of its peak in a table's form."""
     source = closed[-1]
     if isinstance(source, RecordedOperation):
         return source.pid, source.id, *sizes(source.peak)
@@ -196,7 +196,7 @@ class _OperationExtremes(NamedTuple):
     low: int
     """The most bytes that one of them certainly had."""
     high: int
-    """The most that one of them may have had."""
+    """The largest upper bound of one of them, in bytes."""
     seconds: float
     """Duration of the longest."""
     start: float
@@ -248,10 +248,10 @@ class _PeakHolders:
         self.best = 0
         self.names: dict[str, _PeakHolder] = {}
         self._by_high: list[tuple[float, str]] = []
-        """A heap, so that each of a thousand growing steps finds those which it leaves behind without a look at the others."""
+        """A heap: each of a thousand growing steps finds the holders that it replaces without examining the others."""
 
     def add(self, operation: RecordedOperation, low: int, room: int) -> None:
-        """Takes one in that certainly had `low` bytes, where it may hold the peak; of more than `room` names those that come first."""
+        """Add an operation that certainly had `low` bytes if it may hold the peak; beyond `room` names, keep the first."""
         high = _high(operation)
         if high < self.best:
             return
@@ -279,14 +279,14 @@ class _PeakHolders:
             heapq.heapify(self._by_high)
 
     def may_keep(self, name: str, low: int, start: float, end: float, room: int) -> bool:
-        """Whether `add` may keep one of a name and at most `low` bytes, which began at `start` and ended at `end` or later."""
+        """Return whether `add` may keep an operation of at most `low` bytes that began at `start` and ended at `end` or later."""
         held = self.names.get(name)
         if held is None:
             return len(self.names) < room
         return low > held.low or start < held.first.start or end <= _end(held.largest)
 
     def _leave_out(self) -> None:
-        """What certainly had less."""
+        """Drop the operations that certainly had less."""
         while self._by_high and self._by_high[0][0] < self.best:
             _, name = heapq.heappop(self._by_high)
             held = self.names.pop(name, None)
@@ -300,11 +300,11 @@ class OperationAggregator:
 
     def __init__(self) -> None:
         self.closed = self.to_export = 0
-        """How many were closed; how many of these the program does not export itself."""
+        """Number of closed operations, and number of these that the program does not export itself."""
         self._all: list[RecordedOperation] | None = []
         """`None`: there were too many."""
         self._table: ListedOperations | None = None
-        """Of all, once somebody has asked for it."""
+        """Table of all operations, once requested."""
         self._names: dict[str, _Name] = {}
         self._unnamed = 0
         self._pids: set[int] = set()
@@ -320,11 +320,11 @@ class OperationAggregator:
 
     @property
     def too_many(self) -> bool:
-        """Whether they are not all kept any more."""
+        """True once some operations are no longer kept."""
         return self._all is None
 
     def close(self, operation: RecordedOperation) -> None:
-        """Takes in one that was closed. Costs some microseconds."""
+        """Add a closed operation. Costs some microseconds."""
         self.closed += 1
         self.to_export += not operation.exported
         if self._all is not None:
@@ -337,14 +337,14 @@ class OperationAggregator:
         self._add(operation)
 
     def close_lines(self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]) -> None:
-        """As `close`, of its two lines. Of most that are too many, no operation has to be made: that takes half the time."""
+        """Add a closed operation from its two lines. Among many, most need no operation object: that takes half the time."""
         if self._all is not None or not self._is_one_of_many(lines, opened, closing):
             self.close(lines.operation(opened, closing))
 
     def close_pairs(self, lines: OperationLines, pairs: PlainPairs) -> int:
-        """As `close_lines` of each of the pairs: together where no single one matters, which takes a microsecond for each.
+        """Add each of the pairs, together if no single one matters: a microsecond for each.
 
-        Gives how many were.
+        Return the number of pairs that were added together.
         """
         number = len(pairs.lines)
         if self._all is None and self._count_together(lines, pairs):
@@ -359,7 +359,7 @@ class OperationAggregator:
         return 0
 
     def _count_together(self, lines: OperationLines, pairs: PlainPairs) -> bool:
-        """Adds all of them to the totals; none where one may change more than these."""
+        """Add all pairs to the totals; add none if one may change more than totals."""
         starts, ends = list(map(float, pairs.starts)), list(map(float, pairs.ends))
         every = _OperationColumns(
             starts,
@@ -374,7 +374,7 @@ class OperationAggregator:
         )
         found: list[tuple[_Name | None, _OperationColumns]] = []
         for known, names, some in self._by_series(pairs.names, every):
-            # What the farthest values of all do not change, none of them does.
+            # If the extremes of all change nothing, no single operation does.
             most = _OperationExtremes(
                 max(some.lows),
                 max(map(int, set(some.highs))),
@@ -423,7 +423,7 @@ class OperationAggregator:
     def _is_one_of_many(
         self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]
     ) -> bool:
-        """Whether it changes totals alone, which then have it."""
+        """Return whether the operation changes totals alone; if so, add it to them."""
         opening, name = opened.line, opened.line.get("name")
         low, high, peak = closing.get("low"), closing.get("high"), closing.get("peak")
         start, end = opened.time, closing.get("time")
@@ -455,9 +455,9 @@ class OperationAggregator:
         return True
 
     def _matters(self, pid: int, name: str, known: _Name | None, most: _OperationExtremes) -> bool:
-        """Whether one of these operations may change more than totals.
+        """Return whether one of these operations may change more than totals.
 
-        It does where its name is new, where it is among those that needed most, or may hold its process's peak.
+        It does if its name is new, if it is one of the largest, or if it may hold its process's peak.
         """
         low, high, seconds, start, end = most
         holders = self._holders.get(pid)
@@ -474,13 +474,13 @@ class OperationAggregator:
         return _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY
 
     def _may_have_been_open(self, start: float, end: float) -> bool:
-        """Whether something was open at one of the moments; of most a look at the first and the last of these says no."""
+        """Return whether an operation was open at one of the moments; the first and the last moment exclude most."""
         if not self._moments or start > self._last_moment or end < self._first_moment - self._interval:
             return False
         return any(start <= moment and end >= moment - self._interval for moment in self._moments)
 
     def _look_for_open(self, closed: Iterable[_Closed]) -> None:
-        """Looks which of them was open at the moments, and needed more there than others that were."""
+        """Find operations that were open at the moments and needed more there than the others."""
         for moment, best in self._moments.items():
             self._moments[moment] = self._largest_at(moment, closed, best)
 
@@ -536,7 +536,7 @@ class OperationAggregator:
     def look_at(
         self, moments: Iterable[float], interval: float, still_open: Sequence[RecordedOperation]
     ) -> None:
-        """Tells at which moments (monotonic seconds) the peaks so far were first seen, at ticks `interval` seconds apart."""
+        """Set the moments (monotonic seconds) at which samples `interval` seconds apart first saw the peaks so far."""
         self._interval = interval
         if self._all is not None:
             return
@@ -551,7 +551,7 @@ class OperationAggregator:
         self._last_moment = max(self._moments, default=0.0)
 
     def boundaries(self, still_open: Sequence[RecordedOperation]) -> Iterable[float]:
-        """The moments that matter to those that are kept, and to those that are open."""
+        """Yield the boundaries of kept and of open operations."""
         for operation in (*self._kept(), *still_open):
             yield operation.start
             if operation.end is not None:
@@ -574,7 +574,7 @@ class OperationAggregator:
         ]
 
     def table(self, still_open: Sequence[RecordedOperation]) -> ListedOperations | None:
-        """All of them; `None` where there were too many."""
+        """Return all operations; `None` if they are too many."""
         if self._all is None or len(self._all) + len(still_open) > LIMIT:
             return None
         return self._listed(self._all, still_open)
@@ -590,7 +590,7 @@ class OperationAggregator:
         return self._table
 
     def sized(self, still_open: Sequence[RecordedOperation]) -> CandidateStore:
-        """What peaks are attributed by."""
+        """Return the candidates for the attribution of peaks."""
         if self._all is not None:
             return RecordedCandidates(self._listed(self._all, still_open))
         closed = [*map(_closed, self._kept()), *self._recent, *map(_closed, still_open)]

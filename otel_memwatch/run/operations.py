@@ -1,4 +1,4 @@
-"""What the record of the whole tree says about each operation."""
+"""Figures of each operation, from the record of the whole tree."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
     """Of each counter its name, its name as one of the tree, and how much of it was used."""
 
 _TOGETHER = 1024
-"""Operations of which is found together what the tree used during them, which takes a third of the time."""
+"""Operations whose use by the tree is found together, which takes a third of the time."""
 
 
 class OperationContext(NamedTuple):
-    """What the operations happened in."""
+    """The surroundings of a run's operations."""
 
     conditions: RunConditions
     ticks: TreeTicks | HistoricTicks
     processes: Mapping[int, Sequence[ProcessBounds]]
     """All processes by their pid, which may be used again."""
     sums: SumOverTime | None
-    """Sum of the bounds of all processes over time; `None` where no bound can be certified."""
+    """Sum of the bounds of all processes over time; `None`: no bound can be certified."""
     have_left: bool
-    """Whether processes used memory outside the run's own control group."""
+    """True if processes used memory outside the run's own cgroup."""
     end: float
     """Monotonic seconds of the last thing recorded."""
     watched_until: float
-    """Monotonic seconds up to which ticks reach: an operation may have gone on."""
+    """Monotonic seconds up to which samples reach; an operation may have continued."""
 
 
 def operation_figures(
     operations: OperationTable, context: OperationContext, peaks: Peaks
 ) -> Iterator[OperationFigures]:
-    """The figures of all operations by their start, one by one: a run may have millions of them."""
+    """Yield the figures of all operations by their start: a run may have millions of them."""
     never_closed = (position for position, end in enumerate(operations.ends) if isinf(end))
     last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
     sized = RecordedCandidates(operations, {n: peak for n, peak in last.items() if peak is not None})
@@ -91,18 +91,17 @@ def figures_of(
     around_run_peak: bool = False,
     used_by_tree: _Used | None = None,
 ) -> OperationFigures:
-    """The figures of one operation.
+    """Return the figures of one operation.
 
     Args:
-        operation: as its process told of it.
-        context: what it happened in.
+        operation: as its process reported it.
+        context: its surroundings.
         peaks: of the run.
         depth: number of operations around it.
         parent: position of the one around it.
         sets_run_peak: the run's peak was in it.
         around_run_peak: the run's peak was in one inside it.
-        used_by_tree: what the tree used meanwhile, where the caller has found that for many at once.
-
+        used_by_tree: use by the tree meanwhile, if the caller has found it for many operations at once.
     """
     if operation.status == "open":
         operation = with_last_figures(operation, context)
@@ -132,7 +131,7 @@ def figures_of(
 
 
 def position_of_peak(operations: CandidateStore, conditions: RunConditions, peaks: Peaks) -> int | None:
-    """Position of the innermost operation in which the run's peak was reached; `None`: in none, or in one of several."""
+    """Return the position of the innermost operation of the run's peak; `None`: in none, or in one of several."""
     for peak in (peaks.tree, peaks.process, peaks.main):
         found = None if peak is None else where(peak, operations, conditions.started, conditions.interval)
         if found is not None:
@@ -152,7 +151,7 @@ def _process_of(operation: RecordedOperation, context: OperationContext) -> Proc
 
 
 def with_last_figures(operation: RecordedOperation, context: OperationContext) -> RecordedOperation:
-    """An operation that was never closed, with what the record says of its process after its last boundary."""
+    """Return an unclosed operation with the figures of its process after its last boundary."""
     process = _process_of(operation, context)
     low = (operation.peak.low or 0) if operation.peak is not None else 0
     if operation.pid == context.conditions.root:
@@ -163,9 +162,9 @@ def with_last_figures(operation: RecordedOperation, context: OperationContext) -
 
 
 def _tree_peak(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
-    """Memory of the tree while the operation was open: the tightest bounds that hold.
+    """Return the tree's memory while the operation was open, within the tightest bounds.
 
-    Of one that went on after the last tick there is no upper bound: other processes may have grown unseen.
+    An operation that continued after the last sample has no upper bound: other processes may have grown unseen.
     """
     ticks, conditions = context.ticks, context.conditions
     if conditions.portable:
@@ -183,7 +182,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
 
 
 def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:
-    """Upper bound of what the processes had together: the bounds of those alive, its own process with its own peak."""
+    """Return the sum of the bounds of the processes alive, with the operation's own peak for its process."""
     if context.sums is None:
         return None
     total = context.sums.largest(operation.start, end)
@@ -196,7 +195,7 @@ def _held(operation: RecordedOperation, end: float, context: OperationContext) -
 
 
 def _by_cgroup(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
-    """From the windows of the run's own group: those inside bound it from below, all that touch it from above."""
+    """Return the peak from the windows of the run's cgroup: windows inside bound it from below, overlapping ones from above."""
     start, ticks, conditions = operation.start, context.ticks, context.conditions
     high = ticks.windows.most(start, end)
     low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
@@ -213,7 +212,7 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
 
 
 def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:
-    """What its process used, and what the tree did: its own process is part of it, and counted at its boundaries."""
+    """Return the use by its process and by the tree, which includes that process and is never less."""
     totals = dict(operation.totals)
     for (name, name_of_tree), whole in used_by_tree:
         totals[name_of_tree] = max(whole, totals.get(name, 0))
@@ -221,7 +220,7 @@ def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, f
 
 
 def _used_meanwhile(operations: Sequence[RecordedOperation], context: OperationContext) -> Iterator[_Used]:
-    """What the whole tree used during each of some operations. Between two ticks it is in proportion to the time."""
+    """Yield the tree's use during each operation. Between two samples it is proportional to time."""
     starts = [operation.start for operation in operations]
     ends = [_end(operation, context) for operation in operations]
     names, columns = [], []

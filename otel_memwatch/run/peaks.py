@@ -1,4 +1,4 @@
-"""From the evidence that the aggregator has collected to the peaks of the run; the rules are those of `certainty`."""
+"""Derive the peaks of a run from the aggregator's evidence; the rules are those of `truth`."""
 
 from __future__ import annotations
 
@@ -41,34 +41,33 @@ if TYPE_CHECKING:
 
 
 class RunEvidence:
-    """What is known so far of everything that a run's peaks follow from.
+    """Evidence so far for the peaks of a run.
 
     Attributes:
         rss: largest sum of resident sizes.
         pss: largest sum of proportional set sizes.
         hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
-        outside: processes seen outside of the control group; no value: nobody looked.
-        faults_elsewhere: page faults of the tree that its own control group was not told of.
-        group_swap, system_swap: most bytes in swap, of the control group and of the machine.
-        limits: smallest and largest limit of the control group that was read.
-        window_bounds: upper bounds from watermarks that are reset at every tick.
+        outside: processes seen outside of the cgroup; no value: not sampled.
+        faults_elsewhere: page faults of the tree that its cgroup did not count.
+        group_swap, system_swap: most bytes in swap, of the cgroup and of the machine.
+        limits: smallest and largest limit of the cgroup that was read.
+        window_bounds: upper bounds from high-water marks that are reset at every sample.
         ledger: bounds from page faults, of anonymous and shared memory.
-        counted_faults, unseen_faults: page faults of the processes that ticks saw, and of others; the former `None`: not known.
-        most_written: most bytes between two ticks that write calls wrote and that did not go to disk.
-        written_by_mapping: bytes that the tree wrote to disk beyond its write calls, at the last tick.
-        needed: largest charged memory without file cache, at ticks.
-        private: most private memory in the group, at ticks.
+        counted_faults, unseen_faults: page faults of the sampled processes, and of others; the former `None`: not known.
+        most_written: most bytes between two samples that write calls wrote and that did not go to disk.
+        written_by_mapping: bytes that the tree wrote to disk beyond its write calls, at the last sample.
+        needed: largest charged memory without file cache, at samples.
+        private: most private memory in the cgroup, at samples.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
-        alive: processes of the tree at the last tick; `None`: not known.
-        watermark: of the control group.
-        watermark_read: whether the last tick could read it.
-        last_tick: monotonic seconds of the last tick.
-        cgroup, needed_low, needed_high: bounds of what the group needed between two ticks; the largest lower and upper one.
-        needed_likely: the largest of what it most likely needed between two ticks.
-        unseen_count: upper bound of the processes that no tick saw.
-        unseen: those of the last tick, while it is not known what the next one tells of them.
-        latest_unseen: monotonic seconds at which one of them can have started at the latest.
-
+        alive: processes of the tree at the last sample; `None`: not known.
+        watermark: of the cgroup.
+        watermark_read: whether the last sample could read it.
+        last_tick: monotonic seconds of the last sample.
+        cgroup, needed_low, needed_high: bounds of the cgroup's needed memory between samples; the largest lower and upper one.
+        needed_likely: the largest best estimate of the needed memory between two samples.
+        unseen_count: upper bound of the processes that no sample saw.
+        unseen: unseen processes of the last sample, until the next sample reports on them.
+        latest_unseen: latest monotonic seconds at which one of them can have started.
     """
 
     def __init__(self, conditions: RunConditions, processes: TreeBounds) -> None:
@@ -94,14 +93,14 @@ class RunEvidence:
         self.latest_unseen: float | None = None
 
     def add_cgroup_window(self, window: CgroupWindow | None) -> None:
-        """Takes in the bounds between two ticks."""
+        """Add the bounds between two samples."""
         if window is not None:
             self.needed_low.add(window.end, window.low)
             self.needed_high.add(window.end, window.high)
             self.needed_likely.add(window.end, window.likely)
 
     def needed_bounds(self) -> tuple[Maximum, Maximum]:
-        """The largest certain lower bound of what the group needed, and the largest upper bound."""
+        """Return the largest lower and the largest upper bound of the memory that the cgroup needed."""
         low, high = self.needed_low.copy(), self.needed_high.copy()
         for window in self.cgroup.rest(all_ended=not self.processes.living):
             low.add(window.end, window.low)
@@ -111,19 +110,19 @@ class RunEvidence:
         return low, high
 
     def likely_need(self) -> int | None:
-        """Bytes that the group most likely needed at its worst; `None`: not known."""
+        """Return the best estimate of the cgroup's peak of needed memory, in bytes; `None`: not known."""
         likely = self.needed_likely.copy()
         for window in self.cgroup.rest(all_ended=True):
             likely.add(window.end, window.likely)
         return likely.value
 
     def own_group_low(self) -> int:
-        """Bytes that a control group of the run's own was certainly charged, in the time for which it could be read; else 0."""
+        """Return the lower bound of the memory charged to the run's cgroup while it could be read, in bytes; else 0."""
         return (self.needed_bounds()[0].value or 0) if self.conditions.own_cgroup else 0
 
     @property
     def tree_faults(self) -> int | None:
-        """Page faults of the tree so far, by ticks or by what was reported of those that have ended; `None`: not known."""
+        """Page faults of the tree so far, from samples or from the reports of ended processes; `None`: not known."""
         ended = self.processes.ended_faults
         if self.counted_faults is None and not ended:
             return None
@@ -136,12 +135,12 @@ class RunEvidence:
 
     @property
     def single_process(self) -> bool:
-        """Whether the target is the only process there was."""
+        """True if the target is the only process of the run."""
         return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
 
 
 def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
-    """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
+    """Return the peaks of a run; `gpu` is left empty. `whole`: it was sampled up to its end."""
     machine = evidence.conditions.machine_bytes
     found = _peaks_from(evidence, whole=whole)
     return found._replace(
@@ -174,7 +173,7 @@ def _peaks_from(evidence: RunEvidence, *, whole: bool) -> Peaks:
 
 
 def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:
-    """The largest process, where it reported itself (at its operations' boundaries) after the last tick of the tree."""
+    """Return the largest process if it reported itself, at operation boundaries, after the last sample of the tree."""
     if process is None or process.at is None or not process.low:
         return None
     if evidence.last_tick is None or not evidence.conditions.own_cgroup:
@@ -185,7 +184,7 @@ def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:
 
 
 def tree_low(evidence: RunEvidence) -> int | None:
-    """Bytes that the tree certainly needed so far; `None`: nothing known."""
+    """Return the lower bound of the tree's needed memory so far, in bytes; `None`: not known."""
     largest = evidence.processes.largest
     process = largest.low if largest is not None else 0
     if evidence.conditions.portable:
@@ -213,13 +212,12 @@ def tree_low(evidence: RunEvidence) -> int | None:
 def peak_of_process(
     process: ProcessBounds, conditions: RunConditions, unseen_max: int | None = None
 ) -> Peak | None:
-    """The peak of one process; `None` when nothing is known of it.
+    """Return the peak of one process; `None`: not known.
 
     Args:
-        process: what is known of it.
+        process: bounds of its memory.
         conditions: of the run.
-        unseen_max: upper bound of a process that ended without one of its own; `None`: there is none.
-
+        unseen_max: upper bound of a process that ended without one; `None`: not known.
     """
     low, high = process.low, process.bound
     if high is None and process.end is not None and low:
@@ -233,7 +231,7 @@ def peak_of_process(
 
 
 def _main(evidence: RunEvidence) -> Peak | None:
-    """The target's own process. If it never had a descendant, what wait4 told is its own."""
+    """Return the peak of the target's own process. If it never had a descendant, wait4's figure is its own."""
     processes, conditions = evidence.processes, evidence.conditions
     target = processes.main
     if target is None:
@@ -273,7 +271,7 @@ def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
 
 
 def _most_of_any_process(evidence: RunEvidence) -> int | None:
-    """Bytes that no process had more than; `None`: not known, since one may have outgrown what is known."""
+    """Return the bytes that no process exceeded; `None`: not known, since one may have grown later."""
     if not _is_bounded(evidence, evidence.unseen_max_bytes):
         return None
     processes = evidence.processes
@@ -292,7 +290,7 @@ def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:
 
 
 def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Peak | None:
-    """How much memory the whole tree needed."""
+    """Return the memory that the whole tree needed."""
     conditions, rss = evidence.conditions, evidence.rss
     if conditions.portable:
         if rss.value is None:
@@ -328,7 +326,7 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
 
 
 def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
-    """What the tree needed, where its page faults were counted: anonymous and shared memory, no pages of files."""
+    """Return the tree's needed memory from page faults: anonymous and shared memory, no pages of files."""
     conditions, ledger, processes = evidence.conditions, evidence.ledger, evidence.processes
     low = highest(
         Certificate(ledger.low.value or 0, Evidence.ONE_SAMPLE, conditions.since_start(ledger.low.at)),
@@ -336,7 +334,7 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     )
     high, by_faults = _bound_by_processes(evidence), _bound_by_faults(evidence)
     if by_faults is not None:
-        # Also if it is the higher one: memory files that nobody maps are in no process's watermark.
+        # Also if it is the higher one: unmapped memory files are in no process's high-water mark.
         filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
         high = Certificate(filled, Evidence.PAGE_FAULTS)
     by_group = _bound_by_group(evidence)
@@ -357,7 +355,7 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
 
 
 def _bound_by_faults(evidence: RunEvidence) -> int | None:
-    """Bytes that the tree never needed more than, by its page faults; `None`: these tell nothing."""
+    """Return the bytes that the tree never needed more than, by its page faults; `None`: they give no bound."""
     processes = evidence.processes
     if processes.unwatched or processes.outside_ledger:
         return None
@@ -449,7 +447,7 @@ def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
 
 
 def _hugetlb(evidence: RunEvidence) -> Peak | None:
-    """Huge pages of hugetlbfs, for which the kernel keeps no watermark of processes; `None`: no tick saw any."""
+    """Return the huge pages of hugetlbfs, without a high-water mark in the kernel; `None`: no sample saw any."""
     seen = evidence.hugetlb
     if not seen.value:
         return None

@@ -1,6 +1,6 @@
-"""What is known of the memory of each process of a run, collected one record at a time.
+"""Bounds of the memory of each process of a run, collected one record at a time.
 
-`ProcessBounds` holds one process, `TreeBounds` all there were, in memory for those that live.
+`ProcessBounds` holds one process, `TreeBounds` all of them, with memory only for living ones.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
 
 _SETTLE = 10.0
-"""Seconds for which an ended process is kept apart: a late record or boundary may still tell something of it."""
+"""Seconds for which an ended process is kept apart: a late record or boundary may still concern it."""
 
 _MERGE_ABOVE = 4096
 """Ended processes that are kept apart: merging so many takes 2 MiB for a moment."""
 
 
 class ProcessBounds:
-    """What is known of one process's memory.
+    """Bounds of one process's memory.
 
     Attributes:
         low: bytes that it certainly had during the run, first seen `at` (monotonic seconds).
         waited_for: whether we waited for it ourselves.
-        max_rss: what wait4 told then; `None`: nothing.
+        max_rss: wait4's maximum; `None`: not reported.
         final: whether its last figures were taken at the end of the run.
-        reset_by_others: whether somebody else started its watermark anew.
-
+        reset_by_others: whether another program reset its high-water mark.
     """
 
     __slots__ = (
@@ -54,10 +53,10 @@ class ProcessBounds:
         self._began_before = conditions.joined and start < conditions.started
         self._first_peak: int | None = None
         self._highest = 0
-        """The largest value that was read of it or that wait4 told, reached in the run or before."""
+        """The largest value that was read or that wait4 reported, reached in the run or before."""
 
     def add_record(self, record: ProcessRecord, floor: int) -> None:
-        """Takes in what a record says of its memory; `floor`: bytes up to which wait4 may tell of the launcher."""
+        """Add the memory figures of a record; `floor`: bytes up to which wait4's maximum may be the launcher's."""
         if record.rss is not None:
             self.raise_to(record.rss, record.time)
         if record.peak is not None:
@@ -68,7 +67,7 @@ class ProcessBounds:
             self.raise_to(record.max_rss, record.time)
         if record.note == ProcessNote.WATERMARK_RESET:
             self.reset_by_others = True
-        # wait4's maximum may be a child's: where there is a bound of the process's own, it is the nearer one.
+        # wait4's maximum may be a child's: the bound of the process itself is tighter, if known.
         self._highest = max(self._highest, record.peak_bound or record.max_rss or 0)
         if record.event is ProcessEvent.EXIT:
             self.end, self.max_rss = record.time, record.max_rss
@@ -78,12 +77,12 @@ class ProcessBounds:
             self.final = True
 
     def add_segment(self, value: int, time: float) -> None:
-        """It had `value` bytes at its worst between two resets of its own watermark, as it reported itself."""
+        """Add a maximum that the process reported between two resets of its high-water mark."""
         self._segments = True
         self.raise_to(value, time)
 
     def add_watermark(self, peak: int, time: float) -> None:
-        """Takes in its watermark, as it was read at `time`."""
+        """Add a high-water mark, read at `time`."""
         self._highest = max(self._highest, peak)
         if watermark_is_of_run(self._began_before, self._first_peak, peak):
             self._began_before = False
@@ -92,12 +91,12 @@ class ProcessBounds:
             self._first_peak = peak
 
     def raise_to(self, value: int, time: float) -> None:
-        """It certainly had `value` bytes, seen at `time`."""
+        """Raise the lower bound to `value` bytes, seen at `time`."""
         if value > self.low:
             self.low, self.at = value, time
 
     def reopen(self) -> None:
-        """Takes back that its last figures were taken at the end of the run: nobody saw that end."""
+        """Clear `final`: the end of the run was not recorded."""
         self.final = False
 
     @property
@@ -120,32 +119,31 @@ class ProcessBounds:
 
 
 class Segment(NamedTuple):
-    """The largest maximum that a process reported of itself, for the time between two resets of its watermark."""
+    """The largest maximum that a process reported for itself between two resets of its high-water mark."""
 
     start: float | None
-    """Of the process, in monotonic seconds; `None`: not told."""
+    """Start of the process, in monotonic seconds; `None`: not reported."""
     value: int
     time: float
 
 
 class TreeBounds:
-    """All processes of a run. Memory is bounded by the living ones, not by all there were.
+    """All processes of a run. Memory is bounded by the living ones, not by all processes.
 
     Attributes:
-        count: how many processes there were.
-        reaped_max_bytes: the largest maximum of everything that ended and that we, or what we waited for, waited for.
+        count: number of processes.
+        reaped_max_bytes: the largest maximum of all ended processes that we, or processes we waited for, waited for.
         attained_bytes: the largest of these that one process certainly had, unless it is the launcher's.
-        ended_faults: page faults of those that have ended.
-        unreaped: whether there were processes for which nobody waited.
-        ignores_sigchld: whether a process ignored SIGCHLD: the kernel drops what its children used, and of those that no
-            tick saw nothing else is known.
-        hidden: whether there were processes that /proc did not show to us.
-        left_cgroup: whether a process was seen outside the run's own control group.
-        outside_ledger: whether memory came into the tree that no page fault of it has brought.
+        ended_faults: page faults of ended processes.
+        unreaped: whether no process waited for some processes.
+        ignores_sigchld: whether a process ignored SIGCHLD. The kernel then drops the use of its children; unseen ones leave
+            no other trace.
+        hidden: whether /proc hid processes from us.
+        left_cgroup: whether a process was seen outside the run's cgroup.
+        outside_ledger: whether memory came into the tree without a page fault of the tree.
         largest: the process with the largest certain maximum.
         main: the target's own process.
-        ended_spans: what ended some time ago.
-
+        ended_spans: processes that ended some time ago.
     """
 
     def __init__(self, conditions: RunConditions) -> None:
@@ -168,10 +166,10 @@ class TreeBounds:
         self._ended: deque[ProcessBounds] = deque()
         self._by_pid: dict[int, ProcessBounds] = {}
         self._segments: dict[int, Segment] = {}
-        """Those of processes of which no record has come yet."""
+        """Segments of processes without a record so far."""
 
     def add_record(self, record: ProcessRecord) -> ProcessBounds | None:
-        """Takes in what a record says of its process, and gives that; `None`: its end is known already."""
+        """Add a record and return its process; `None`: its end is known already."""
         key = record.pid, record.start
         process = self._living.get(key)
         if process is None:
@@ -215,7 +213,7 @@ class TreeBounds:
         if process.waited_for:
             highest = max(record.peak_bound or 0, record.max_rss or 0)
             self.reaped_max_bytes = max(self.reaped_max_bytes or 0, highest) or None
-            # Without wait4's own figure, a bound made of windows and of what wait4 told is nobody's maximum.
+            # Without wait4's figure, a bound made of windows and wait4's maximum is no process's maximum.
             if record.max_rss is not None or not self._conditions.exact:
                 self.attained_bytes = max(self.attained_bytes, record.max_rss or highest)
         else:
@@ -223,12 +221,12 @@ class TreeBounds:
         self._ended.append(process)
 
     def raise_to(self, process: ProcessBounds, value: int, time: float) -> None:
-        """The process certainly had `value` bytes, seen at `time`."""
+        """Raise the lower bound of a process to `value` bytes, seen at `time`."""
         process.raise_to(value, time)
         self._compare(process)
 
     def add_watermark(self, process: ProcessBounds, peak: int, time: float) -> None:
-        """Takes in a watermark of the process."""
+        """Add a high-water mark of the process."""
         process.add_watermark(peak, time)
         self._compare(process)
 
@@ -237,7 +235,7 @@ class TreeBounds:
             self.largest = process
 
     def add_segment(self, pid: int, start: float | None, value: int, time: float) -> None:
-        """Process `pid` (started at `start`) had `value` bytes at its worst between two of its boundaries."""
+        """Add the maximum of process `pid` (started at `start`) between two of its boundaries."""
         process = self._by_pid.get(pid)
         if process is None and self.main is not None and self.main.pid == pid:
             process = self.main
@@ -248,7 +246,7 @@ class TreeBounds:
             self._segments[pid] = Segment(start, value, time)
 
     def settle(self, now: float) -> None:
-        """Adds processes that ended some time before `now` to the spans of all that have ended."""
+        """Add processes that ended some time before `now` to the spans of all ended processes."""
         while self._ended and (self._ended[0].end or 0.0) < now - _SETTLE:
             process = self._ended.popleft()
             self.ended_spans.add(self.span(process))
@@ -268,7 +266,7 @@ class TreeBounds:
             self.ended_spans.merge(waiting, now - _SETTLE)
 
     def span(self, process: ProcessBounds) -> Span:
-        """The process with its weight in the tree; that of an unseen one where it has no bound of its own."""
+        """Return the process with its weight in the tree; an unseen process if it has no bound."""
         end = math.inf if process.end is None else process.end
         bound = process.bound
         start, end, weight = process_span(process.start, end, bound or 0, self._conditions.rss_error)
@@ -276,32 +274,31 @@ class TreeBounds:
 
     @property
     def unwatched(self) -> bool:
-        """Whether processes of the run could not be watched."""
+        """True if processes of the run could not be watched."""
         return is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
 
     @property
     def most_file(self) -> int | None:
-        """The most file pages that a process was seen with; `None`: nobody looked."""
+        """The most file pages of any process at a sample; `None`: not sampled."""
         return self._most_file
 
     @property
     def knows_needed(self) -> bool:
-        """Whether anonymous and shared memory of a process was read; old records have resident sizes only."""
+        """True if anonymous and shared memory of a process was read; old records have resident sizes only."""
         return self._most_needed is not None
 
     @property
     def charged_bytes(self) -> int:
-        """The most that one process certainly had at a sample of what is charged to control groups as needed memory."""
+        """Lower bound of the largest needed memory of one process that is charged to cgroups, at a sample."""
         return max(0, (self._most_needed or 0) - self._conditions.rss_error)
 
     def have_left(self, watermark: int, faults_elsewhere: int, faults: int) -> bool:
-        """Whether processes used memory outside the run's own control group.
+        """Return whether processes used memory outside the run's cgroup.
 
         Args:
-            watermark: of that group, in bytes.
-            faults_elsewhere: page faults of the tree that the group was not told of.
+            watermark: of that cgroup, in bytes.
+            faults_elsewhere: page faults of the tree that the cgroup did not count.
             faults: page faults of the tree.
-
         """
         largest = 0 if self.largest is None else self.largest.low
         floor = self._conditions.floor
@@ -319,19 +316,17 @@ class TreeBounds:
 
     @property
     def any_vanished(self) -> bool:
-        """Whether any ended without an upper bound of its memory."""
+        """True if any process ended without an upper bound of its memory."""
         return self._any_vanished or any(process.bound is None for process in self._ended)
 
     def unseen_max_bytes(
         self, latest_unseen: float | None = None, vanished: ProcessBounds | None = None
     ) -> int | None:
-        """Upper bound of any process that ended without one of its own; `None`: there is none.
+        """Return an upper bound of any process that ended without one; `None`: not known.
 
         Args:
-            latest_unseen: monotonic seconds at which a process that no tick saw can have started at the latest; `None`:
-                there was none.
-            vanished: the one that is asked about; `None`: all.
-
+            latest_unseen: latest monotonic seconds at which a process that no sample saw can have started; `None`: no such process.
+            vanished: the process in question; `None`: all.
         """
         seen = self._latest_vanished if vanished is None else vanished.start
         starts = [time for time in (seen, latest_unseen) if time is not None]
@@ -351,14 +346,14 @@ class TreeBounds:
 
     @property
     def unclaimed_segment(self) -> tuple[int, Segment] | None:
-        """The largest segment that belongs to no process we still know, with its pid; `None`: there is none."""
+        """The largest segment of an unknown process, with its pid; `None`: no such segment."""
         return max(self._segments.items(), key=lambda item: item[1].value, default=None)
 
     @property
     def living(self) -> list[ProcessBounds]:
-        """Those of whom no end is known."""
+        """Processes without a known end."""
         return list(self._living.values())
 
     def recent(self) -> list[ProcessBounds]:
-        """Those who live, or ended a moment ago."""
+        """Return the processes that live, or ended a moment ago."""
         return [*self._living.values(), *self._ended]

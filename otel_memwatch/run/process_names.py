@@ -1,7 +1,7 @@
-"""What tells processes of one program apart: the source file of a compiler, the rank of a worker.
+"""Words that distinguish processes of one program: the source file of a compiler, the rank of a worker.
 
-The command lines of a build or of a pool are alike but for one word, and that word stands in their middle, where a line
-that is too long is cut.
+The command lines of a build or of a pool differ in one word. That word stands in their middle, which is cut from a long
+line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SOURCES = (
     ".c", ".cc", ".cpp", ".cxx", ".c++", ".cu", ".m", ".mm", ".s", ".S", ".i", ".ii", ".f", ".f90", ".f95", ".F90", ".java",
     ".hs", ".ptx", ".ll", ".bc", ".o",
 )  # fmt: skip
-"""Endings of what a compiler reads; the first file of the command line that has one is what it compiles."""
+"""Endings of compiler inputs; the first such file of the command line is the source."""
 
 _NAMING = {"rustc": "--crate-name"}
-"""Compilers to which an option says what they make."""
+"""Compilers with an option that names their output."""
 
 _TAKES_A_FILE = (
     "-o",
@@ -45,7 +45,7 @@ _TAKES_A_FILE = (
 """Options before a file that is not the source."""
 
 _WORDS_LOOKED_AT = 1000
-"""Arguments of a process that are compared: some have a megabyte of them."""
+"""Limit of the compared arguments of a process: some have a megabyte of them."""
 
 
 def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | None]:
@@ -90,7 +90,7 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
 
 
 def _short(words: Iterable[str]) -> tuple[str, ...]:
-    """The words without the folders of program and script."""
+    """Return the words without the folders of program and script."""
     program, *rest = words
     program = os.path.basename(program) or program
     if rest and program.startswith(INTERPRETERS):
@@ -99,7 +99,7 @@ def _short(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _head(words: Sequence[str]) -> int:
-    """How many words name the program."""
+    """Return the number of words that name the program."""
     if not words[0].startswith(INTERPRETERS) or len(words) == 1:
         return 1
     if words[1] == "-m":
@@ -110,7 +110,7 @@ def _head(words: Sequence[str]) -> int:
 
 
 def _common(lines: Sequence[tuple[str, ...]]) -> Counter[str]:
-    """The words that all the lines have, with how often each of them has it."""
+    """Return the words that all lines have, with the smallest count of each."""
     common = Counter(lines[0])
     for words in lines[1:]:
         common &= Counter(words)
@@ -118,13 +118,13 @@ def _common(lines: Sequence[tuple[str, ...]]) -> Counter[str]:
 
 
 def _verb(words: Sequence[str], common: Counter[str]) -> list[str]:
-    """The first word where all have it and it is no option: what the program is to do, as in `git fetch origin`."""
+    """Return the first word if all lines have it and it is no option: the subcommand, as in `git fetch origin`."""
     first = words[:1]
     return list(first) if first and common[first[0]] > 0 and not first[0].startswith("-") else []
 
 
 def _told(words: Sequence[str], common: Counter[str]) -> list[str]:
-    """The words that are not common to all, each with the option before it."""
+    """Return the words that are not common to all, each with the option before it."""
     left = common.copy()
     told: list[str] = []
     before = ""
@@ -140,7 +140,7 @@ def _told(words: Sequence[str], common: Counter[str]) -> list[str]:
 
 
 def _source(words: Sequence[str]) -> str:
-    """What a compiler compiles; empty where this is none, or where it has not been found."""
+    """Return the source of a compiler; empty if the program is no compiler, or the source was not found."""
     program = words[0]
     option = _NAMING.get(program)
     if option in words[:-1]:

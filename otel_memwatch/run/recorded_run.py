@@ -1,4 +1,4 @@
-"""A recorded run, derived from its directory: what every report gets."""
+"""A recorded run, derived from its directory: the input of every report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _TICKS_TO_LOOK = 100
-"""Ticks within which a limit that applies has been read."""
+"""Samples within which an applicable limit has been read."""
 
 
 def _is_limit(column: Column) -> bool:
@@ -47,15 +47,15 @@ def _is_limit(column: Column) -> bool:
 
 
 class KnownOperations(NamedTuple):
-    """What the monitor knows of the operations of its run when that has ended, without reading the record again."""
+    """The monitor's knowledge of a run's operations at its end, without reading the record again."""
 
     so_far: OperationAggregator | None
     """The closed ones; `None`: none was marked."""
     still_open: Sequence[RecordedOperation]
     lines: Sequence[OperationLines]
-    """What each file of operations says of its process."""
+    """Each file of operations, with the data of its process."""
     ticks: HistoricTicks
-    """Ticks next to their boundaries."""
+    """Samples next to their boundaries."""
     damage: Sequence[tuple[str, int]]
     """Files with lines that could not be read, and how many."""
 
@@ -63,8 +63,8 @@ class KnownOperations(NamedTuple):
 class RecordedRun:
     """One run: its description, its peaks, its operations, its processes, its samples.
 
-    What is costly is computed when it is first asked for. Of a finished run `peaks`, `totals` and `quality` are
-    what the monitor wrote at the end; of any other they are folded from the lines that are there, by the same code.
+    Costly figures are computed on first use. A finished run has the `peaks`, `totals` and `quality` that the monitor wrote
+    at the end. For any other run they are computed from the recorded lines, by the same code.
     """
 
     def __init__(self, record: Record, known: KnownOperations | None = None) -> None:
@@ -83,9 +83,9 @@ class RecordedRun:
         fields = self._fields = RunInfo.of(self.info)
         self.id: str = fields.id or self.path.resolve().name
         self.name: str | None = fields.name
-        """As it was given; several runs may have it."""
+        """Name from the user; several runs may have it."""
         self.tags: Mapping[str, str] = fields.tags
-        """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
+        """Tags from the user, or from the engine that ran it: "rule", "slurm.job" ..."""
         self.command: tuple[str, ...] = fields.command
         self.cwd: str = fields.cwd or ""
         host = mapping(self.info.get("host"))
@@ -99,7 +99,7 @@ class RecordedRun:
         self.started_wall: float = fields.started.wall or 0.0
         """Unix seconds."""
         self.interval: float | None = fields.interval
-        """Seconds between ticks, as asked for."""
+        """Requested seconds between samples."""
         self.limits: Mapping[str, int | None] = fields.limits
         """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
         self.quirks: tuple[str, ...] = fields.quirks
@@ -114,7 +114,7 @@ class RecordedRun:
 
     @cached_property
     def seconds(self) -> float:
-        """How long it lasted; of an unfinished run, up to the last thing recorded."""
+        """Duration of the run; for an unfinished run, up to the last recorded line."""
         ended = self._fields.ended.monotonic
         if ended is not None:
             return max(0.0, ended - self.started)
@@ -122,7 +122,7 @@ class RecordedRun:
 
     @property
     def marks(self) -> tuple[tuple[float | None, str], ...]:
-        """What went wrong with the recording: seconds since the start of the run, and a sentence."""
+        """Problems of the recording: seconds since the start of the run, and a sentence."""
         return tuple(
             (None if mark.time is None else mark.time - self.started, mark.text)
             for mark in self._fields.marks
@@ -130,12 +130,12 @@ class RecordedRun:
 
     @property
     def damage(self) -> list[str]:
-        """What of the files read so far could not be read, in sentences."""
+        """Unreadable parts of the files read so far, in sentences."""
         return self.record.damage
 
     @cached_property
     def ending(self) -> Ending:
-        """How the target ended."""
+        """Ending of the target."""
         if self.state != "incomplete":
             return ending_of(self.info, self.state, None, ())
         table = self.record.operation_table
@@ -173,7 +173,7 @@ class RecordedRun:
 
     @property
     def peak(self) -> Peak | None:
-        """How much memory all needed at the worst moment, and how surely that is known: `peaks.tree`."""
+        """Memory that the whole tree needed at its peak, with its certainty: `peaks.tree`."""
         return self.peaks.tree
 
     @cached_property
@@ -201,7 +201,7 @@ class RecordedRun:
         return tuple(self.iterate_operations())
 
     def iterate_operations(self) -> Iterator[OperationFigures]:
-        """The same, one by one, read from the record each time; `OperationFigures.parent` counts them from 0."""
+        """Yield the operations, read from the record each time; `OperationFigures.parent` counts them from 0."""
         operations = self.record.operation_table
         if not len(operations):
             return
@@ -211,7 +211,7 @@ class RecordedRun:
 
     @property
     def too_many_operations(self) -> bool:
-        """Whether it has so many that reports tell them by `operation_digest`."""
+        """True if reports show `operation_digest` instead of every operation."""
         from otel_memwatch.run.operation_digest import LIMIT
 
         if self._known is not None and self._known.so_far is not None:
@@ -220,7 +220,7 @@ class RecordedRun:
 
     @property
     def marked(self) -> bool:
-        """Whether any operation was marked."""
+        """True if any operation was marked."""
         if self._known is not None:
             return self._known.so_far is not None or bool(self._known.still_open)
         return bool(self.record.marked) and len(self.record.operation_table) > 0
@@ -234,12 +234,12 @@ class RecordedRun:
 
     @property
     def operations_need_numpy(self) -> bool:
-        """Whether the record has to be read again for the operations that reports tell."""
+        """True if reports have to read the record again for its operations."""
         return self._known is None and self.record.marked
 
     @cached_property
     def operation_digest(self) -> OperationDigest:
-        """Totals of the operations by name, and those that needed most: what reports tell of more than they can list."""
+        """Totals of the operations by name, and the largest ones, if a report cannot list them all."""
         from otel_memwatch.run.operation_digest import OperationAggregator
 
         known = self._known
@@ -269,7 +269,7 @@ class RecordedRun:
 
         conditions, processes = RunConditions.of(self.info), self._recorded_processes
         sums = processes.sum_over_time(ticks.unseen_spans())
-        # Sizes tell who was outside only where the group was read as long as the processes.
+        # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
             processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
             if self._whole
@@ -287,7 +287,7 @@ class RecordedRun:
 
     @cached_property
     def recorded_limit(self) -> int | None:
-        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        """Limit of the cgroup from the first samples, if `limits` has none; `None`: not known."""
         limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
         if not limits:
             return None
@@ -325,12 +325,12 @@ class RecordedRun:
 
     @property
     def _whole(self) -> bool:
-        """Whether the lines of the record reach to the run's end."""
+        """True if the lines of the record reach to the run's end."""
         return self.state == "finished" and self._fields.recorded_until is None
 
     @property
     def _watched_until(self) -> float:
-        """Monotonic seconds up to which the ticks of the record reach."""
+        """Monotonic seconds up to which the samples of the record reach."""
         if self._whole:
             return self._last
         last = self._replayed.aggregator.last_time
@@ -338,7 +338,7 @@ class RecordedRun:
 
     @cached_property
     def budgets(self) -> tuple[Mapping[str, Any], ...]:
-        """What came of the budgets that it was given, as `record.format` describes it; empty without any."""
+        """Results of the run's budgets, in the form of `record.format`; empty without any."""
         from otel_memwatch.record.open import read_info
 
         try:
@@ -365,7 +365,7 @@ class RecordedRun:
 
 
 def load(path: str | os.PathLike[str]) -> RecordedRun:
-    """Opens a run directory. Raises `RunError` when it is none, or one that this version cannot read."""
+    """Open a run directory. Raise `RunError` if it is none, or one that this version cannot read."""
     from otel_memwatch.record.open import read_run
 
     return RecordedRun(read_run(path))

@@ -1,4 +1,4 @@
-"""Folds the raw lines of a record with the code that folded them, or would have, while they were recorded."""
+"""Aggregate the raw lines of a record with the code that aggregates them during recording."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ file is read once."""
 
 
 class Replayed(NamedTuple):
-    """A record, folded."""
+    """An aggregated record."""
 
     aggregator: RunAggregator
     seconds: float
-    """Between the start of the run and the last thing recorded."""
+    """Seconds from the start of the run to the last recorded line."""
 
 
 def replay(record: Record, *, whole: bool) -> Replayed:
-    """Folds all ticks, process records and operation boundaries of a record; `whole`: they reach to the run's end."""
+    """Aggregate all samples, process records and operation boundaries; `whole`: they reach to the run's end."""
     samples = record.samples(METRICS | DRAWN)
     aggregator = RunAggregator(samples.columns, record.info)
     aggregator.boundaries(record.operation_lines)

@@ -1,4 +1,4 @@
-"""What every report is made from: the figures of a run, of its operations and of its processes.
+"""The input of every report: the figures of a run, of its operations and of its processes.
 
 Sizes are bytes, durations seconds; times are seconds since the start of the run. `None` means "not known".
 """
@@ -20,9 +20,9 @@ class Peaks(NamedTuple):
     process: Peak | None = None
     """The largest single process of the tree."""
     tree: Peak | None = None
-    """How much memory the whole tree needed: each page once, page cache that could be dropped not counted."""
+    """Memory that the whole tree needed: each page once, without reclaimable page cache."""
     cgroup: Peak | None = None
-    """Watermark of the control group, cache and kernel memory included; `None` where there is none."""
+    """High-water mark of the cgroup, with cache and kernel memory; `None` without a cgroup."""
     gpu: Mapping[str, Peak] = {}
     """Device memory by UUID; empty without a GPU."""
     hugetlb: Peak | None = None
@@ -50,14 +50,14 @@ _SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")
 
 
 class OperationFigures(NamedTuple):
-    """An operation with what the record of the whole tree says about it."""
+    """An operation with its figures from the record of the whole tree."""
 
     operation: RecordedOperation
     """As its process reported it: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""
     end: float
-    """Seconds since the start of the run; of one that was never closed, the last moment of the record."""
+    """Seconds since the start of the run; for an unclosed operation, the last moment of the record."""
     tree_peak: Peak | None
     """Memory that the whole tree needed while it was open."""
     delta_bytes: int | None
@@ -70,19 +70,18 @@ class OperationFigures(NamedTuple):
     parent: int | None
     """Index in `Run.operations` of the operation around it; `None`: none in this run."""
     sets_run_peak: bool
-    """Whether the run's peak was reached in it: at most one, the innermost."""
+    """True if the run's peak was reached in it: at most one, the innermost."""
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Duration of the operation."""
         return self.end - self.start
 
 
 class ProcessFigures(NamedTuple):
-    """One process of the tree: everything that is known of it in the end.
+    """One process of the tree with its final figures.
 
-    CPU time, bytes and faults are those of the recorded time: what it had used when it was first seen is not in them,
-    where it was there before the run.
+    CPU time, bytes and faults cover the recorded time. For a process older than the run they exclude its earlier use.
     """
 
     pid: int
@@ -104,7 +103,7 @@ class ProcessFigures(NamedTuple):
     major_faults: int | None = None
     threads: int | None = None
     exit_code: int | None = None
-    """`None`: alive, ended by a signal, or waited for by somebody else."""
+    """`None`: alive, ended by a signal, or waited for by another process."""
     signal: int | None = None
     note: str | None = None
 

@@ -1,4 +1,4 @@
-"""What a run and its operations say about themselves as OpenTelemetry spans and events, live and from the record alike."""
+"""OpenTelemetry spans and events of a run and its operations, equal live and from the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCOPE = "otel_memwatch"
 """Name of the instrumentation scope."""
 
 RUN_ENDED = "memwatch.run.ended"
-"""Name of the event that tells how a run ended and what it needed."""
+"""Name of the event that reports the end of a run and the memory that it needed."""
 
 _TOTALS = {
     "cpu_seconds": "memwatch.cpu.time",
@@ -42,7 +42,7 @@ def run_name(info: Mapping[str, Any]) -> str:
 
 
 def run_attributes(info: Mapping[str, Any], ending: Ending | None, peaks: Peaks | None) -> Attributes:
-    """Attributes of the run's span: who it was, how it ended, what it needed; the CI run that it belongs to."""
+    """Return the attributes of the run's span: its identity, its ending, its needs, and the CI run that it belongs to."""
     attributes: Attributes = {
         name: value for name, value in mapping(info.get("ci")).items() if isinstance(value, (str, int, float))
     }
@@ -67,12 +67,12 @@ def run_attributes(info: Mapping[str, Any], ending: Ending | None, peaks: Peaks 
 
 
 def run_failed(ending: Ending | None) -> bool:
-    """Whether the run's span has the status of an error."""
+    """Return whether the run's span has the status of an error."""
     return ending is not None and bool(ending.signal or ending.exit_code or ending.oom_kills)
 
 
 def ended_sentence(info: Mapping[str, Any], ending: Ending | None) -> str:
-    """What the event of a run's end says to a person."""
+    """Return the sentence of the event at a run's end."""
     return f"{run_name(info)} has ended{'' if ending is None else f': {ending.reason}'}."
 
 
@@ -95,7 +95,7 @@ def operation_attributes(operation: RecordedOperation) -> Attributes:
 
 
 def _gpu(operation: RecordedOperation) -> Attributes:
-    """GPU memory of the device of which it used most: a span has room for one."""
+    """Return the GPU memory of the device that it used most: a span has room for one."""
     devices = [(figures, operation.gpu[figures.device]) for figures in allocator_figures(operation)]
     if not devices:
         return {}
@@ -109,7 +109,7 @@ def _gpu(operation: RecordedOperation) -> Attributes:
 
 
 def resource_of(info: Mapping[str, Any]) -> Attributes:
-    """The run's resource as it was recorded; for a run without one, what can be said from the rest."""
+    """Return the run's recorded resource; for a run without one, a resource from its other fields."""
     recorded = info.get("resource")
     if isinstance(recorded, Mapping) and recorded:
         return dict(recorded)
@@ -132,7 +132,7 @@ def _peak(prefix: str, peak: Peak | None) -> Attributes:
 
 
 def _plain(value: object) -> Any:
-    """A value that OpenTelemetry takes as an attribute: sequences are of one kind."""
+    """Return a value that OpenTelemetry accepts as an attribute: sequences are of one kind."""
     scalars = (str, bool, int, float)
     if isinstance(value, scalars):
         return value

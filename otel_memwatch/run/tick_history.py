@@ -43,7 +43,7 @@ _totals_of = attrgetter(*TOTALS)
 
 
 class HistoricTicks(NamedTuple):
-    """What the figures of operations are made of; the same as `TreeTicks` has of a record that is read."""
+    """Series for the figures of operations, equal to those of `TreeTicks` for a record."""
 
     main: TickSeries
     rss: TickSeries
@@ -60,16 +60,15 @@ class HistoricTicks(NamedTuple):
     unseen: tuple[Span, ...]
 
     def unseen_spans(self) -> list[Span]:
-        """The processes that no tick saw: how many, between which ticks."""
+        """Return the processes that no sample saw: their number, and the samples around them."""
         return list(self.unseen)
 
 
 class TickHistory:
-    """Takes ticks in, one by one, and gives the series of operations' figures.
+    """Add samples one by one, and return the series for the figures of operations.
 
     Args:
         conditions: of the run.
-
     """
 
     def __init__(self, conditions: RunConditions) -> None:
@@ -125,12 +124,11 @@ class TickHistory:
         return since, new, 0
 
     def merge(self, boundaries: Callable[[], Iterable[float]], horizon: float) -> None:
-        """Gives memory back, once there are many ticks.
+        """Merge old samples to release memory.
 
         Args:
-            boundaries: gives the moments that will be asked about, in monotonic seconds.
+            boundaries: yields the moments of later questions, in monotonic seconds.
             horizon: monotonic seconds up to which all boundaries are known.
-
         """
         if len(self._rows) <= self._merge_above or self._rows[self._merge_above // 2][0] > horizon:
             return
@@ -142,7 +140,7 @@ class TickHistory:
         self._merge_above = max(_ABOVE, 2 * len(self._rows))
 
     def ticks(self, *, all_ended: bool) -> HistoricTicks:
-        """The series so far. `all_ended`: none of the tree's processes outlived the last tick."""
+        """Return the series so far. `all_ended`: none of the tree's processes outlived the last sample."""
         known = self._most_charged is not None
         windows = list(self._windows)
         if self._conditions.own_cgroup and known:
@@ -175,7 +173,7 @@ class TickHistory:
     def _unseen(self) -> Iterator[Span]:
         for time, *_, since, most, several in self._rows:
             if most:
-                # Two windows that follow each other share a moment: those of both count at it.
+                # Two successive windows share a moment: the processes of both count at it.
                 yield Span(since, time, 0, int(most * (2 if several else 1)))
 
     def _series(self, place: int) -> TickSeries:
@@ -190,7 +188,7 @@ def _thinned(
     borders: Sequence[float],
     merged: Callable[[list[Any]], object],
 ) -> list[Any]:
-    """The items next to a border as they are, and of those between two borders one for all; those after the last stay."""
+    """Keep the items next to a border and after the last border; merge the others between two borders into one."""
     kept = set(range(bisect_right(starts, borders[-1]), len(items)))
     for border in borders:
         first, last = bisect_left(ends, border), bisect_right(starts, border)
@@ -210,7 +208,7 @@ def _thinned(
 
 def _merged_rows(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     times, *columns, since, most, _ = zip(*rows, strict=True)
-    # Counters never fall, so that their largest value is their last one that is known.
+    # Counters never fall: their largest value is their last known one.
     return (times[-1], *map(max, columns), min(since), max(most), 1)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BLOCK = 1024
 
 _READING_SECONDS = 0.01
-"""Seconds that reading a tick may take: its window is over only then."""
+"""Seconds that reading a sample may take: its window is over only then."""
 
 
 class TickSeries:
@@ -39,16 +39,16 @@ class TickSeries:
 
     @property
     def known(self) -> bool:
-        """Whether there is any value."""
+        """True if the series has any value."""
         return bool(self._times)
 
     def largest(self, start: float, end: float) -> int | None:
-        """The largest value of the ticks from `start` to `end`; `None` when none of them has one."""
+        """Return the largest value of the samples from `start` to `end`; `None`: none of them has one."""
         largest = self.extreme(start, end)
         return None if largest is None else int(largest)
 
     def extreme(self, start: float, end: float) -> float | None:
-        """As `largest`, infinity included."""
+        """Return the largest value, infinity included; `None`: no sample has one."""
         first, last = bisect_left(self._times, start), bisect_right(self._times, end)
         if first >= last:
             return None
@@ -59,7 +59,7 @@ class TickSeries:
         return max(*self._blocks[low:high], *edges)
 
     def growths(self, starts: Sequence[float], ends: Sequence[float]) -> list[float] | None:
-        """How much a counter grew from each of `starts` to the one of `ends` beside it, as if it grew evenly between ticks."""
+        """Return a counter's growth between each of `starts` and its `ends`, as if it grew evenly between samples."""
         if len(self._times) < 2:
             return None
         if self._values.count(self._values[0]) == len(self._values):
@@ -68,7 +68,7 @@ class TickSeries:
         return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Every time between two ticks in which a counter rose, the first from `start` on: from, to, by how much."""
+        """Return every interval between samples in which a counter rose, from `start` on: begin, end, rise."""
         found = []
         before, level = start, 0.0
         for time, value in zip(self._times, self._values, strict=True):
@@ -79,7 +79,7 @@ class TickSeries:
         return found
 
     def _levels(self, moments: Iterable[float]) -> list[float]:
-        """The counter's value at each of these moments: short operations that follow each other lie between the same ticks."""
+        """Return the counter's value at each moment: short successive operations lie between the same samples."""
         times, values = self._times, self._values
         begin = stop = low = rise = seconds = 0.0
         found = []
@@ -96,14 +96,13 @@ class TickSeries:
 
 
 class CgroupHistory:
-    """Bounds of what the run's own control group needed, between ticks.
+    """Bounds of the memory that the run's cgroup needed, between samples.
 
     Args:
         starts: of the windows, in monotonic seconds, rising; the others have one for each of them.
         ends: of the windows.
-        low: lower bounds; 0 where nothing is certain.
-        high: upper bounds; infinity where there is none.
-
+        low: lower bounds; 0: nothing is certain.
+        high: upper bounds; infinity: unknown.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class CgroupHistory:
         return cls(starts, ends, low, high)
 
     def least(self, start: float, end: float) -> int | None:
-        """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
+        """Return the lower bound of the needed memory between two moments, by the windows inside; `None`: no such window."""
         first = bisect_left(self._starts, start)
         last = bisect_right(self._ends, end) - 1
         # The readings of a tick take a moment: its window is over for certain at the next tick.
@@ -135,11 +134,11 @@ class CgroupHistory:
         return self._low.largest(self._ends[first], self._ends[last - 1])
 
     def certain(self) -> tuple[array[float], array[float]]:
-        """The ends of all windows, and the bytes that were certainly needed in each; 0 where nothing is certain."""
+        """Return the ends of all windows, and the lower bound of each; 0: nothing is certain."""
         return self._ends, self._low_values
 
     def most(self, start: float, end: float) -> int | None:
-        """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""
+        """Return the upper bound of the needed memory between two moments, by all windows that overlap them."""
         if not self._starts:
             return None
         first = bisect_left(self._ends, start - _READING_SECONDS)
@@ -163,7 +162,7 @@ class TreeTicks:
         self._unseen = self._series("unseen")
         self.watermark = self._series("watermark")
         self.most_charged = self.watermark.largest(-inf, inf) or 0
-        """The control group's watermark at the last tick that could read it, in bytes."""
+        """The cgroup's high-water mark at the last sample that could read it, in bytes."""
         self.faults, self.faults_elsewhere = self._count_faults()
         """Page faults of the tree, and those of them that its own control group was not told of."""
         self.windows = self._windows(conditions)
@@ -174,14 +173,14 @@ class TreeTicks:
         self.counters = {name: series for name in TOTALS if (series := self._series(name)).known}
 
     def unseen_spans(self) -> list[Span]:
-        """The processes that no tick saw: how many, between which ticks."""
+        """Return the processes that no sample saw: their number, and the samples around them."""
         return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
 
     def _series(self, field: str) -> TickSeries:
         return self._of(self._samples.field(field))
 
     def _count_faults(self) -> tuple[int, int]:
-        """As `FaultsElsewhere` has it, of all ticks at once."""
+        """Return the counts of `FaultsElsewhere`, from all samples at once."""
         samples = self._samples
         faults = samples.field("faults")
         charged = samples.field("group_faults")

@@ -1,8 +1,8 @@
-"""Upper bounds of the tree: sums over processes that live at the same time, and over the windows between ticks.
+"""Upper bounds of the tree: sums over processes that live at the same time, and over the windows between samples.
 
-If no process ever had more than its bound, the tree never had more than the largest sum of the bounds of processes
-that lived at the same time (`sum_over_time`). What has ended is kept in little memory (`EndedSpans`). Where watermarks
-are reset at every tick, what they tell of the time between two ticks is a second bound (`WindowBounds`).
+If no process exceeded its bound, the tree never exceeded the largest sum of the bounds of processes that lived at the same
+time (`sum_over_time`). Ended processes take little memory (`EndedSpans`). If high-water marks are reset at every sample,
+they give a second bound for the time between two samples (`WindowBounds`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 UNCAPPED = 1 << 62
-"""Bytes that nothing has."""
+"""Bytes beyond any memory size."""
 _LARGE = 16 << 20
-"""Bytes that an unseen process hardly had. Its bound is known in the end only, but merging has to decide before."""
+"""Bytes that an unseen process hardly had. Its bound is known only in the end, but merging has to decide before."""
 
 _KEPT_WINDOWS = 64
 """Windows that are kept for the end."""
 
 
 class Span(NamedTuple):
-    """Something that weighs from `start` to `end`, both included.
+    """A weight from `start` to `end`, both included.
 
-    Its weight is `bound`, and beside that `unseen_count` processes of which no bound is known before the run has ended:
-    none had more than `unseen_max` then, all together no more than `cap`.
+    Its weight is `bound`, plus `unseen_count` processes without a bound before the run has ended: none had more than
+    `unseen_max` then, all together no more than `cap`.
     """
 
     start: float
@@ -40,13 +40,13 @@ class Span(NamedTuple):
     cap: int = UNCAPPED
 
     def weight(self, unseen_max: int) -> int:
-        """Bytes that it weighs, where no unseen process had more than `unseen_max`."""
+        """Return its weight in bytes, if no unseen process had more than `unseen_max`."""
         return self.bound + min(self.unseen_count * unseen_max, self.cap)
 
     def without_cap(self) -> Span:
-        """No less heavy, and with nothing that cannot be added to other spans.
+        """Return a span that is no lighter, and that can be added to other spans.
 
-        A low cap becomes part of the bound. One so high that the unseen processes will hardly reach it is dropped.
+        A low cap becomes part of the bound. A cap that the unseen processes will hardly reach is dropped.
         """
         if self.cap <= self.unseen_count * _LARGE:
             return Span(self.start, self.end, self.bound + self.cap)
@@ -57,14 +57,14 @@ class SumOverTime(NamedTuple):
     """A sum over spans as a function of time."""
 
     times: list[float]
-    """Where it changes, rising."""
+    """Moments at which it changes, rising."""
     at: list[int]
     """Its value at each of these moments: spans that end there and spans that start there both count."""
     after: list[int]
     """Its value between each of these moments and the next."""
 
     def largest(self, start: float = -math.inf, end: float = math.inf) -> int:
-        """Its largest value between `start` and `end`, both included."""
+        """Return the largest value between `start` and `end`, both included."""
         first, last = bisect_right(self.times, start), bisect_right(self.times, end)
         values = self.at[first:last]
         if first:
@@ -74,7 +74,7 @@ class SumOverTime(NamedTuple):
 
 
 def sum_over_time(weighted: Iterable[tuple[float, float, int]]) -> SumOverTime:
-    """The sum over (start, end, weight); O(n log n)."""
+    """Return the sum over (start, end, weight); O(n log n)."""
     comes: dict[float, int] = {}
     goes: dict[float, int] = {}
     for start, end, weight in weighted:
@@ -91,10 +91,10 @@ def sum_over_time(weighted: Iterable[tuple[float, float, int]]) -> SumOverTime:
 
 
 class EndedSpans:
-    """Spans that are over, kept in little memory: those that no later span can tell apart are merged.
+    """Ended spans in little memory: spans that no later span can distinguish are merged.
 
-    Merging never makes the sum smaller, so that it stays an upper bound; it loses nothing for spans added later
-    that begin at one of the moments given to `merge`.
+    Merging never makes the sum smaller: it remains an upper bound. It loses nothing for spans added later if they begin at one
+    of the moments given to `merge`.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class EndedSpans:
         return len(self._start)
 
     def add(self, span: Span) -> None:
-        """Takes a span in."""
+        """Add a span."""
         self._start.append(span.start)
         self._end.append(span.end)
         self._bound.append(span.bound)
@@ -122,12 +122,11 @@ class EndedSpans:
         return sum_over_time((s.start, s.end, s.weight(unseen_max)) for s in (*self.spans(), *more))
 
     def merge(self, borders: Sequence[float], horizon: float) -> None:
-        """Merges the spans that ended before `horizon`: one is left between any two borders.
+        """Merge the spans that ended before `horizon`: one remains between any two borders.
 
         Args:
-            borders: the moments that matter to spans added later: the starts of what still lives.
+            borders: the moments that matter to spans added later: the starts of living processes.
             horizon: monotonic seconds; later spans stay as they are.
-
         """
         spans = self.spans()
         old = [span.without_cap() for span in spans if span.end < horizon]
@@ -147,25 +146,25 @@ class EndedSpans:
 
 
 class _TickWindow(NamedTuple):
-    """What the watermarks tell of the time between two ticks; windows sort by that."""
+    """The bound by high-water marks for the time between two samples; windows sort by it."""
 
     bound: float
-    """Bytes, without the processes that no tick saw; infinite: they tell nothing."""
+    """Bytes, without the processes that no sample saw; infinite: not known."""
     start: float
     end: float
     unseen_count: int
 
     def total(self, unseen_max: int) -> float:
-        """With the processes that no tick saw, of which none had more than `unseen_max` bytes."""
+        """Return the bound with the processes that no sample saw, each of at most `unseen_max` bytes."""
         return self.bound + self.unseen_count * unseen_max
 
 
 class WindowBounds:
-    """Upper bounds of the tree between ticks, from watermarks that are reset at every tick.
+    """Upper bounds of the tree between samples, from high-water marks that are reset at every sample.
 
-    The time between two ticks has two bounds: that of its watermarks, and what the processes that lived in it had in
-    their whole lives, which is known in the end only. The nearer one holds. So the windows with the largest
-    watermarks are kept until then, the others count by their watermarks alone. A tick costs a microsecond.
+    The time between two samples has two bounds: that of its high-water marks, and the lifetime peaks of the processes that
+    lived in it. The latter are known only in the end. The tighter one holds. So the windows with the largest marks are kept
+    until then; the others count by their marks alone. A sample costs a microsecond.
     """
 
     def __init__(self) -> None:
@@ -177,27 +176,26 @@ class WindowBounds:
         self._last_tick = -math.inf
 
     def copy(self) -> WindowBounds:
-        """Another one that knows the same."""
+        """Return a copy."""
         other = WindowBounds()
         other._kept, other._other = list(self._kept), self._other
         other._open, other._last_tick = self._open, self._last_tick
         return other
 
     def add_tick(self, time: float, bound: int | None, unseen_count: int) -> None:
-        """A tick ends a window and begins the next.
+        """End a window at a sample, and begin the next.
 
-        The readings of a tick take a moment, so that neither its watermarks nor the processes that it missed belong to one
-        side of it for certain:
+        Reading a sample takes a moment. So neither its high-water marks nor the processes that it missed certainly belong to one
+        side of it:
 
-            tick 1 ------------ tick 2 ------------ tick 3
-            |<-- bound of tick 2: from tick 1 to tick 3 -->|
-            |   unseen at tick 2 and at tick 3 count in it |
+            sample 1 ---------- sample 2 ---------- sample 3
+            |<- bound of sample 2: sample 1 to 3 ------------>|
+            |   unseen at samples 2 and 3 count in it         |
 
         Args:
             time: monotonic seconds.
-            bound: bytes of the processes that were seen; `None`: the watermarks tell nothing.
-            unseen_count: processes that no tick saw.
-
+            bound: bytes of the seen processes; `None`: not known.
+            unseen_count: processes that no sample saw.
         """
         if self._open is not None:
             before = self._open
@@ -215,12 +213,11 @@ class WindowBounds:
         self._other = _TickWindow(most[0], 0.0, 0.0, most[1])
 
     def largest(self, unseen_max: int, by_processes: Callable[[float, float], int]) -> float:
-        """The largest bound of all windows, that after the last tick included; infinite where there is none.
+        """Return the largest bound of all windows, including the one after the last sample; infinite if no bound is known.
 
         Args:
-            unseen_max: bytes that none of the processes that no tick saw exceeded.
+            unseen_max: bytes that none of the processes that no sample saw exceeded.
             by_processes: bound of the processes that live between two moments, both included.
-
         """
         last = [] if self._open is None else [self._open]
         after = by_processes(math.nextafter(self._last_tick, math.inf), math.inf)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Windows(NamedTuple):
-    """What is known of one run between its ticks; rows by time, each from one tick to the next."""
+    """Bounds of one run between its samples; rows by time, each from one sample to the next."""
 
     start: Array
     """Seconds."""

@@ -11,7 +11,7 @@ _TICK_ROUNDING = 0.001
 _EXPORTED = (Evidence.OTLP,)
 
 PEAK_FIELDS = ("certainty", "low", "high", "estimate")
-"""What is exported of a peak beside its value."""
+"""Exported fields of a peak beside its value."""
 
 
 def stopped(peak: Peak | None) -> Peak | None:
