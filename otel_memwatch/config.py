@@ -19,28 +19,28 @@ class Option(NamedTuple):
     """One setting."""
 
     name: str
-    """Name in Python: a keyword. On the command line "--" and the name with hyphens."""
+    """Keyword in Python; on the command line "--" and the name with hyphens."""
     default: Any
     help: str
     parse: Callable[[str], Any]
-    """Parser of its text; raises `ValueError` with the reason."""
+    """Parser of the text; raises `ValueError` with the reason."""
     metavar: str | None = None
-    """Placeholder of its value in help; `None`: a flag, with a --no- form if the default is true."""
+    """Placeholder of the value in help; `None`: a flag, with a --no- form if the default is true."""
     choices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
     repeated: bool = False
-    """True if it may be given more than once: its value is a tuple. In its variable, ";" divides the values."""
+    """True if several values may be given: the value is a tuple. In its variable, ";" separates them."""
     short: str | None = None
     """One-letter spelling on the command line: "-o"."""
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """Environment variable of the setting."""
         return PREFIX + self.name.upper()
 
     @property
     def flag(self) -> str:
-        """Its spelling on the command line."""
+        """Long spelling on the command line."""
         return "--" + self.name.replace("_", "-")
 
 
@@ -48,7 +48,7 @@ MIN_INTERVAL, MAX_INTERVAL = 0.001, 3600.0
 
 
 def parse_interval(text: str) -> float:
-    """Seconds between two samples or pushes."""
+    """Parse the seconds between two samples or pushes."""
     from otel_memwatch import units
 
     seconds = units.parse_duration(text)
@@ -58,7 +58,7 @@ def parse_interval(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """A duration of 0 or more, in seconds."""
+    """Parse a duration of 0 or more, in seconds."""
     from otel_memwatch import units
 
     seconds = units.parse_duration(text)
@@ -68,7 +68,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """A size above 0, in bytes."""
+    """Parse a size above 0, in bytes."""
     from otel_memwatch import units
 
     size = units.parse_size(text)
@@ -78,7 +78,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """A duration above 0, in seconds."""
+    """Parse a duration above 0, in seconds."""
     seconds = parse_seconds(text)
     if not seconds:
         raise ValueError(f"{text!r} is not a duration above 0")
@@ -86,21 +86,21 @@ def parse_duration(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """A share of 0 or more: 0.05 for "5%"."""
+    """Parse a share of 0 or more: 0.05 for "5%"."""
     from otel_memwatch import units
 
     return units.parse_share(text)
 
 
 def parse_effect(text: str) -> tuple[str | None, float]:
-    """A smallest effect: "2%" of every figure (`None`), or "seconds=10%"."""
+    """Parse a smallest effect: "2%" of every figure (`None`), or "seconds=10%"."""
     name, _, share = text.rpartition("=")
     return name.strip() or None, parse_share(share)
 
 
 def parse_budget(text: str) -> tuple[str, float, bool]:
-    """A budget: name of a figure, limit in bytes or seconds (a share for "+5%"), and whether it is a share."""
-    name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
+    """Parse a budget. Return the figure's name, the limit in bytes or seconds, and False; for "+5%" a share and True."""
+    name, _, limit = text.rpartition("=")  # an operation's name may contain the sign
     name, limit = name.strip(), limit.strip()
     if not name or not limit:
         raise ValueError(f"{text!r} is not NAME=LIMIT (write memory=2GiB)")
@@ -115,7 +115,7 @@ def parse_budget(text: str) -> tuple[str, float, bool]:
 
 
 def parse_address(text: str) -> str:
-    """Address "HOST:PORT" of an endpoint to listen on, from "9464", "0.0.0.0:9464" or "[::1]:9464"; loopback by default."""
+    """Parse an address to listen on: "9464", "0.0.0.0:9464" or "[::1]:9464". Return "HOST:PORT"; loopback by default."""
     host, _, port = text.strip().rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not [HOST:]PORT with a port from 0 to 65535")
@@ -127,7 +127,7 @@ def parse_address(text: str) -> str:
 
 
 def parse_url(text: str) -> str:
-    """Base URL of an OTLP endpoint, without the path of a signal and without a slash at its end."""
+    """Parse the URL of an OTLP endpoint. Return it without the path of a signal and without a trailing slash."""
     from urllib.parse import urlsplit
 
     stripped = text.strip()
@@ -153,14 +153,14 @@ def parse_url(text: str) -> str:
 
 
 def parse_textfile(text: str) -> str:
-    """Path of a file for node_exporter's textfile collector."""
+    """Parse the path of a file for node_exporter's textfile collector."""
     if not text.endswith(".prom") or text.endswith("/.prom"):
         raise ValueError(f"{text!r} does not end in .prom: node_exporter ignores it")
     return text
 
 
 def parse_metrics(text: str) -> str:
-    """A selection of metrics, as `catalog.choose_metrics` accepts it."""
+    """Check a selection of metrics for `catalog.choose_metrics`."""
     from otel_memwatch.catalog import choose_metrics
 
     choose_metrics(text)
@@ -168,7 +168,7 @@ def parse_metrics(text: str) -> str:
 
 
 def parse_flag(text: str) -> bool:
-    """A truth value, from 1, true, yes, on or their opposites."""
+    """Parse a truth value: 1, true, yes, on or their opposites."""
     lowered = text.strip().lower()
     if lowered in {"1", "true", "yes", "on"}:
         return True
@@ -178,7 +178,7 @@ def parse_flag(text: str) -> bool:
 
 
 def parse_name(text: str) -> str:
-    """A name of a run: one line, no path, no word that selects runs."""
+    """Parse a name of a run: one line, no path, no word that selects runs."""
     name = text.strip()
     if not name or not name.isprintable() or "/" in name or len(name) > 200:
         raise ValueError(f"{text!r} is not a name (write one line of at most 200 characters without a slash)")
@@ -188,7 +188,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_tag(text: str) -> tuple[str, str]:
-    """A tag of a run, "KEY=VALUE"."""
+    """Parse a tag of a run, "KEY=VALUE"."""
     key, equals, value = text.partition("=")
     key = key.strip()
     plain = key.isascii() and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
@@ -198,10 +198,10 @@ def parse_tag(text: str) -> tuple[str, str]:
 
 
 def parse_store(text: str) -> str:
-    """The URL of a directory in a store."""
+    """Parse the URL of a directory in a store."""
     kind, divider, path = text.strip().partition("://")
     user, _, secret = path.partition(":")
-    if "/" not in user and "@" in secret and not secret.partition("/")[0].isdecimal():  # that is a port
+    if "/" not in user and "@" in secret and not secret.partition("/")[0].isdecimal():  # digits are a port
         raise ValueError(
             "the URL contains a password and would be recorded; configure it in the store's client"
         )
@@ -211,7 +211,7 @@ def parse_store(text: str) -> str:
 
 
 def parse_rank(text: str) -> int:
-    """Number of a rank."""
+    """Parse the number of a rank."""
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdecimal() and len(stripped) < 10):
         raise ValueError(f"{text!r} is not a rank (write 0 or more)")
@@ -247,7 +247,7 @@ def _exit_code(text: str) -> int:
 
 
 def _budget(text: str) -> str:
-    """A budget, as it is recorded."""
+    """Check a budget and return it unchanged, for the record."""
     parse_budget(text)
     return text
 
@@ -349,8 +349,8 @@ def settings(
 ) -> dict[str, Any]:
     """Return all settings of a command: given ones (`None`: not given), else the environment's, else the defaults.
 
-    A given value may be text, as from a command line, or of the option's type. Raises `UsageError` for an unknown name or
-    an invalid value; it names the option or the variable.
+    A given value may be text, as on a command line, or of the option's type. Raises `UsageError` for an unknown name or
+    an invalid value; the message names the option or the variable.
     """
     environ = os.environ if environ is None else environ
     known = {name: option for name, option in OPTIONS.items() if command in option.commands}
@@ -383,7 +383,7 @@ _NEAR_NAME = 0.82
 
 
 def misspelt(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that is a misspelt setting, which would be ignored silently.
+    """Return a sentence for each variable that looks like a misspelt setting and would be ignored silently.
 
     Other variables with our prefix may be foreign: Kubernetes sets OTEL_MEMWATCH_PORT for a service of that name.
     """
@@ -404,7 +404,7 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
 
 
 def ignored(settings: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each setting in force that has no effect any more."""
+    """Return a sentence for each active setting without effect."""
     return (
         ["--exact is ignored: the range without a cgroup is as narrow by default."]
         if settings["exact"]

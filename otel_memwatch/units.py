@@ -13,9 +13,10 @@ number    none                                                     3, 0.5, 1e3
 moment    none: local time; or a duration: how long ago            2026-11-01, 2026-11-01T12:30, 14d
 ========  =======================================================  =================================
 
-The case of units does not matter, and a space may stand before them. Each function raises `ValueError` with a sentence's
-beginning. Ranges, such as "above 0", are up to the option. This module imports nothing that is slow: options are read
-before the command starts.
+* The case of units does not matter, and a space before them is allowed.
+* Each function raises `ValueError` with the beginning of a sentence.
+* Ranges, such as "above 0", are up to the option.
+* This module imports nothing slow, because options are parsed before the command starts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DURATIONS = {
 }  # fmt: skip
 _MOMENTS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S")
 _LONGEST = 100
-"""Characters of a text that can be an amount."""
+"""Largest number of characters of an amount."""
 _QUOTED = 60
 """Characters that an error quotes."""
 
@@ -105,7 +106,7 @@ def parse_local_time(text: str) -> float | None:
 
 
 def _amount(text: str, units: dict[str, int] | dict[str, float]) -> float | None:
-    """Return one number with a unit of these; `None` for other texts."""
+    """Return a number with one of these units; `None` for other texts."""
     lowered = text[: _LONGEST + 1].strip().lower()
     number = lowered.rstrip(_LETTERS)
     factor, value = units.get(lowered[len(number) :]), _number(number)

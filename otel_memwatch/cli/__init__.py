@@ -1,4 +1,4 @@
-"""The command line: one file per command, loaded when it is called. Click is loaded when it is needed."""
+"""Command line: one file per command, loaded when it is called. Click is loaded only when needed."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ WINGS = {
     "shell": "engines.shell_command",
     "engine": "engines.command",
 }
-"""Commands that stand in a wing: the module below `otel_memwatch.wings`."""
+"""Commands in wings, with their modules below `otel_memwatch.wings`."""
 
 
 def module_of(command: str) -> str:
-    """Return the full name of the module that has the function `command` of a command."""
+    """Return the full name of a command's module, which contains the function `command`."""
     return f"otel_memwatch.wings.{WINGS[command]}" if command in WINGS else f"otel_memwatch.cli.{command}"
 
 
 def main() -> NoReturn:
-    """Entry point: a person's mistake is one sentence and an exit code, never a traceback."""
+    """Run the program: a user error prints one sentence and sets the exit code, never a traceback."""
     if sys.platform == "win32":
         say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
         sys.exit(1)
@@ -68,20 +68,20 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         _die_of(signal.SIGINT)
     except BrokenPipeError:
-        # The reader of our output has gone, as `| head` does: nothing is wrong.
+        # The reader of our output has closed it, as `| head` does: this is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
     sys.exit(code)
 
 
 def _wrap_at_once() -> None:
-    """Runs `wrap` where its command line is plain, for the command must not wait for Click: it costs 20 ms."""
+    """Run `wrap` without Click if its command line is simple: importing Click delays the command by 20 ms."""
     from otel_memwatch.cli.fast_args import parse
 
     plain = parse(sys.argv[1:], os.environ)
     if plain is not None:
-        # Almost nothing that is made while we start becomes garbage: looking for it takes 5 ms in all.
-        # The monitor turns it on again.
+        # The start creates almost no garbage, and collections would take 5 ms in total.
+        # The monitor enables them again.
         gc.disable()
         from otel_memwatch.config import settings
         from otel_memwatch.monitor.run.wrap import wrap
@@ -100,7 +100,7 @@ __getattr__ = lazy.names(__name__, {"cli": "group"})
 
 
 def _die_of(number: signal.Signals) -> NoReturn:
-    """Ends as a program without a handler would, so that a shell loop stops too."""
+    """End like a program without a handler: a shell loop then stops too."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     sys.exit(shell_code(number))

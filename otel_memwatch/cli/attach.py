@@ -1,4 +1,4 @@
-"""`attach`: record a process that is running already."""
+"""`attach`: record a running process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(
 
 
 def _find(name: str) -> int:
-    """The pid of the one process of a program, or of a script, of this name. Raises `UsageError` where it is not one."""
+    """Return the PID of the only process of a program or script. Raises `UsageError` unless there is exactly one."""
     import psutil
 
     found: list[tuple[int, list[str]]] = []
@@ -46,7 +46,7 @@ def _find(name: str) -> int:
     for process in psutil.process_iter(["pid", "name", "cmdline"]):
         told = process.info
         argv = told["cmdline"] or []
-        # The name of a program, or, after its interpreter, that of a script.
+        # Name of the program, and of the script after its interpreter.
         names = {told["name"], *(os.path.basename(word) for word in argv[:2])}
         if name in names and told["pid"] not in ours:
             found.append((told["pid"], argv or [told["name"]]))

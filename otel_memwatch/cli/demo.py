@@ -1,4 +1,4 @@
-"""`demo`: a small real workload to try the product with."""
+"""`demo`: a small workload to try the recording."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
 
 
 def _pipeline(folder: Path, second: float, scale: float) -> None:
-    """The whole workload in about eight times `second`."""
+    """Run the whole workload in about eight times `second`."""
     with operation("Load"):
         data = _load(folder / "input.bin", int(96 * scale), second)
     with operation("Transform"):
@@ -72,7 +72,7 @@ def _say(text: str) -> None:
 
 
 def _load(path: Path, mib: int, second: float) -> Array:
-    """Writes a file of `mib` MiB and reads it back piece by piece."""
+    """Write a file of `mib` MiB and read it back piece by piece."""
     import numpy as np
 
     _say(f"loading {mib} MiB")
@@ -87,7 +87,7 @@ def _load(path: Path, mib: int, second: float) -> Array:
 
 
 def _transform(data: Array, second: float) -> Array:
-    """Keeps both cores' caches busy for two `second`s and needs twice the data's memory."""
+    """Keep the CPU busy for two `second`s, with twice the data's memory."""
     import numpy as np
 
     _say("transforming")
@@ -99,7 +99,7 @@ def _transform(data: Array, second: float) -> Array:
 
 
 def _train(shared: Array, scale: float, second: float) -> None:
-    """Three workers share the parent's array and hold 40 MiB each of their own."""
+    """Start three workers that share the parent's array and allocate 40 MiB each."""
     _say("training in three workers")
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_work, args=(shared, int(40 * scale), second)) for _ in range(3)]
@@ -121,7 +121,7 @@ def _work(shared: Array, mib: int, second: float) -> None:
 
 
 def _spike(mib: int) -> None:
-    """Touches `mib` MiB and gives them back at once: no sampler sees it, the watermark does."""
+    """Touch `mib` MiB and free them at once: samples miss it, the high-water mark does not."""
     import numpy as np
 
     _say(f"a spike of {mib} MiB")
@@ -137,7 +137,7 @@ def _export(path: Path, result: Array, second: float) -> None:
 
 
 def _allocate_without_end() -> None:
-    """Grows by 8 MiB every 20 ms."""
+    """Grow by 8 MiB every 20 ms."""
     _say("allocating until somebody stops it")
     kept = []
     while True:

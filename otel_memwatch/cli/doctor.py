@@ -43,10 +43,10 @@ def command(*, as_json: bool) -> None:
         click.echo(f"{finding.subject:<{width}}  {finding.state:<7}  {finding.text}")
         if finding.hint:
             click.echo(f"{'':<{width}}           -> {finding.hint}")
-    told = list(_settings())
-    if told:
+    lines = list(_settings())
+    if lines:
         click.echo("\nSettings from the environment")
-        for line in told:
+        for line in lines:
             click.echo(f"  {line}")
 
 
@@ -139,7 +139,7 @@ def _sources() -> Iterator[Finding]:
     for source in sources:
         try:
             values = source.read(0.0)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the user wants to know
+        except Exception as error:  # noqa: BLE001 - any failure is a finding for the user
             yield Finding(source.name, "absent", f"fails: {describe(error)}")
         else:
             known = sum(value is not None for value in values)
@@ -160,7 +160,7 @@ _RATE = 10.0
 
 
 def _cost(sources: list[Any]) -> Finding:
-    """Measure the cost of watching one process, on this one."""
+    """Measure the cost of watching one process, with this process as the example."""
     import psutil
 
     took = []

@@ -63,7 +63,7 @@ def command(run: str | None, *, form: str | None, output: str | None, force: boo
 
 
 def _export_group(group: RankGroup, form: str, output: str | None, *, force: bool) -> None:
-    """Writes a file, or a directory, of each run of a group; json: the figures of the group in one."""
+    """Write a file or a directory for each run of a group; for json, one document for the whole group."""
     from otel_memwatch.wings.ranks.group_json import text
 
     if form == "json":

@@ -1,8 +1,8 @@
-"""The command line of `wrap`, parsed without Click where there is nothing about it to ask or to explain.
+"""Parser of simple `wrap` command lines, without Click.
 
-It is a second parser of one line, and there only for time: the command waits for `wrap` to start, and importing Click
-takes 20 ms, half of what may pass until the command runs. Whatever is not plain (help, completion, a mistake, an
-abbreviation) is left to Click. Tests draw command lines by lot and compare the two; options stand in one table.
+This second parser only saves time. The command waits for `wrap` to start, and importing Click takes 20 ms, half of the
+allowed delay. Help, completion, mistakes and abbreviations are left to Click. Tests compare the two parsers on random
+command lines; both use one table of options.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
 _COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
-"""Variable by which a shell asks Click for completions."""
+"""Variable in which a shell requests completions from Click."""
 
 
 class Plain(NamedTuple):
-    """A `wrap` that can start at once."""
+    """Parsed `wrap` that can start at once."""
 
     argv: Sequence[str]
-    """The command."""
+    """Command with its arguments."""
     given: Mapping[str, Any]
-    """Settings, as `config.settings` takes them."""
+    """Settings for `config.settings`."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | None:
-    """Parses "wrap [OPTIONS] [--] COMMAND [ARGS]..."; `None`: Click has to look at it (help, mistakes, all else)."""
+    """Parse "wrap [OPTIONS] [--] COMMAND [ARGS]..."; `None`: Click must handle it (help, mistakes, all else)."""
     if not arguments or arguments[0] != "wrap" or _COMPLETION in environment:
         return None
     values, flags = _known()
@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
 
 
 def _known() -> tuple[dict[str, str], dict[str, tuple[str, bool]]]:
-    """Name by spelling, of options with a value and of flags."""
+    """Return names by spelling: of options with a value, and of flags."""
     values, flags = {}, {}
     for option in OPTIONS.values():
         if "wrap" in option.commands:

@@ -1,4 +1,4 @@
-"""The command line as Click sees it."""
+"""Click's group of all commands."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from otel_memwatch.text import shell_word, shorten
 
 _EXAMPLES = "Examples:"
 _NEAR = 0.72
-"""How alike a word has to be to a command to have been meant for it."""
-_MEANT_WRAP = ("run", "record", "exec", "time", "watch", "profile", "start")
-"""What other tools call `wrap`."""
+"""Similarity from which a word counts as a misspelt command."""
+_WORDS_FOR_WRAP = ("run", "record", "exec", "time", "watch", "profile", "start")
+"""Names of `wrap` in other tools."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module when the command is called: `wrap` must not wait for the others."""
+    """Group that imports a command's module when the command is called: `wrap` must not wait for the others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         return list(COMMANDS)
@@ -36,15 +36,15 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As Click does it; of what is no command of ours it says what was meant."""
+        """Resolve a command as Click does; for an unknown one suggest the likely command."""
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
         near = get_close_matches(name, COMMANDS, 1, _NEAR)
-        if near and name not in _MEANT_WRAP:
+        if near and name not in _WORDS_FOR_WRAP:
             hint = f"did you mean {near[0]}?"
         else:
-            command = args[1:] if name in _MEANT_WRAP else args
+            command = args[1:] if name in _WORDS_FOR_WRAP else args
             hint = f"to record a command: otel-memwatch wrap -- {shorten(' '.join(map(shell_word, command)), 60)}"
         raise click.UsageError(f"No such command {name!r} ({hint}).", ctx)
 
@@ -54,7 +54,7 @@ class _LazyGroup(click.Group):
 
 
 def _show_examples(command: click.Command, shown: list[str]) -> None:
-    """Adds the examples to the end of a command's help; of one with subcommands to that of the usual one, its first."""
+    """Add the examples to the end of a command's help. A group gets them in its first subcommand, the default."""
     if isinstance(command, click.Group):
         command = next(iter(command.commands.values()))
     if shown and _EXAMPLES not in (command.epilog or ""):
@@ -74,7 +74,7 @@ def cli() -> None:
 
 
 def run() -> int:
-    """Runs the command line; gives the exit code. What a person mistyped is one sentence."""
+    """Run the command line and return the exit code. A usage error prints one sentence."""
     try:
         result = cli.main(prog_name="otel-memwatch", standalone_mode=False)
     except click.ClickException as error:

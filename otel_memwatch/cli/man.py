@@ -1,4 +1,4 @@
-"""`man`: the manual page of the program or of one command, made from its help."""
+"""`man`: manual page of the program or of one command, made from its help."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text that roff prints as it is: no escapes in it, and no line of it is a request."""
+    """Escape text so roff prints it unchanged: no escapes, and no line that is a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

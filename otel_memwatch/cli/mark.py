@@ -1,4 +1,4 @@
-"""`mark`: where a phase of a shell script begins."""
+"""`mark`: start a phase of a shell script."""
 
 from __future__ import annotations
 

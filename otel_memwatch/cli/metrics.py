@@ -1,4 +1,4 @@
-"""`metrics`: the table of all metrics, for a person, for the manual, for a program."""
+"""`metrics`: table of all metrics, for people, manuals and programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otel_memwatch.errors import MemwatchError
 from otel_memwatch.runtime.user_files import read_file
 
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
-"""Lines of a document between which the table stands."""
+"""Lines of a document that enclose the table."""
 
 
 @click.command()
@@ -50,7 +50,7 @@ def _read(path: Path) -> str:
 
 
 def with_table(text: str, path: Path | str = "the document") -> str:
-    """The document with this version's table between its two lines; raises `MemwatchError` where they are missing."""
+    """Return the document with this version's table between its two lines. Raises `MemwatchError` if they are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -61,7 +61,7 @@ def with_table(text: str, path: Path | str = "the document") -> str:
 
 
 def markdown() -> str:
-    """A Markdown table with a row for each metric."""
+    """Return a Markdown table with a row for each metric."""
     head = ("Metric", "Sent by", "Instrument", "Unit", "Attributes", "In Prometheus", "Meaning", "Name")
     rows = [head, ("---",) * len(head)]
     for row in METRICS.values():
@@ -82,7 +82,7 @@ def markdown() -> str:
 
 
 def as_json() -> str:
-    """An array of objects, one for each metric."""
+    """Return a JSON array with an object for each metric."""
     return json.dumps([_fields(row) for row in METRICS.values()], indent=1) + "\n"
 
 
@@ -102,7 +102,7 @@ def _fields(row: Metric) -> dict[str, object]:
 
 
 def plain() -> str:
-    """A paragraph for each metric."""
+    """Return a paragraph for each metric."""
     paragraphs = []
     for row in METRICS.values():
         attributes = f" {{{', '.join(row.attributes)}}}" if row.attributes else ""

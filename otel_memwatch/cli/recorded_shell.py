@@ -12,7 +12,7 @@ from otel_memwatch.runtime.terminal import say
 
 
 def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
-    """Run the shell under `wrap` and end as it ended; return the reason if nothing has been started.
+    """Run the shell under `wrap` and end as it ends; return the reason if nothing was started.
 
     Signals are then as this process inherited them, so the caller can become the shell.
 
@@ -21,7 +21,7 @@ def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
         options: of `wrap`.
         arguments: of the shell.
     """
-    gc.disable()  # as for `wrap`: the monitor turns it on again
+    gc.disable()  # as for `wrap`: the monitor enables it again
     reason = _record(real, options, arguments)
     with contextlib.suppress(Exception):  # no descriptor is left to load it
         from otel_memwatch.monitor.run.supervise import signals
@@ -60,7 +60,7 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _stop_being_a_subreaper() -> None:
-    """Undo what survives exec of an attempt to start the shell as a child."""
+    """Undo the subreaper setting of a failed start, which would survive exec."""
     from otel_memwatch.runtime import system_calls
 
     system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 0)

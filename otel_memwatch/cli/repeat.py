@@ -1,4 +1,4 @@
-"""`wrap --repeat`: the same command several times, each a run of its own in one directory."""
+"""`wrap --repeat`: record the same command several times, each as one run, in one directory."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
 _PROGRAM = f"{FIND_PACKAGE}\nfrom otel_memwatch.cli import main\nmain()"
 _OURS = ("repeat", "warmup", "out", "runs")
-"""Settings that are not handed on: each run has its own directory."""
+"""Settings that are not passed to the runs, because each has another directory."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are sent to us alone; a terminal's keys reach the command as well."""
+"""Signals that reach only this process. Those from a terminal's keys reach the command too."""
 AUTO_LEAST = 3
 
 
 def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str, Any]) -> NoReturn:
-    """Runs the command as often as the settings say, and ends with the exit code of the first run that fails, else with 0.
+    """Run the command as often as the settings say. Exit with the code of the first failing run, which is the last, else 0.
 
-    "auto": three times, and on until every figure of memory is known to within the smallest effect, at most
-    `config.MOST_REPEATS` times. Runs of `warmup` come before and are not kept. A run that fails is the last.
+    * "auto": three times, then until every memory figure is known to within the smallest effect, at most
+      `config.MOST_REPEATS` times.
+    * Warm-up runs come first and are not kept.
     """
     from otel_memwatch.monitor.run.run_directory import make_run_directory
 
@@ -64,7 +65,7 @@ def _need_scipy() -> None:
 
 
 def _options(given: Mapping[str, Any]) -> list[str]:
-    """What was given on the command line, as it is given to each run."""
+    """Return the options for each run, from the given settings."""
     words = []
     for name, value in given.items():
         option = OPTIONS[name]
@@ -96,7 +97,7 @@ def _enough(times: int | str, runs: Sequence[Path]) -> bool:
 
 
 def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep: bool) -> None:
-    """One run; where it fails, the end of this process, by the same exit code or signal."""
+    """Run the command once. If it fails, end this process with the same exit code or signal."""
     names = {OPTIONS[name].variable for name in _OURS}
     environment = {key: value for key, value in os.environ.items() if key not in names}
     out = f"--out={directory}"
@@ -117,7 +118,7 @@ def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep:
         for one in started:
             one.send_signal(number)
 
-    # The keys of a terminal are for the command, which has them too; its end says what becomes of us.
+    # A terminal's keys reach the command too; this process ends as the command ends.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
     for number in _PASSED_ON:
@@ -129,7 +130,7 @@ def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep:
     if not keep:
         shutil.rmtree(directory, ignore_errors=True)
         if code:
-            with contextlib.suppress(OSError):  # nothing has been kept
+            with contextlib.suppress(OSError):  # only an empty directory is removed
                 directory.parent.rmdir()
     if code < 0:
         os.kill(os.getpid(), -code)

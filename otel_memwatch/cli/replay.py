@@ -66,7 +66,7 @@ def command(
         endpoint = endpoints[name]
         if endpoint is None or urlsplit(endpoint.url).netloc in silent:
             continue
-        # What one signal's endpoint does not take is no reason to keep the other back; a server that does not answer is.
+        # A rejected signal does not stop the others. A server that does not answer does.
         try:
             _send(recorded, name, endpoint, chosen)
         except MemwatchError as error:
@@ -80,7 +80,7 @@ def command(
 
 
 def _chosen(recorded: RecordedRun, metrics: str | None, operation_metrics: str | None) -> frozenset[str]:
-    """Names of the metrics to send."""
+    """Return the names of the metrics to send."""
     try:
         return wanted_metrics(
             {
@@ -93,7 +93,7 @@ def _chosen(recorded: RecordedRun, metrics: str | None, operation_metrics: str |
 
 
 def _send(recorded: RecordedRun, name: str, endpoint: Endpoint, metrics: frozenset[str]) -> None:
-    """Sends all requests of one signal. Raises `MemwatchError`, in one sentence, for what is not taken."""
+    """Send all requests of one signal. Raises `MemwatchError` with one sentence if data is rejected."""
     from otel_memwatch.monitor.telemetry.replay import Sender  # it loads OpenTelemetry's SDK
 
     sender = Sender(name, endpoint)

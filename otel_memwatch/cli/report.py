@@ -19,7 +19,7 @@ _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
 ]
 _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("."))
-"""Formats named in help. Those of older tools are accepted too."""
+"""Formats in help. Formats of older tools are accepted too."""
 _SHORT = {"md": "markdown"}
 """Other names of formats."""
 

@@ -26,14 +26,14 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
 )  # fmt: skip
-"""The settings in the order in which help shows them; those of no group come last."""
+"""Settings in the order of help. Settings without a group come last."""
 
 
 class CommandWithSettings(click.Command):
-    """A command whose options stand in groups in its help."""
+    """Command with groups of options in its help."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options, group by group."""
+        """Write the options, group by group."""
         records = {
             parameter.name: record
             for parameter in self.get_params(ctx)
@@ -50,9 +50,9 @@ class CommandWithSettings(click.Command):
 
 
 def setting_options(command: str) -> Callable[[_F], _F]:
-    """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was.
+    """Add every option of `command` in the table. Values are passed on unparsed, `None` if not given.
 
-    Those of an option that may be repeated arrive as a tuple.
+    Values of a repeated option are a tuple.
     """
 
     def decorate(function: _F) -> _F:

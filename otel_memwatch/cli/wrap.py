@@ -1,4 +1,4 @@
-"""`wrap`: the main job."""
+"""`wrap`: record a command."""
 
 from __future__ import annotations
 
