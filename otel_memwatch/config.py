@@ -263,17 +263,17 @@ _OPTIONS: tuple[Option, ...] = (
     Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR", short="-o"),
     Option("runs", None, "Parent of run directories that --out does not name; commands look for runs here. Default: "
            "memwatch-runs.", _text, "DIR"),
-    Option("name", None, "Name of the run, by which other commands find it. Several runs may share a name. Default: none (the "
-           "directory is named after the command).", parse_name, "NAME"),
+    Option("name", None, "Name of the run, by which other commands find it. Several runs may share a name. Default: none; the "
+           "directory is then named after the command.", parse_name, "NAME"),
     Option("tag", (), "Tag of the run, for tables of many runs; may be repeated. Engines add theirs: rule, slurm.job ...",
            parse_tag, "KEY=VALUE", repeated=True),
     Option("group", None, "Name of the run's group: the runs of one job on several ranks or hosts, which other commands treat "
            "as one. Default: from torchrun, MPI, Slurm, Kubernetes or Ray.", parse_name, "NAME"),
     Option("rank", None, "Number of the run in its group, from 0. Default: from the launcher.", parse_rank, "NUMBER"),
-    Option("upload", None, "Upload the run directory to this directory in a store, once a minute and at the end: s3://..., "
-           "gs://... or any other URL that fsspec supports.", parse_store, "URL"),
+    Option("upload", None, "Upload the run directory to this directory in a store, once a minute and at the end. Any URL of "
+           "fsspec works: s3://..., gs://...", parse_store, "URL"),
     Option("interval", 0.1, "Sampling interval in seconds, or with a unit: 50ms, 1s.", parse_interval, "SECONDS"),
-    Option("cgroup", "auto", "Run the command in a cgroup of its own, for the tree's exact peak: if permitted (auto), never (off), "
+    Option("cgroup", "auto", "Run the command in a new cgroup, for the tree's exact peak: if permitted (auto), never (off), "
            "or fail without one (require).", _text, "auto|off|require",
            ("auto", "off", "require"), ("wrap",)),
     Option("exact", False, "Ignored, and removed in the next release: the range without a cgroup is as narrow by default.",
@@ -287,8 +287,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("step_summary", True, "In GitHub Actions, add the summary to the step's page (GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary to this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("tracker", None, "Send figures and page to this experiment tracker at the end, or to each tracker whose run the "
-           "environment names (auto): MLFLOW_RUN_ID, WANDB_RUN_ID ... The command's exit is delayed by at most 2 "
+    Option("tracker", None, "Send figures and page to this experiment tracker at the end, or to each tracker with a run in the "
+           "environment (auto): MLFLOW_RUN_ID, WANDB_RUN_ID ... The command's exit is delayed by at most 2 "
            "s.",
            _text, "auto|mlflow|wandb|tensorboard|trackio", ("auto", "mlflow", "wandb", "tensorboard", "trackio"), ("wrap",)),
     Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
@@ -297,7 +297,7 @@ _OPTIONS: tuple[Option, ...] = (
            "Port 0 selects a free port and prints it.", parse_address, "[HOST:]PORT"),
     Option("prometheus_cert", None, "TLS certificate (PEM) of the Prometheus endpoint.", _text, "FILE"),
     Option("prometheus_key", None, "Private key (PEM) of that certificate.", _text, "FILE"),
-    Option("prometheus_client_ca", None, "Only serve clients whose certificate is signed by these authorities (PEM).",
+    Option("prometheus_client_ca", None, "Only serve clients with a certificate of these authorities (PEM).",
            _text, "FILE"),
     Option("linger", 0.0, "Wait at most this long after the command ends for a scrape of the final values.",
            parse_seconds, "SECONDS"),
@@ -314,8 +314,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("metrics", "default", "Metrics to send and serve: minimal (14 series), default (about 40), all, none, or names separated by "
            "commas. `otel-memwatch metrics` lists the names; memwatch.tree.* selects by prefix.",
            parse_metrics, "minimal|default|all|NAMES"),
-    Option("operation_metrics", "gauges", "Metrics of operations: none (off); largest peak, time and count for each name (gauges); also the "
-           "distributions of durations and peaks, 60 series for each name (histograms).", _text,
+    Option("operation_metrics", "gauges", "Metrics of operations: none (off), or the largest peak, time and count for each name (gauges). "
+           "histograms adds distributions of durations and peaks, 60 series for each name.", _text,
            "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's OpenTelemetry SDK sends, in any language, as operations of the "
            "run. Forward them to the configured endpoint.", parse_flag, None, (), ("wrap",)),
@@ -326,14 +326,14 @@ _OPTIONS: tuple[Option, ...] = (
     Option("baseline", None, "Baseline for budgets such as memory=+5%: a file from check --save-baseline, or git:REF:PATH.", _text, "FILE", (), ("wrap",)),
     Option("budget_exit_code", 1, "Exit code if a figure exceeds its budget and the command exits with 0. With 0, the excess is only "
            "reported.", _exit_code, "CODE", (), ("wrap",)),
-    Option("repeat", None, "Repeat the command N times, recording each run in one directory, for compare. auto: until memory is known "
-           f"to within 1 % and 1 MiB, 3 to {MOST_REPEATS} times. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
+    Option("repeat", None, "Repeat the command N times and record each run in one directory, for compare. auto: 3 to "
+           f"{MOST_REPEATS} times, until memory is known to within 1 % and 1 MiB. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
     Option("warmup", 0, "Warm-up runs to discard before --repeat.", _warmup, "N", (), ("wrap",)),
     Option("limit", None, "Memory limit for the whole run, including swap. If the run exceeds it, the kernel kills all of its "
-           "processes, and the summary names the largest one. Requires a cgroup of the run's own; see "
+           "processes, and the summary names the largest one. Requires a cgroup for the run; see "
            "--limit-fallback.", parse_size, "SIZE", (), ("wrap",)),
-    Option("limit_fallback", "none", "If the run cannot have a cgroup of its own: fail (none), or limit the private memory of each "
-           "process, whose allocations then fail (rlimit).", _text, "none|rlimit",
+    Option("limit_fallback", "none", "If no cgroup can be created for the run: fail (none), or limit the private memory of each "
+           "process (rlimit). Allocations above that limit fail.", _text, "none|rlimit",
            ("none", "rlimit"), ("wrap",)),
     Option("strict", False, "Fail with exit code 125 if the record is incomplete.", parse_flag, None, (),
            ("wrap",)),

@@ -28,7 +28,7 @@ COMMANDS: dict[str, str] = {
     "shell": "Run a shell for make and workflow engines that records its commands.",
     "engine": "Put measured figures into the files of a workflow engine.",
     "metrics": "Print the table of all metrics.",
-    "doctor": "Check what works on this machine, how exact it is, and what would improve it.",
+    "doctor": "Check which sources work on this machine, how exact they are, and how to improve them.",
     "man": "Print the manual page of a command.",
     "demo": "Run a small workload to try the recording.",
     "tradeoff": "Tabulate and plot accuracy against memory footprint.",

@@ -19,19 +19,17 @@ _NAME = 60
 
 @click.command(cls=CommandWithSettings)
 @setting_options("attach")
-@click.option(
-    "--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte when the first tick is recorded."
-)
-@click.option("--stop-fd", type=int, hidden=True, help="Descriptor whose end of file ends the recording.")
-@click.option("--prepared", is_flag=True, hidden=True, help="The run directory has been made for this run.")
+@click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte after the first sample.")
+@click.option("--stop-fd", type=int, hidden=True, help="Descriptor: its end of file ends the recording.")
+@click.option("--prepared", is_flag=True, hidden=True, help="The run directory exists and is for this run.")
 @click.argument("process", metavar="PID|NAME")
 def command(
     process: str, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object
 ) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
-    Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME is a program or a script that one
-    process runs.
+    Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME must match exactly one running
+    program or script.
     """
     pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
     attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)

@@ -28,18 +28,18 @@ _DOUBLES_PER_MIB = MIB // 8
     type=click.FloatRange(0.5, 600),
     default=8.0,
     show_default=True,
-    help="About how long it takes.",
+    help="Approximate duration.",
 )
 @click.option(
     "--scale",
     type=click.FloatRange(0.01, 64),
     default=1.0,
     show_default=True,
-    help="Times 480 MiB of memory.",
+    help="Factor of the memory: 1 is 480 MiB.",
 )
-@click.option("--oom", is_flag=True, help="Allocate without end, to be killed by a memory limit.")
+@click.option("--oom", is_flag=True, help="Allocate memory until a limit kills the process.")
 def command(seconds: float, scale: float, *, oom: bool) -> None:
-    """Load, transform, fork workers, write a file, spike and free: something to watch.
+    """Run a small workload to record: load, transform, fork workers, spike, free and write a file.
 
     Try: otel-memwatch wrap -- otel-memwatch demo
     """

@@ -1,4 +1,4 @@
-"""`doctor`: check what works on this machine, how exact it is, and what would improve it."""
+"""`doctor`: check which sources work on this machine, how exact they are, and how to improve them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, as_json: bool) -> None:
-    """Check each source: whether it works here, how exact it is, and what would improve it."""
+    """Check each source: whether it works here, how exact it is, and how to improve it."""
     findings = [*_peaks(), *_sources(), *_exporters(), *_engines()]
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))

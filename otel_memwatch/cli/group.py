@@ -66,10 +66,10 @@ def _show_examples(command: click.Command, shown: list[str]) -> None:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="otel-memwatch")
 def cli() -> None:
-    """Watch how much memory, CPU, I/O and GPU a command and all its descendants need.
+    """Record the memory, CPU, I/O and GPU use of a command's whole process tree.
 
-    `otel-memwatch wrap -- python train.py` runs the command as it would run alone, and leaves a record
-    from which reports and plots are made at any later time.
+    `otel-memwatch wrap -- python train.py` runs the command unchanged and leaves a record. Make reports and plots from
+    it at any later time.
     """
 
 

@@ -11,12 +11,12 @@ from otel_memwatch.in_target.operations.shell import mark_phase
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--end", is_flag=True, help="Only end the phase that was begun last.")
+@click.option("--end", is_flag=True, help="End the last phase without starting another.")
 def command(name: str | None, end: bool) -> None:
-    """Begin the phase NAME of a shell script; the phase before it ends.
+    """Start the phase NAME of a shell script and end the phase before it.
 
-    For scripts in any language that run under `wrap`: the phase is one of the process that calls this. Outside a
-    run nothing happens, so that it may stay in the script.
+    For scripts in any language under `wrap`: the phase belongs to the calling process. Outside a run the command does
+    nothing, so it can stay in the script.
     """
     if (name is None) == (not end):
         raise click.UsageError("Give either a name or --end.")

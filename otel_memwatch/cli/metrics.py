@@ -16,16 +16,16 @@ BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
 
 @click.command()
-@click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
-@click.option("--json", "form", flag_value="json", help="As JSON: an array of objects.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--json", "form", flag_value="json", help="Print JSON: an array of objects.")
 @click.option(
     "--check",
     metavar="FILE",
     help=f"Compare the table in FILE, between {BEGIN} and {END}, with this version's.",
 )
-@click.option("--update", metavar="FILE", help="Replace it.")
+@click.option("--update", metavar="FILE", help="Replace the table in FILE with this version's.")
 def command(form: str | None, check: str | None, update: str | None) -> None:
-    """Print every metric: name, instrument, unit, attributes, names in Prometheus, and when it misleads."""
+    """Print every metric: name, instrument, unit, attributes, names in Prometheus, meaning and pitfalls."""
     if check or update:
         path = Path(check or update or "")
         text = _read(path)

@@ -70,8 +70,8 @@ def command(
 ) -> None:
     """Draw the run directory RUN: memory, CPU, I/O, GPUs and operations over time.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs share one picture, each from its own
-    start. Panels without data are omitted. For a group, the picture shows the memory of all ranks and of each rank.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs share one picture, aligned at their
+    starts. Panels without data are omitted. For a group, the picture shows the memory of all ranks and of each rank.
     """
     group = find_group(runs[0]) if len(runs) == 1 else None
     if group is not None:

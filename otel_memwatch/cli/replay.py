@@ -28,17 +28,21 @@ _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.ts
     help="Protocol. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.",
 )
 @click.option(
-    "--signal", type=click.Choice(["all", *SIGNALS]), default="all", show_default=True, help="What to send."
+    "--signal",
+    type=click.Choice(["all", *SIGNALS]),
+    default="all",
+    show_default=True,
+    help="Signals to send.",
 )
 @click.option(
     "--metrics",
     metavar="minimal|default|all|NAMES",
-    help="The metrics. Default: those that the run was to send.",
+    help="Metrics to send. Default: those selected for the run.",
 )
 @click.option(
     "--operation-metrics",
     type=click.Choice(["off", "gauges", "histograms"]),
-    help="Metrics of each name of an operation. Default: those that the run was to send.",
+    help="Metrics of operations. Default: those selected for the run.",
 )
 def command(
     run: str,
@@ -49,10 +53,10 @@ def command(
     metrics: str | None,
     operation_metrics: str | None,
 ) -> None:
-    """Send the recorded run RUN to an OTLP endpoint, as it would have been sent while it ran.
+    """Send the recorded run RUN to an OTLP endpoint, with the same data as during the run.
 
-    Metrics keep the times at which they were measured, spans their ids; of logs there is the event of the run's end. Headers, compression and certificates come
-    from the OTEL_EXPORTER_OTLP_* variables. Sending a run twice gives the same series twice the same points.
+    Metrics keep their timestamps, spans their IDs. The only log record is the event of the run's end. Headers, compression and
+    certificates come from the OTEL_EXPORTER_OTLP_* variables. Replaying is idempotent: points are identical each time.
     """
     recorded = load(run)
     where = wanted({"otlp": _url(otlp), "otlp_protocol": otlp_protocol}, os.environ)

@@ -11,7 +11,7 @@ from otel_memwatch.errors import UsageError
 @click.command(no_args_is_help=True)
 @click.argument("csv_file", metavar="[CSV]", required=False)
 @click.option(
-    "-i", "--input-file", "--input_file", "input_file", metavar="CSV", help="The same as the argument CSV."
+    "-i", "--input-file", "--input_file", "input_file", metavar="CSV", help="Same as the argument CSV."
 )
 @click.option(
     "-o",
@@ -19,14 +19,15 @@ from otel_memwatch.errors import UsageError
     "--output_dir",
     "output_dir",
     metavar="DIR",
-    help="Where to write; default: beside the CSV file.",
+    help="Output directory. Default: beside the CSV file.",
 )
 @click.option(
     "--footprint",
     type=click.Choice(["size", "peak"]),
     default="size",
     show_default=True,
-    help="Model size from the file, or the measured peak of what the column 'run' names: a run directory, or several, in one directory or with ; between them, whose scatter is shown as error bars.",
+    help="Model size from the file, or measured peak of the run in column 'run'. Several runs, in one directory or "
+    "separated by ;, give error bars.",
 )
 def command(csv_file: str | None, input_file: str | None, output_dir: str | None, footprint: str) -> None:
     """Write a table (.md) and a plot (.png) of accuracy against footprint from the rows of CSV.

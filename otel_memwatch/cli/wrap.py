@@ -17,10 +17,10 @@ from otel_memwatch.wings.gate.project import with_budgets
 @setting_options("wrap")
 @click.argument("argv", metavar="[--] COMMAND [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(argv: tuple[str, ...], **given: object) -> None:
-    """Run COMMAND as it would run alone, and record what it and its descendants use.
+    """Run COMMAND unchanged, and record the memory, CPU, I/O and GPU use of its whole process tree.
 
-    Exit code, signals, terminal, descriptors and environment are the command's own. What is printed here goes
-    to stderr, at the end. Every option can also be set in the environment, by the name in brackets.
+    Exit code, signals, terminal, descriptors and environment are those of the command. The summary goes to stderr, at the end.
+    Every option can also be set in the environment, by the name in brackets.
     """
     if not argv:
         raise UsageError(

@@ -22,13 +22,13 @@ _EPILOG = "\n".join(("\b", "Files:", *(f"  {name:<10} {files}" for name, files i
 @click.option(
     "--runs",
     metavar="DIR",
-    help=f"Where the runs are. [default: {RUNS_DIRECTORY} in DIRECTORY, or anywhere below]",
+    help=f"Directory of the runs. [default: {RUNS_DIRECTORY} in DIRECTORY, or anywhere below]",
 )
 def command(engine: str, directory: str, *, runs: str | None) -> None:
-    """Replace what ENGINE has measured of the jobs of the workflow in DIRECTORY by exact figures.
+    """Replace ENGINE's measurements of the workflow in DIRECTORY with exact figures.
 
-    The first version of each file stays beside it with the ending .orig. Files keep their times, so that no job is done again. What belongs
-    to no run, or is half-written, is left as it is and counted.
+    The first version of each file stays beside it with the suffix .orig. Files keep their times, so no job is repeated. Files
+    without a run, and incomplete files, are left unchanged and counted.
     """
     place = Path(directory)
     if not place.is_dir():

@@ -1,4 +1,4 @@
-"""`shell`: a shell that records what it runs, for engines that let one be named but know nothing of us."""
+"""`shell`: a shell that records its commands, for engines with a configurable shell."""
 
 from __future__ import annotations
 
@@ -63,22 +63,19 @@ Use it in:
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--install", "directory", metavar="DIR", required=True, help="Where the file is written to.")
-@click.option(
-    "--name", default="bash", show_default=True, help="Name of the file, and of the shell that it runs."
-)
+@click.option("--install", "directory", metavar="DIR", required=True, help="Directory for the file.")
+@click.option("--name", default="bash", show_default=True, help="Name of the file and of the real shell.")
 @click.option(
     "--runs",
     metavar="DIR",
-    help="Where runs are recorded. Default: memwatch-runs, where the shell is started.",
+    help="Directory for the runs. Default: memwatch-runs in the shell's working directory.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(directory: str, *, name: str, runs: str | None, force: bool) -> None:
-    """Write a shell into DIR that records each script as a run: for make and workflow engines, without an edit.
+    """Write a shell into DIR that records each script as a run. No changes to the Makefile or workflow are needed.
 
-    Arguments, exit code, signals and streams are those of the real shell. Engines look at its name: Snakemake leaves out
-    `set -euo pipefail` where it is not bash, so that a failing command would go unnoticed. Reports and pages are not made of each: `report` makes
-    them of those that somebody looks at.
+    Arguments, exit code, signals and streams are those of the real shell. Keep the name bash for Snakemake: otherwise it
+    omits `set -euo pipefail`, and a failing command goes unnoticed. Runs have no report or page; `report` makes them on demand.
     """
     if "/" in name or name in ("", ".", ".."):
         raise UsageError(f"{name!r} is no name of a shell.", "as in --name bash")
