@@ -45,17 +45,17 @@ class Snapshot(NamedTuple):
 
 
 class Source(Protocol):
-    """One thing that can be read. A failing `read` publishes nothing for that tick; it never ends the run.
+    """A readable source of values. A failing `read` publishes nothing for that sample; it never ends the run.
 
     `columns` is fixed when the source has been constructed. A constructor raises
-    `otel_memwatch.errors.Unavailable` where the machine does not have the thing.
+    `otel_memwatch.errors.Unavailable` if the machine lacks the source.
     """
 
     name: str
     columns: Sequence[Column]
 
     def read(self, now: float) -> Sequence[Value]:
-        """One value for each column (`None`: not known, or not due at this tick); `now` is monotonic seconds."""
+        """Return one value for each column (`None`: unknown or not due); `now` is monotonic seconds."""
 
 
 class Certainty(str, enum.Enum):
@@ -179,7 +179,7 @@ class Peak(NamedTuple):
     at: float | None = None
     """Seconds after the start of the run at which it was first seen, to one tick; `None`: unknown."""
     pid: int | None = None
-    """The process that held it, where it is one process."""
+    """The process that held it, if it was one process."""
     operation: str | None = None
     """Name of the innermost operation that was open at `at`."""
     source: str = ""
@@ -187,10 +187,10 @@ class Peak(NamedTuple):
     estimate: int | None = None
     """The most likely value between `low` and `high`, in bytes; `None`: none better than these."""
     operations: tuple[str, ...] = ()
-    """Where several operations may have held it: the names of up to three, or of the first four of more; `operation` is the
-    first of them. Empty: it was in `operation`."""
+    """Names of up to three operations that may have held it, or of the first four of more; `operation` is the first.
+    Empty: it was in `operation`."""
     excludes: tuple[str, ...] = ()
-    """What may have been there beyond the bounds, in words: ("files in memory",)."""
+    """Memory that may have existed beyond the bounds, in words: ("files in memory",)."""
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
 
@@ -289,11 +289,11 @@ _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
     "pid": int,
     "operation": str,
 }
-"""What the fields of a peak have to be in JSON, where they are not null."""
+"""Types of a peak's fields in JSON, unless they are null."""
 
 
 class ProcessEvent(str, enum.Enum):
-    """What a line of `processes.jsonl` tells."""
+    """Kind of a line of `processes.jsonl`."""
 
     SEEN = "seen"
     FIGURES = "figures"
@@ -301,34 +301,34 @@ class ProcessEvent(str, enum.Enum):
 
 
 class ProcessNote(str, enum.Enum):
-    """What is special about a process, as the text that the record keeps."""
+    """Peculiarity of a process, as the text that the record keeps."""
 
     ZOMBIE = "zombie"
-    """It has ended and nobody has waited for it yet."""
+    """It has ended and no process has waited for it yet."""
     DENIED = "denied"
     """The kernel does not show us its I/O: it belongs to another user, or is not dumpable."""
     SHARES_MEMORY = "runs in its parent's memory"
-    """It is between vfork and exec: what it has is its parent's."""
+    """It is between vfork and exec: its memory is its parent's."""
     EXEC = "exec"
     """It has executed another program since its last line."""
     IGNORES_CHILDREN = "ignores the end of its children"
-    """It ignores SIGCHLD: what children that no tick saw have used is added to nobody's figures."""
+    """It ignores SIGCHLD: the use of its unseen children is in no figure."""
     UNREAPED = "nobody waits for it"
-    """Its parent ignores SIGCHLD: its last figures are what a tick happened to read."""
+    """Its parent ignores SIGCHLD: its last figures come from a sample."""
     NEVER_SEEN = "never seen alive"
-    """No tick saw it: it is known by its end alone."""
+    """No sample saw it: it is known by its end alone."""
     HIDDEN = "hidden from us"
-    """/proc does not show it to us (hidepid), though it lives: only what wait4 tells is known of it, and its `start` is the
-    moment at which it was missed."""
+    """/proc hides it from us (hidepid), though it lives. Only wait4 reports on it. Its `start` is the moment at which it was
+    missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
     OUTSIDE_LEDGER = "got memory without page faults"
-    """Pages came into the tree that no page fault of it has brought (userfaultfd, another program, pinned pages), or may
-    have: its page faults do not bound what it needs."""
+    """Pages came, or may have come, into the tree without a page fault of it (userfaultfd, another program, pinned pages).
+    Its page faults do not bound its needed memory."""
     WATERMARK_RESET = "its watermark was reset by others"
-    """Somebody who is not the monitor started its watermark anew: what it had before may be known to nobody."""
+    """Another program reset its high-water mark: the value before may be lost."""
     LEFT_CGROUP = "left the run's control group"
-    """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
+    """It was seen outside the run's cgroup and the cgroups below it: its use there is not counted."""
 
     __str__ = str.__str__
 
@@ -336,10 +336,10 @@ class ProcessNote(str, enum.Enum):
 class ChildExit(NamedTuple):
     """The end of the target or of one of its orphaned descendants, with its rusage.
 
-    `max_rss`, the CPU times, the faults and the bytes of I/O are those of wait4: of the process and of all its descendants
-    that were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
-    zombie's files in /proc, from which its own share can be derived, and whether it ignored the end of its
-    children, as `cgroup` says where it was; `None` where /proc is absent or denies them.
+    - `max_rss`, the CPU times, the faults and the bytes of I/O come from wait4. They cover the process and all descendants
+      that were waited for; `max_rss` is that of the largest one.
+    - `stat`, `io` and `status` are the texts of the zombie's files in /proc. They give its own share, and show if it ignored
+      the end of its children. `cgroup` names its cgroup. `None`: /proc is absent or denies them.
     """
 
     pid: int
@@ -369,10 +369,10 @@ class ChildExit(NamedTuple):
 
 
 class TreeSource(Source, Protocol):
-    """The source process_tree, whichever way it reads."""
+    """The source process_tree, in any implementation."""
 
     blind: str | None
-    """Why processes are told of at their end only, in words; `None`: they are watched."""
+    """Reason in words why processes are reported at their end only; `None`: they are watched."""
 
     def pids(self) -> Sequence[int]:
         """Living processes with memory of their own as of the last reading, the target first."""
@@ -381,10 +381,10 @@ class TreeSource(Source, Protocol):
         """Largest lower bound of memory needed so far, and upper bound since the sample before; `None`: unknown."""
 
     def note_exit(self, end: ChildExit) -> None:
-        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+        """Add the kernel's report on a child that was waited for. May be called from another thread."""
 
     def ended_in(self) -> Mapping[int, bytes]:
-        """Control groups, as /proc told of their zombies, of the children whose ends the last reading took in."""
+        """Return the cgroups, from their zombies in /proc, of the children that the last reading reported as ended."""
 
     def totals(self) -> Mapping[str, float | int | None]:
         """Totals of the tree so far, reaped children included; `None`: not known."""
@@ -394,7 +394,7 @@ class TreeSource(Source, Protocol):
 
 
 class ProcessRecord(NamedTuple):
-    """What is known of one process at one moment; totals are since its start.
+    """Figures of one process at one moment; totals are since its start.
 
     CPU time and faults are without its children. Bytes read and written are with those of the children that it has
     waited for, as the kernel keeps them (`/proc/PID/io`).
@@ -416,7 +416,7 @@ class ProcessRecord(NamedTuple):
     peak: int | None = None
     """VmHWM, or a larger maximum that is known for certain."""
     peak_bound: int | None = None
-    """Upper bound of the lifetime peak where `peak` is not final; `None`: unknown."""
+    """Upper bound of the lifetime peak if `peak` is not final; `None`: unknown."""
     cpu_user: float | None = None
     cpu_system: float | None = None
     read_bytes: int | None = None
@@ -427,16 +427,16 @@ class ProcessRecord(NamedTuple):
     major_faults: int | None = None
     threads: int | None = None
     exit_code: int | None = None
-    """Exit code where we were told it (direct and adopted children)."""
+    """Exit code, if it was reported to us (direct and adopted children)."""
     signal: int | None = None
-    """Signal that ended it, where we were told."""
+    """Signal that ended it, if it was reported to us."""
     note: str | None = None
-    """A `ProcessNote` where something about it is special; a record may hold one that is not among them."""
+    """A `ProcessNote`, if one applies; a record may hold an unknown one."""
     max_rss: int | None = None
-    """Maximum that wait4 told at its exit: the largest of it and all descendants that it waited for, each since the
-    last reset of its watermark. Where we waited for it ourselves."""
+    """Maximum from wait4, if we waited for it ourselves: the largest of it and all descendants that it waited for. Each
+    counts since the last reset of its high-water mark."""
     childless: bool | None = None
-    """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
+    """True if it never waited for a child, and `max_rss` is its own; `None`: unknown."""
     file: int | None = None
     """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
     needed: int | None = None
@@ -474,11 +474,11 @@ class RecordedOperation(NamedTuple):
     gpu: Mapping[str, object] = {}
     """Allocator peaks inside it, by device; empty without a GPU."""
     exported: bool = False
-    """Whether the program's own tracer made its span, so that nobody else must export one."""
+    """True if the program's own tracer made its span: do not export another one."""
 
 
 class Ending(NamedTuple):
-    """How the target ended."""
+    """Ending of the target."""
 
     exit_code: int | None
     """`None` while it runs, and when a signal ended it."""
@@ -490,5 +490,5 @@ class Ending(NamedTuple):
 
     @property
     def shell_code(self) -> int | None:
-        """The exit code as a shell has it, 128 + the signal for an end by a signal; `None`: not known."""
+        """The exit code in a shell's form, 128 + the signal for an end by a signal; `None`: not known."""
         return shell_code(self.signal) if self.signal else self.exit_code

@@ -313,7 +313,7 @@ class OperationAggregator:
         """By process."""
         self._recent: deque[_Closed] = deque(maxlen=_RECENT)
         self._moments: dict[float, _Closed | None] = {}
-        """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
+        """Moments at which the peaks so far were first seen, with the operation open then whose process had most."""
         self._first_moment = self._last_moment = 0.0
         self._interval = 0.0
         self._on_devices: dict[str, RecordedOperation] = {}

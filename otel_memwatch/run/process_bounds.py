@@ -325,7 +325,7 @@ class TreeBounds:
         """Return an upper bound of any process that ended without one; `None`: not known.
 
         Args:
-            latest_unseen: latest monotonic seconds at which a process that no sample saw can have started; `None`: no such process.
+            latest_unseen: latest monotonic seconds at which a process that no sample saw can have started; `None`: none.
             vanished: the process in question; `None`: all.
         """
         seen = self._latest_vanished if vanished is None else vanished.start
