@@ -57,11 +57,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     64 KiB reserved for `run.json` during the recording, to report a full disk.
 
 `operations-<pid>.jsonl`
-    Objects, one a line. The writer is one of:
-
-    - the process `pid` itself
-    - `otel-memwatch mark`: file `operations-mark-<pid>.jsonl`, with the pid of the shell
-    - the monitor, from received spans: file `operations-otlp-<pid>.jsonl`, without memory values
+    Objects, one a line, written by the process `pid` itself. `otel-memwatch mark` writes `operations-mark-<pid>.jsonl`,
+    with the pid of the shell. The monitor writes received spans to `operations-otlp-<pid>.jsonl`, without memory values.
 
     header
         {"schema": 1, "pid", "start", "program", "exact": true|false, "floor", "rank"}: `start` is the start of the
