@@ -9,7 +9,7 @@ _FAULTS_BEFORE = 384
 """Page faults of a command before it enters the run's own cgroup, plus some that the cgroup's counter may be behind."""
 
 BY_CGROUP = frozenset((Evidence.CGROUP_PEAK, Evidence.CGROUP_PEAK_LESS_CACHE))
-"""Evidence of a tree's peak that includes what the kernel takes for the processes: all it has was charged."""
+"""Evidence of a tree's peak that includes the kernel memory of its processes: all of it was charged."""
 
 
 def is_charged(peak: Peak | None) -> bool:
@@ -79,12 +79,12 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
 
 
 def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
-    """Return an upper bound of what a cgroup of the run's own was charged, no higher than its hard limit.
+    """Return an upper bound of the memory charged to a cgroup of the run's own, no higher than its hard limit.
 
     If the monitor paused during a reset, only the limit says that little came meanwhile.
 
-    Example: 120 MiB, and 447 MiB that processors can have touched in the 47 ms until the reset, below a limit of 120 MiB:
-    120 MiB.
+    Example: a peak of 120 MiB, and 447 MiB that processors can have touched in the 47 ms until the reset. With a limit of
+    120 MiB the bound is 120 MiB.
 
     Args:
         high: bytes that were certainly not exceeded otherwise.
@@ -128,8 +128,8 @@ def tree_while_cgroup_was_read(low: int) -> Peak | None:
 def own_watermark(watermark: int, most_in_gap: int, error: int, *, unbroken: bool) -> Peak:
     """Return the peak of the run's own cgroup, page cache included.
 
-    Example: a peak of 120 MiB, where one reset came 47 ms late and the cgroup may have held 567 MiB meanwhile: between 120
-    and 567 MiB.
+    Example: a peak of 120 MiB. One reset came 47 ms late, and the cgroup may have held 567 MiB meanwhile: between 120 and
+    567 MiB.
 
     Args:
         watermark: the largest peak that was read, in bytes.

@@ -36,7 +36,7 @@ def middle_of_runs(values: Sequence[int], low: int, high: int | None) -> Peak:
 
 
 def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
-    """Return the best estimate of what a cgroup of the run's own needed between two samples; `None`: unknown.
+    """Return the best estimate of the memory that a cgroup of the run's own needed between two samples; `None`: unknown.
 
     It assumes the page cache of the fuller end at the moment of the peak.
 
@@ -53,9 +53,9 @@ def likely_between_ticks(top: int | None, file_before: int | None, file: int | N
 
 
 def likely_in_operation(low: int, peak: int, mapped: int) -> int:
-    """Return the best estimate of what the tree needed during an operation, from its process's peak.
+    """Return the best estimate of the tree's needed memory during an operation, from its process's peak.
 
-    File pages were not read at the peak: the most at any sample is taken off.
+    File pages were not read at the peak: the most at any sample is subtracted.
 
     Args:
         low: bytes that the tree certainly needed.
@@ -138,7 +138,7 @@ def likely_of_member(
 
 
 def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
-    """Return the best estimate of a family's private memory: the oldest member in full, what the others have beside it.
+    """Return the best estimate of a family's private memory: the oldest member in full, plus the others' additional memory.
 
     Args:
         most: bytes that the family certainly does not exceed.

@@ -114,10 +114,10 @@ def excludes_memory_files(written: int, high: int) -> bool:
 
 
 def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> int:
-    """Return an upper bound by page faults, raised to what one process had, less the most file pages of any.
+    """Return an upper bound by page faults, raised to the maximum of one process less the most file pages of any.
 
-    Example: 3 MiB of page faults, and wait4 reports 60 MiB, while no process was seen with more than 5 MiB of files: 55 MiB
-    may have been filled by userfaultfd between two samples.
+    Example: 3 MiB of page faults, and wait4 reports 60 MiB. No process was seen with more than 5 MiB of files. So 55 MiB may
+    have been filled by userfaultfd between two samples.
 
     Args:
         high: the bound by page faults.

@@ -86,21 +86,21 @@ class Bound(NamedTuple):
 
 
 def held_through(held: Array, faults: Array, per_fault: float) -> Array:
-    """Bytes that a run had all the time between two ticks, for the window that ends at each tick.
+    """Return the bytes that a run had all the time between two samples, for the window that ends at each sample.
 
-    A page comes into a tree by a page fault of one of its processes, and each is counted (`gained`). So what was there
-    at a tick and was not there all the time since the tick before came by a fault meanwhile:
+    A page comes into a tree by a page fault of one of its processes, and each is counted (`gained`). So each page at a sample
+    either existed since the previous sample or came by a fault meanwhile:
 
         held through the window  >=  held at its end  -  faults meanwhile * bytes of one fault
 
-    A tick takes a moment: a fault may be counted at the next tick only, and the count at the beginning may already have some
-    of before the window's beginning left out. So all faults from the tick before the window to the tick after it count.
+    Reading a sample takes a moment. A fault may be counted only at the next sample. The count at the beginning may lack some
+    earlier faults. So all faults from the sample before the window to the sample after it count.
 
-    Example: 300 MiB at a tick, no fault around the window: 300 MiB all the time. 100 faults of up to 4 KiB: 299.6 MiB.
+    Example: 300 MiB at a sample, no fault around the window: 300 MiB all the time. 100 faults of up to 4 KiB: 299.6 MiB.
 
     Args:
-        held: bytes of private memory at each tick; NaN: not known, and then nothing is certain.
-        faults: page faults so far, at each tick.
+        held: bytes of private memory at each sample; NaN: not known, and then nothing is certain.
+        faults: page faults so far, at each sample.
         per_fault: bytes that one fault can bring.
     """
     import numpy as np
