@@ -3,8 +3,8 @@
 The figure is the largest sum, over all instants, of what every run needed at that instant. Peaks that were reached at
 different times are not added up. All runs of one host share its monotonic clock, so their windows can be added as they are.
 
-* **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`cgroup_windows`, `faults`). The
-  largest sum of these is an upper bound.
+* **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`cgroup_windows`,
+  `faults`). The largest sum of these is an upper bound.
 * **Lower bound.** A run held a page all the time between two samples if it had the page at the second one and did not gain
   it since the first (`held_through`). The largest sum of these is a lower bound.
 
