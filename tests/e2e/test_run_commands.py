@@ -122,7 +122,7 @@ def test_runs_are_listed_with_the_newest_last_and_broken_ones_with_the_reason(pl
     assert [line.split()[0] for line in lines[1:4]] == [
         f"memwatch-runs/{name}" for name in ("workers", "nested", "short")
     ]
-    assert "560.2-655.9 MiB" in lines[1]
+    assert "560-656 MiB  range" in lines[1]
     assert "498.2 MiB  exact" in lines[2]
     assert "OOM killer" in lines[2]
     broken = {line.split()[0]: line for line in lines[4:]}

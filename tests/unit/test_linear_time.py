@@ -25,7 +25,8 @@ from otel_memwatch.monitor.telemetry.otlp_receiver import socket, store
 from otel_memwatch.record import jsonl, plain_pairs, resource
 from otel_memwatch.record.operation_writer import clean_name, quote
 from otel_memwatch.record.samples import parse_columns
-from otel_memwatch.reports import markdown, plot, prometheus_text
+from otel_memwatch.reports import plot, prometheus_text
+from otel_memwatch.reports.pages import markdown
 from otel_memwatch.runtime import kernel, masking
 from otel_memwatch.runtime.procfs import control_group, drm, process, statm, system
 
@@ -62,7 +63,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "names": lambda text: formatting.shorten(text, 40),
     "words of a shell": formatting.shell_word,
     "cells": markdown.escape,
-    "code": markdown.code,
     "labels": _series,
     "labels at the end": prometheus_text._escape,
     "logs": monitor_log.parse,
