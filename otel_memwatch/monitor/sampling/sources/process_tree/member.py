@@ -1,4 +1,4 @@
-"""One process of the tree: its files, what they last said, and what is remembered of it."""
+"""One process of the tree: its files, their last contents and its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from otel_memwatch.runtime.procfs.statm import parse_private, parse_resident
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
-"""What reading a process's file raises when the process is no more."""
+"""Exceptions raised by a read of a file of a process that no longer exists."""
 
 
 Figures = tuple[int, int, float, int, int, ProcessNote | None]
@@ -36,19 +36,19 @@ Figures = tuple[int, int, float, int, int, ProcessNote | None]
 
 
 def own_faults(stat: Stat) -> int:
-    """Page faults of a process, minor and major, without its children's."""
+    """Return the page faults of a process, minor and major, without those of its children."""
     return stat.minor_faults + stat.major_faults
 
 
 class Totals(NamedTuple):
-    """What only grows, of a process or of a tree, the reaped children included."""
+    """Cumulative counters of a process or of a tree, including reaped children."""
 
     cpu_user: float = 0.0
     cpu_system: float = 0.0
     minor_faults: int = 0
     major_faults: int = 0
     io: Io | None = Io(0, 0, 0, 0)
-    """`None`: not known, because the kernel denies a process's figures."""
+    """`None`: unknown, because the kernel denies access to the figures of a process."""
 
     def __add__(self, other: object) -> Totals:
         assert isinstance(other, Totals)
@@ -70,9 +70,9 @@ class Totals(NamedTuple):
 
 
 class Watermark:
-    """What is known of the largest resident memory that a process had: VmHWM, which the kernel keeps.
+    """Readings of a process's VmHWM, the high-water mark of its resident memory that the kernel maintains.
 
-    VmHWM begins anew with an exec, and when somebody resets it. All sizes are in bytes.
+    VmHWM restarts with an exec and with a reset. All sizes are in bytes.
     """
 
     __slots__ = (
@@ -81,72 +81,79 @@ class Watermark:
 
     def __init__(self) -> None:
         self.last: int | None = None
-        """VmHWM when it was read last; `None`: there was none."""
+        """VmHWM at its last reading; `None`: the process had none."""
         self.largest: int | None = None
-        """Largest VmHWM that was read."""
+        """Largest VmHWM of all readings."""
         self.faults = 0
-        """Page faults of the process's own when the last VmHWM but one was read. Not those of the last one, which may be of
-        another address space already: the process may have executed a program between the two readings."""
+        """Page faults of the process without children, at the reading of VmHWM before the last one.
+
+        The last reading may belong to another address space: the process may have executed a program in between.
+        """
         self.last_faults: int | None = None
-        """Page faults of the process's own when VmHWM was read last."""
+        """Page faults of the process without children, at the last reading of VmHWM."""
         self.before_exec = 0
-        """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
+        """Upper bound of its memory in address spaces that it has left by an exec; 0: none."""
         self.has_fallen = False
-        """It was less at one reading than before, in one address space."""
+        """It fell between two readings of one address space."""
         self.reset_by_others = False
-        """Somebody else has reset it."""
+        """Another program has reset it."""
 
     def note(self, mark: int, stat: Stat) -> None:
-        """VmHWM was read, after this stat."""
+        """Add a reading of VmHWM, taken after this stat."""
         self.largest = max(mark, self.largest or 0)
         faults = own_faults(stat)
         self.faults = faults if self.last_faults is None else self.last_faults
         self.last_faults = faults
 
     def grown(self, stat: Stat, fault_bytes: int) -> int:
-        """Most that the process can have mapped until this stat, after VmHWM was read: `fault_bytes` for each fault."""
+        """Return an upper bound of the bytes mapped between the reading of VmHWM and this stat: `fault_bytes` for each fault."""
         return max(0, own_faults(stat) - self.faults) * fault_bytes
 
     def executed(self, stat: Stat, fault_bytes: int) -> None:
-        """The process has executed a program: VmHWM knows nothing of the time between its last reading and that."""
+        """Note an exec. VmHWM does not cover the time between its last reading and the exec."""
         self.last = None
         if self.largest is not None:
             self.before_exec = max(self.before_exec, self.largest + self.grown(stat, fault_bytes))
 
 
 class LastRecord:
-    """What has been recorded of a process, by which is decided when it is worth another line."""
+    """Last record of a process. It decides when the process needs another line."""
 
     __slots__ = ("argv", "figures", "stack", "time")
 
     def __init__(self, stack: int) -> None:
         self.stack = stack
-        """Address of the stack of the program that was recorded: another address means an exec since."""
+        """Address of the stack of the recorded program. Another address means an exec since."""
         self.argv: tuple[str, ...] | None = None
         self.figures: Figures | None = None
         self.time = 0.0
 
 
 class Member:
-    """A process of the tree: `refresh` reads stat, statm and io (8 us); `refresh_status` status (1 us, 5 us of kernel time).
+    """A process of the tree.
+
+    `refresh` reads stat, statm and io in 8 us. `refresh_status` reads status in 1 us and 5 us of kernel time.
 
     Attributes:
-        pid, start, stat: which process it is, and its stat as read last; `start` in monotonic seconds.
-        zombie: it has ended and has not been waited for. A leader whose threads live on is no zombie.
-        rss, io: bytes of resident memory, and I/O, as read last.
-        hugetlb, shmem: bytes of huge pages of hugetlbfs, and of resident shared memory, as of the last reading of status.
-        mapped: bytes of its resident files and shared memory, as of the last reading of status.
-        secret: of these, what may be memory of memfd_secret.
-        file: most file pages in its resident memory, of the readings of status; `None`: not known.
-        needed: most anonymous and shared memory of one reading of status; `None`: not known.
-        left_cgroup: it was seen outside the run's own control group.
-        ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
+        pid: its pid.
+        start: its start in monotonic seconds.
+        stat: its last stat.
+        zombie: it has ended, and no process has waited for it. A leader with living threads is not a zombie.
+        rss: bytes of resident memory, last reading.
+        io: I/O, last reading.
+        hugetlb: bytes of huge pages of hugetlbfs, as of the last status.
+        shmem: bytes of resident shared memory, as of the last status.
+        mapped: bytes of its resident files and shared memory, as of the last status.
+        secret: part of `mapped` that may be memory of memfd_secret.
+        file: maximum of its resident file pages over all readings of status, in bytes; `None`: unknown.
+        needed: maximum of its anonymous and shared memory over all readings of status, in bytes; `None`: unknown.
+        left_cgroup: a sample found it outside the run's cgroup.
+        ignores_sigchld: its children leave no trace in the accounting, as of the last status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
-        status_outdated: something of it has changed since its status was read, so that its watermark may have.
-        watermark: what is known of its largest resident memory.
-        recorded: what has been recorded of it.
+        status_outdated: a figure has changed since the last status, so its watermark may have changed.
+        watermark: its high-water mark of resident memory.
+        recorded: its last record.
         stat_file, children_file: files that the windows and the discovery read too.
-
     """
 
     __slots__ = (
@@ -181,7 +188,7 @@ class Member:
     )
 
     def __init__(self, proc: str, pid: int, descriptors: Descriptors) -> None:
-        """Read the process for the first time. Raises `OSError` of `GONE` when it is no more."""
+        """Read the process for the first time. Raises an `OSError` of `GONE` if it no longer exists."""
         directory = f"{proc}/{pid}"
         self._proc = proc
         self._descriptors = descriptors
@@ -212,13 +219,16 @@ class Member:
 
     @property
     def denied(self) -> bool:
-        """The kernel does not show us its I/O: it belongs to another user, is not dumpable, or I/O is not counted."""
+        """Return whether the kernel denies access to its I/O.
+
+        It belongs to another user, is not dumpable, or the kernel does not count I/O.
+        """
         return self._io_file is None
 
     def refresh(self) -> bool:
-        """Read what is needed at every tick; whether any of it has changed. What has not is not parsed again.
+        """Read the files needed at every sample; return whether one has changed. Unchanged files are not parsed again.
 
-        Raises an `OSError` of `GONE` when the process is no more.
+        Raises an `OSError` of `GONE` if the process no longer exists.
         """
         changed = False
         data = self.stat_file.read_changed()
@@ -234,7 +244,7 @@ class Member:
             try:
                 data = self._io_file.read_changed()
             except (PermissionError, FileNotFoundError):
-                # denied, or a kernel that does not count I/O; a process that has gone is found by its stat
+                # Access is denied, or the kernel does not count I/O. If the process has ended, its stat shows it.
                 self._deny_io()
             else:
                 if data is not None:
@@ -250,7 +260,7 @@ class Member:
         self.zombie = self._leader_ended and stat.threads <= 1
 
     def _resident(self) -> int:
-        """Bytes of resident memory of its own, by the statm that was read last."""
+        """Return the bytes of its resident memory in the last statm, without its parent's."""
         if self.zombie or self.shares_memory:
             return 0
         if self._leader_ended:
@@ -258,12 +268,12 @@ class Member:
         return parse_resident(self._statm_file.last or b"")
 
     def enters_parent(self) -> None:
-        """It runs in its parent's memory: it has none of its own."""
+        """Note that it runs in its parent's memory and has no memory itself."""
         self.shares_memory = True
         self.rss = 0
 
     def leaves_parent(self) -> None:
-        """It does not run in its parent's memory any more; what it has now is known after the next `refresh`."""
+        """Note that it has left its parent's memory. The next `refresh` reads its memory."""
         self.shares_memory = False
         self._statm_file.last = None
 
@@ -274,7 +284,7 @@ class Member:
         self.status_outdated = True
 
     def retry_io(self) -> None:
-        """Try again to read what was denied: a process may have become readable by an exec."""
+        """Retry the denied read of I/O. An exec may have made the process readable."""
         if self._io_file is None:
             file = KeptFile(f"{self._proc}/{self.pid}/io", self._descriptors)
             with contextlib.suppress(OSError):
@@ -284,20 +294,20 @@ class Member:
             file.close()
 
     def read_resident(self) -> int:
-        """Bytes of resident memory, read anew; what the tick has read of it stays."""
+        """Read the bytes of resident memory again. The figures of the sample stay unchanged."""
         if self._leader_ended:
             return self._rss_of_threads()
         return parse_resident(self._statm_file.read())
 
     def read_private(self) -> int | None:
-        """Bytes of private memory, read anew; `None`: not known, since the leader has ended and its threads live on.
+        """Read the bytes of private memory again; `None`: unknown, since the leader has ended and its threads live on.
 
-        Raises `OSError` when the process is no more. Where it runs in its parent's memory, that is what it has.
+        If it runs in its parent's memory, return the parent's. Raises `OSError` if the process no longer exists.
         """
         return None if self._leader_ended else parse_private(self._statm_file.read())
 
     def _rss_of_threads(self) -> int:
-        """Resident memory by way of a thread that lives on after the leader has ended."""
+        """Read resident memory from a living thread, after the leader has ended."""
         return parse_resident(self._of_living_thread("statm") or b"0 0 0")
 
     def _of_living_thread(self, name: str) -> bytes | None:
@@ -310,9 +320,9 @@ class Member:
         return None
 
     def refresh_status(self) -> bool:
-        """Read the watermark; whether there still is one: a process that is ending has given its memory back.
+        """Read the watermark; return whether it exists. A process that is ending has released its memory.
 
-        Raises an `OSError` of `GONE` when the process is no more.
+        Raises an `OSError` of `GONE` if the process no longer exists.
         """
         self.status_outdated = False
         data = self._status_file.read()
@@ -339,21 +349,21 @@ class Member:
         return mark is not None
 
     def _has_lost(self, size: int) -> bool:
-        """Return whether a reset took so many bytes of its watermark: an exec begins another one too."""
+        """Return whether a reset removed this many bytes from its watermark. An exec restarts the watermark too."""
         if size <= rss_error(self.stat.threads):
             return False
         return parse_stat(self.stat_file.read()).stack == self.stat.stack == self.recorded.stack
 
     def last_look(self) -> bool:
-        """Read it a last time; `False` when its memory is gone, and with it what it had reached since the last tick.
+        """Read it a last time; `False`: its memory is released, and its peak since the last sample is lost.
 
-        Raises an `OSError` of `GONE` when the process is no more.
+        Raises an `OSError` of `GONE` if the process no longer exists.
         """
         self.refresh()
         return self.refresh_status()
 
     def has_waited(self) -> bool:
-        """Whether it has waited for a child since it was read; one that has gone is found by the next tick."""
+        """Return whether it has waited for a child since its reading. If it has ended, the next sample finds out."""
         try:
             return parse_stat(self.stat_file.read()).child_minor_faults != self.stat.child_minor_faults
         except OSError:
@@ -361,15 +371,15 @@ class Member:
 
     @property
     def status_data(self) -> bytes:
-        """What status said when it was last read, as it is; empty before."""
+        """Return the last status as bytes; empty before the first reading."""
         return self._status_data or b""
 
     def status(self) -> Status | None:
-        """What status said when it was last read; `None` before."""
+        """Return the last status; `None` before the first reading."""
         return None if self._status_data is None else parse_status(self._status_data)
 
     def totals(self) -> Totals:
-        """Its totals, its reaped children's included."""
+        """Return its totals, including its reaped children."""
         if self._totals is None:
             stat = self.stat
             self._totals = Totals(
@@ -382,7 +392,7 @@ class Member:
         return self._totals
 
     def close(self) -> None:
-        """Close its files; what was read stays."""
+        """Close its files. The readings remain available."""
         for file in (self.stat_file, self._statm_file, self._io_file, self._status_file, self.children_file):
             if file is not None:
                 file.close()

@@ -1,4 +1,4 @@
-"""What is recorded of single processes: seen, figures now and then, exit."""
+"""Records of single processes: first sight, occasional figures, exit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 LINES_PER_SECOND = 4.0
-"""Figures recorded in a second at most, of the whole tree: processes of large trees are recorded more seldom."""
+"""Maximum of figures recorded per second for the whole tree. Processes of large trees are recorded less often."""
 SHORTEST, LONGEST = 1.0, 10.0
-"""Seconds between two figures of one process."""
+"""Bounds of the seconds between two figures of one process."""
 MATERIAL_BYTES = 1 << 20
 MATERIAL_SHARE = 0.01
 MATERIAL_CPU = 0.1
@@ -31,7 +31,10 @@ def _arguments(proc: str, pid: int) -> tuple[str, ...] | None:
 
 
 class Records:
-    """Turns members into `ProcessRecord`s. Figures are without the children's, but for I/O, which the kernel adds up."""
+    """Converter of members to `ProcessRecord`s.
+
+    Figures exclude children, except I/O: the kernel adds the I/O of children to it.
+    """
 
     def __init__(
         self,
@@ -46,20 +49,20 @@ class Records:
         self._marks_operations = marks_operations
 
     def seen(self, member: Member, now: float) -> None:
-        """A process has joined the tree."""
+        """Record a process that has joined the tree."""
         member.recorded.argv = _arguments(self._proc, member.pid)
         self._record(ProcessEvent.SEEN, member, now, named=True)
 
     def hidden(self, pid: int, now: float) -> None:
-        """A process of the tree lives that /proc does not show to us."""
+        """Record a living process of the tree that /proc hides from us."""
         self._on_process(ProcessRecord(ProcessEvent.SEEN, now, pid, now, note=ProcessNote.HIDDEN))
 
     def hidden_ended(self, pid: int, start: float, now: float) -> None:
-        """One that was found hidden at `start` is no more, and others waited for it."""
+        """Record the end of a hidden process, found at `start`. Another process waited for it."""
         self._on_process(ProcessRecord(ProcessEvent.EXIT, now, pid, start, note=ProcessNote.HIDDEN))
 
     def executed(self, member: Member, now: float) -> None:
-        """Record the new command, when the process has executed another program since the last record."""
+        """Record the new command if the process has executed another program since the last record."""
         stack = member.stat.stack
         if member.zombie or stack in (member.recorded.stack, 0):
             return
@@ -69,36 +72,45 @@ class Records:
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.EXEC)
 
     def left_cgroup(self, member: Member, now: float) -> None:
-        """A process was seen outside the run's own control group."""
+        """Record a process found outside the run's cgroup."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
 
     def outside_ledger(self, member: Member, now: float) -> None:
-        """Memory came into the tree, of which this is a process, that no page fault has brought."""
+        """Record, with this process, that memory entered its tree without a page fault."""
         self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.OUTSIDE_LEDGER)
 
     def reset_by_others(self, member: Member, now: float) -> None:
-        """Somebody else has started a process's watermark anew."""
+        """Record that another program has reset the watermark of a process."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.WATERMARK_RESET)
 
     def figures(self, members: Collection[Member], now: float) -> None:
-        """Record those processes whose figures have changed, when the last time is long enough ago."""
+        """Record processes with changed figures if their last record is old enough."""
         due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
         for member in members:
             if member.recorded.time <= due and _changed(member):
                 self._record(ProcessEvent.FIGURES, member, now)
 
     def last(self, member: Member, now: float, *, whole: bool) -> None:
-        """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
+        """Record a process at the end of the run.
+
+        It is alive, or it is ending just now. `whole`: these are its complete figures.
+        """
         alive = whole and not member.zombie
         note = ProcessNote.ALIVE_AT_END if alive else None
         self._record(ProcessEvent.FIGURES, member, now, note=note, bound=member.watermark.before_exec or None)
 
     def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
-        """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""
+        """Record the end of a process that another process waited for, or (`unreaped`) none.
+
+        The record has its last figures. Nothing bounds its peak.
+        """
         self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
     def reaped(self, reaped: Reaped, member: Member | None, hidden: float | None = None) -> None:
-        """A process that we waited for ourselves, known or not: its exit, exact. `hidden`: when it was found to be so."""
+        """Record the exact exit of a process that we waited for, known or not.
+
+        `hidden`: time at which it was found to be hidden.
+        """
         end, stat = reaped.exit, reaped.stat
         last = member.stat if stat is None and member is not None else stat
         io = reaped.with_last(None if member is None else member.io)
@@ -125,7 +137,7 @@ class Records:
         )
 
     def reaped_elsewhere(self, reaped: Reaped, member: Member | None) -> None:
-        """A process that we waited for had ended outside the run's own control group. Comes before its exit."""
+        """Record that a process that we waited for ended outside the run's cgroup. Call this before `reaped`."""
         stat = reaped.stat
         self._on_process(
             ProcessRecord(
@@ -139,20 +151,21 @@ class Records:
         )
 
     def _reaped_bound(self, reaped: Reaped, member: Member | None) -> int | None:
-        """Most that a process ever had which we waited for; `None`: unknown.
+        """Return an upper bound of the peak of a process that we waited for; `None`: unknown.
 
         ==========================================================  ======================================================
-        it                                                          its bound
+        process                                                     its bound
         ==========================================================  ======================================================
-        resets its own watermark, or the kernel gave no maximum     unknown
-        was reset by others                                         unknown
+        resets its watermark, or the kernel reported no maximum     unknown
+        was reset by another program                                unknown
         was never seen alive                                        the kernel's maximum
-        was read, but never a watermark of it                       the kernel's maximum
-        else                                                        what it can have mapped since its watermark was read, but
-                                                                    no more than the kernel's maximum; or its watermark
+        was read, but without a watermark                           the kernel's maximum
+        any other                                                   its watermark plus the bytes it can have mapped since that
+                                                                    reading, limited by the kernel's maximum; at least its
+                                                                    watermark
         ==========================================================  ======================================================
 
-        The kernel's maximum may be that of a child; its page faults are its own.
+        The kernel's maximum may belong to a child. The page faults exclude children.
         """
         most = reaped.exit.max_rss
         if most <= 0 or self._marks_operations(reaped.exit.pid):
@@ -218,7 +231,7 @@ def _end_note(reaped: Reaped, member: Member | None) -> ProcessNote | None:
 
 
 def _start(reaped: Reaped) -> float:
-    """Start of a process that was never seen; where it is unknown, its end is the latest that it can be."""
+    """Return the start of a process that was never seen. If unknown, return its end, the latest possible start."""
     if reaped.stat is not None:
         return monotonic_start(reaped.stat.start)
     return reaped.exit.time if reaped.exit.start is None else reaped.exit.start
@@ -252,7 +265,7 @@ def _figures(member: Member) -> Figures:
 
 
 def _changed(member: Member) -> bool:
-    """Whether something has changed by more than a person would care about."""
+    """Return whether a figure has changed enough to matter to a reader."""
     if member.recorded.figures is None:
         return True
     old, new = member.recorded.figures, _figures(member)
