@@ -287,7 +287,7 @@ class FaultLedger:
     def close_if_none_given(self) -> None:
         """End a sample without assigned pids.
 
-        No process can be unseen, but known processes may have had faults between their last reading and their end.
+        No process can be unseen, but known processes can have faults between their last reading and their end.
         """
         self._end(known=not self._unreported)
 

@@ -1,4 +1,4 @@
-"""The source process_tree: what happens at a tick, in which order."""
+"""The source `process_tree`: the steps of a sample, in order."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Value
 
 EVERY_STATUS = 20
-"""Members up to which every status is read at every tick; above, each one about once a second."""
+"""Members up to which each sample can read every status. Above, each status is read about once a second."""
 ROUND_SECONDS = 1.0
 EVERY_GROUP = 20
-"""Members whose control groups are read at a slow tick, in turn: a quarter of a millisecond."""
+"""Members with cgroups read at a slow sample, in turn: 0.25 ms."""
 MOST_LATE = 64
-"""Processes born during a tick that are looked at."""
+"""Maximum number of pids assigned during a sample for a probe of their processes."""
 WALK_SECONDS = 1.0
-"""Time between two listings of all children, which find what the fork counter does not lead to."""
+"""Seconds between two listings of all children. They find processes that the fork counter does not lead to."""
 
 
 _MARKS_BEGIN = 1.0
-"""Seconds that may pass on a busy machine between a process's first reset and the file in which it marks operations."""
+"""Maximum seconds, on a busy machine, between a process's first reset and the file in which it marks operations."""
 
 
 class TickDelta:
-    """Changes of the members in one sample. The ledgers hold those of their children."""
+    """Changes of the members in one sample. The ledgers record changes of their children."""
 
     __slots__ = ("born", "figures", "presumed", "removed", "reported_unseen")
 
@@ -66,9 +66,9 @@ class TickDelta:
         self.born = False
         """A process became a member."""
         self.presumed: dict[int, Stat] = {}
-        """Members of `removed` whose parents vanished too: an ancestor is assumed to have waited for them."""
+        """Members of `removed` with vanished parents. The ledger assumes that an ancestor waited for them."""
         self.figures = False
-        """A figure of a member, or the set of members, changed: sums must be computed again."""
+        """A figure of a member, or the set of members, changed. The sums must be computed again."""
         self.removed: dict[int, Member] = {}
         """Members that vanished."""
         self.reported_unseen = False
@@ -83,7 +83,7 @@ class LastScan(NamedTuple):
     unobserved: int = 0
     """Upper bound of the number of unseen processes so far."""
     presumed: bool = False
-    """Processes vanished together with their parents, so it is unknown who waited for them."""
+    """Processes vanished together with their parents. The process that waited for them is unknown."""
     all_known: bool = True
     """The owners of all pids until then were known."""
 
@@ -91,8 +91,7 @@ class LastScan(NamedTuple):
 class ProcessTree:
     """The tree of `context.root`.
 
-    Cost of a sample: 25 us and about 15 us for each process. Members are kept in the
-    order in which they were found, which has parents before their children.
+    Cost of a sample: 25 us and about 15 us for each process. Members are in discovery order, parents before children.
     """
 
     name = "process_tree"
@@ -112,24 +111,24 @@ class ProcessTree:
             self._proc, context.exclude, self._adopter, self._since, self._descriptors
         )
         self._hides = hides_others(self._proc)
-        """/proc may hide descendants from us: they are looked for whenever one can have begun or become hidden."""
+        """/proc may hide descendants from us. They are searched for whenever one may have begun or become hidden."""
         self._ended_in: dict[int, bytes] = {}
         self._hidden: dict[int, float] = {}
-        """Those that it hides, and when each was found to be."""
+        """Hidden processes, with the time at which each was found to be hidden."""
         self._members: dict[int, Member] = {}
         self._presumed: dict[int, Stat] = {}
-        """Those of `TickDelta.presumed` that the tick before found."""
+        """`TickDelta.presumed` of the previous sample."""
         self._removed: dict[int, Member] = {}
-        """Members that the tick before found to be no more."""
+        """Members that vanished by the previous sample."""
         self._exits: deque[ChildExit] = deque()
-        """What the supervisor has reported since the tick before."""
-        # Where the target is our child, whatever began after it may have been its child, and be gone by now.
+        """Reports of the supervisor since the previous sample."""
+        # If the target is our child, every later process may be its child and may have ended already.
         self._pids = PidLedger(self._forks, context.root if context.adopt else self._forks.last)
         self._faults = FaultLedger()
         self._began: float | None = None
-        """Time of the first tick."""
+        """Time of the first sample."""
         self._unseen_faults = 0
-        """Page faults of unseen processes, as of the last tick at which they were known."""
+        """Page faults of unseen processes, as of the last sample with a known number."""
         self._account = Account()
         self._records = Records(
             self._proc,
@@ -139,21 +138,21 @@ class ProcessTree:
         )
         self._needed = self._open_needed()
         self._range: tuple[int, int | None] = (0, None)
-        """Of `needed_range`."""
+        """Result of `needed_range`."""
         self._between = EarlySamplePolicy(context.interval)
         self._scanned = LastScan()
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
-        """When it was noticed of which members that somebody resets their watermark."""
+        """Members with a watermark that another program resets, with the time at which this was noticed."""
         self._newly_reset = False
-        """One was added to these since the last scan of what the tree needs."""
+        """One of these resets was noticed since the last scan of memory needed."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = self._group_round = 0
-        """Members of a large tree whose status, and whose cgroup, is read next."""
+        """Index of the member of a large tree to read next: its status, and its cgroup."""
         self._sum = Totals()
         self._fast: list[Value] = []
-        """The values of the last tick at which a figure had changed."""
+        """Values of the last sample with a changed figure."""
         self.columns = columns(
             context.slow_period(),
             needed=self._needed is not None,
@@ -162,7 +161,7 @@ class ProcessTree:
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _open_needed(self) -> FaultLedgerBounds | None:
-        """What bounds the memory that is needed; `None`: a control group of the run's own tells, or /proc lacks counters."""
+        """Return the bounds of memory needed; `None`: the run's cgroup measures it, or /proc lacks counters."""
         context = self._context
         if context.own_cgroup is not None:
             return None
@@ -179,38 +178,38 @@ class ProcessTree:
             return None
 
     def _oldest(self) -> int:
-        """Start of the target in clock ticks: what is older is not of its tree."""
+        """Return the start of the target in clock ticks. Older processes do not belong to its tree."""
         try:
             return parse_stat(read_once(f"{self._proc}/{self._context.root}/stat")).start
         except OSError:
             if not self._context.adopt:
                 raise Unavailable(f"There is no process {self._context.root}.") from None
-        # It has ended and been waited for already: the supervisor will report it.
+        # It has already ended, and the supervisor has waited for it and will report it.
         return parse_stat(read_once(f"{self._proc}/{os.getpid()}/stat")).start
 
-    # -- for others
+    # -- interface
 
     def pids(self) -> Sequence[int]:
-        """Living processes with memory of their own as of the last reading, the target first."""
+        """Return living processes with separate memory as of the last reading, the target first."""
         return tuple(
             pid for pid, member in self._members.items() if not member.zombie and not member.shares_memory
         )
 
     def needed_range(self) -> tuple[int, int] | None:
-        """Return the largest lower bound so far and the upper bound since the sample before; `None`: unknown."""
+        """Return the largest lower bound so far and the upper bound since the previous sample; `None`: unknown."""
         low, high = self._range
         return None if high is None else (low, high)
 
     def note_exit(self, end: ChildExit) -> None:
-        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+        """Queue the kernel's report of a reaped child. May be called from another thread."""
         self._exits.append(end)
 
     def ended_in(self) -> Mapping[int, bytes]:
-        """Control groups, as /proc told of their zombies, of the children whose ends the last reading took in."""
+        """Return cgroups of children that ended by the last sample, read from /proc while they were zombies."""
         return self._ended_in
 
     def totals(self) -> Mapping[str, float | int | None]:
-        """Totals of the tree so far, reaped children included; `None`: not known."""
+        """Return the totals of the tree so far, including reaped children; `None`: unknown."""
         io = self._sum.io
         return {
             "cpu_user": self._sum.cpu_user,
@@ -223,7 +222,7 @@ class ProcessTree:
         }
 
     def finish(self, now: float) -> None:
-        """Record the last of every process, and close all files. Not while `read` is running."""
+        """Record the last figures of every process and close all files. Do not call while `read` is running."""
         changes = TickDelta()
         self._find_resets(self._resets.read(), now)
         self._read_exits(changes)
@@ -249,22 +248,22 @@ class ProcessTree:
         if self._needed is not None:
             self._needed.close()
 
-    # -- between ticks
+    # -- between samples
 
     @property
     def glance_within(self) -> float:
-        """Seconds after which a glance is worth its cost; infinite: none is, as where a control group tells what is needed."""
+        """Return the seconds until an early sample is worth its cost; infinite: none is, for example if the run has a cgroup."""
         return self._between.within
 
     def glance(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
-        """Whether a tick now keeps the bounds of what the tree needs nearer. Costs 6 us and 9 us for each process."""
+        """Return whether a sample now narrows the bounds of memory needed. Costs 6 us and 9 us for each process."""
         needed = self._needed
         return needed is not None and self._between.is_worth_it(moved_since(self._members, needed.scanned))
 
-    # -- a tick
+    # -- a sample
 
     def read(self, now: float) -> Sequence[Value]:
-        """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
+        """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         slow = self._slow_pace.due(now)
         changes = TickDelta()
         self._find_resets(self._resets.read(), now)
@@ -282,7 +281,7 @@ class ProcessTree:
         self._close_ledgers(changes)
         return self._values(changes, now, slow=slow)
 
-    # -- first step: what the supervisor has waited for
+    # -- first step: processes that the supervisor has waited for
 
     def _read_exits(self, changes: TickDelta) -> None:
         self._ended_in = {}
@@ -306,7 +305,7 @@ class ProcessTree:
             self._faults.was_left_to_us(presumed)
         member = self._members.get(pid)
         if member is not None and stat is not None and member.stat.start != stat.start:
-            member = None  # the pid has been given to another process since
+            member = None  # the kernel has reassigned the pid since
         if member is not None:
             self._confirm_reset(pid, reaped.exit.time)
             self._remove(member, changes)
@@ -314,7 +313,7 @@ class ProcessTree:
             member = self._account.awaited(pid)
         before = self._removed.get(pid)
         if member is None and before is not None and stat is not None and before.stat.start == stat.start:
-            # At the tick before, it was its parent's to wait for; the parent did not, and its end is recorded already.
+            # The previous sample expected its parent to wait for it. The parent did not, and its end is already recorded.
             self._account.reaped(reaped, before.io)
             return
         hidden = self._hidden.pop(pid, None) if member is None else None
@@ -342,7 +341,7 @@ class ProcessTree:
         self._records.reaped(reaped, member, hidden)
 
     def _has_lost(self, member: Member, end: ChildExit) -> bool:
-        """Whether wait4 tells of less than was read while the process lived: somebody else has reset its watermark."""
+        """Return whether wait4 reports less than its watermark showed before: another program has reset the watermark."""
         watermark = member.watermark
         if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
             return False
@@ -350,10 +349,10 @@ class ProcessTree:
             member.stat.threads
         )
 
-    # -- second step: what the members have now
+    # -- second step: current figures of the members
 
     def _read_members(self, changes: TickDelta, now: float) -> None:
-        """Read all members, and the parents of those that are no more again: what these had is in the parents' figures then."""
+        """Read all members. Then read the parents of vanished members again: they have inherited the members' totals."""
         known = set(changes.removed)
         for member in list(self._members.values()):
             self._read_member(member, changes, now)
@@ -387,15 +386,15 @@ class ProcessTree:
         self._records.executed(member, now)
 
     def _vanish(self, member: Member, changes: TickDelta, now: float) -> None:
-        """A member is no more: find out who waited for it, and so where its totals and its page faults are.
+        """Remove a vanished member. Find the process that waited for it and inherited its totals and page faults.
 
         ==================================  ===================================================================
         its parent                          its totals
         ==================================  ===================================================================
-        is the monitor                      will be reported by the supervisor
-        is a member that heeds SIGCHLD      are in its parent's
-        is no more, and heeded SIGCHLD      are in its parent's, or will be reported: nobody knows
-        ignores SIGCHLD, or is unknown      are lost: what was read last is all there is
+        the monitor                         reported later by the supervisor
+        a member that heeds SIGCHLD         included in the parent's
+        has vanished, and heeded SIGCHLD    included in the parent's, or reported later: unknown which
+        ignores SIGCHLD, or is unknown      lost: only the last reading remains
         ==================================  ===================================================================
         """
         self._confirm_reset(member.pid, now)
@@ -416,7 +415,7 @@ class ProcessTree:
             self._records.gone(member, now)
             return
         if heeds and self._adopter is not None:
-            # Whoever waits for the parent inherits what it has inherited; an orphan would be ours to wait for.
+            # The process that waits for the parent inherits these totals too. We would have to wait for an orphan.
             self._faults.left_to_ancestor(stat)
             changes.presumed[member.pid] = stat
         else:
@@ -431,14 +430,14 @@ class ProcessTree:
         changes.removed[member.pid] = member
 
     def _settle(self, now: float, until: float) -> None:
-        """Give up waiting for exact figures of members for which they were due before `until`."""
+        """Stop waiting for exact figures that were due before `until`."""
         for gone in self._account.overdue(until):
             self._records.gone(gone.member, now, unreaped=gone.reaped_by is ReapedBy.UNKNOWN)
 
-    # -- third step: processes that are not members yet
+    # -- third step: new processes
 
     def _find_members(self, changes: TickDelta, now: float) -> None:
-        """Look for processes that began before this tick; pids given since the last look say whether there are any."""
+        """Search for processes that began before this sample, if the kernel has assigned pids since the last search."""
         given, pids = self._pids.not_looked_for()
         walk = self._walk_pace.due(now)
         if walk or given or not self._pids.seen or (self._hides and changes.removed):
@@ -453,14 +452,14 @@ class ProcessTree:
                 self._pids.are_strangers(self._discovery.probe(pids, self._members, add))
             if walk or self._hides or (given and not cheap):
                 self._find_hidden(self._discovery.walk(self._members, add), changes, now)
-        # A child may have been waited for after its parent was read, and before the discovery looked for it. The next
-        # tick would find its faults with the parent, and take it for a child that began after this tick. So where
-        # pids are unexplained and a parent has waited since, all members are read again now.
+        # A parent may wait for a child after its reading and before the discovery searches for the child. The next
+        # sample would find the child's faults with the parent, and assume that the child began after this sample.
+        # So if pids are unexplained and a parent has waited since, read all members again now.
         if self._pids.unexplained() and any(member.has_waited() for member in self._members.values()):
             self._read_members(changes, now)
 
     def _find_hidden(self, unread: Sequence[int], changes: TickDelta, now: float) -> None:
-        """Record the living children that could not be read, where /proc hides processes."""
+        """Record living but unreadable children, if /proc hides processes."""
         for pid in unread:
             if self._hides and pid not in self._hidden:
                 self._hidden[pid] = now
@@ -469,7 +468,7 @@ class ProcessTree:
                 self._records.hidden(pid, now)
 
     def _add(self, pid: int, changes: TickDelta, now: float) -> bool:
-        """Make a process a member; `False` when it has gone already."""
+        """Make a process a member. Return `False` if it has already ended."""
         try:
             member = Member(self._proc, pid, self._descriptors)
         except (OSError, ValueError):
@@ -494,10 +493,10 @@ class ProcessTree:
         return True
 
     def _shares(self, member: Member) -> bool:
-        """Whether it runs in its parent's memory, between vfork (posix_spawn, subprocess) and exec.
+        """Return whether it runs in its parent's memory, between vfork (posix_spawn, subprocess) and exec.
 
-        Such a process has its parent's address space to the byte, while its parent waits. A forked one has not: fork
-        leaves out most file pages.
+        Such a process has the same address space as its parent, to the byte, while its parent waits. A forked process
+        differs: fork omits most file pages.
         """
         parent = self._members.get(member.stat.ppid)
         if (
@@ -511,10 +510,10 @@ class ProcessTree:
     # -- fourth step: watermarks
 
     def _read_watermarks(self, *, all_of_them: bool) -> None:
-        """Read the statuses: of those members of a small tree of which something has changed, of a large one's in turn.
+        """Read statuses: in a small tree of changed members, in a large tree of some members in turn.
 
-        A process that had no page fault has no more memory than before; what another process brought into it is
-        found when `all_of_them` are read: the watermark stays until then.
+        Without a page fault a process has no more memory than before. Another process may have added memory to it: the
+        watermark keeps this until `all_of_them` are read.
         """
         members = list(self._members.values())
         if len(members) > EVERY_STATUS:
@@ -531,10 +530,10 @@ class ProcessTree:
                 continue
 
     def _find_resets(self, pids: Iterable[int], now: float, *, over: bool = False) -> None:
-        """Record whose watermark somebody else has reset: `pids`, and those whose watermark has fallen.
+        """Record members with a watermark that another program has reset: `pids`, and members with a fallen watermark.
 
-        A process that begins to mark operations resets its own before it says so: `_MARKS_BEGIN` is waited for, unless
-        all is `over`.
+        A process that begins to mark operations resets its watermark before it announces this. So the decision waits
+        `_MARKS_BEGIN` seconds, unless the run is `over`.
         """
         fallen = (pid for pid, member in self._members.items() if member.watermark.has_fallen)
         for pid in (*pids, *fallen):
@@ -546,7 +545,7 @@ class ProcessTree:
                 self._confirm_reset(pid, now)
 
     def _confirm_reset(self, pid: int, now: float) -> None:
-        """Decide about a reset that was noticed."""
+        """Decide whether a noticed reset is the process's or another program's. Record the latter."""
         member = self._members[pid]
         if member.watermark.reset_by_others or self._reset_since.get(pid) is None:
             return
@@ -557,10 +556,10 @@ class ProcessTree:
         member.watermark.reset_by_others = True
         self._records.reset_by_others(member, now)
 
-    # -- who is still in the run's own control group
+    # -- members outside the run's cgroup
 
     def _look_at_groups(self, now: float) -> None:
-        """Look whether members are still where their memory is counted; of a large tree's, some at a time."""
+        """Check whether members are still in the run's cgroup; in a large tree, some members in turn."""
         if self._context.own_cgroup is None:
             return
         members = list(self._members.values())
@@ -579,7 +578,7 @@ class ProcessTree:
             member.left_cgroup = True
             self._records.left_cgroup(member, now)
 
-    # -- fifth step: the processes that nobody saw
+    # -- fifth step: unseen processes
 
     def _close_ledgers(self, changes: TickDelta) -> None:
         self._removed, self._presumed = changes.removed, changes.presumed
@@ -594,10 +593,10 @@ class ProcessTree:
         )
         self._pids.close(suspicious=self._faults.suspicious)
 
-    # -- sixth step: what the tree needs
+    # -- sixth step: memory needed
 
     def _bound_needed(self, needed: FaultLedgerBounds, changes: TickDelta, now: float) -> NeededNow:
-        """Bound what the tree needs, where no control group tells."""
+        """Bound the memory that the tree needs, for runs without a cgroup."""
         total, before = self._faults.unseen, self._unseen_faults
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
@@ -631,19 +630,24 @@ class ProcessTree:
         return values
 
     def _may_be_before(self, changes: TickDelta) -> bool:
-        """Whether page faults that are told now may have been before the end of the last scan.
+        """Return whether page faults reported now may precede the end of the last scan.
 
-        Told now is what processes had that have ended since they were read. Those which the last scan read had it after that,
-        and of one that ended during that scan `FaultLedgerBounds` knows. Of others it can have been before:
+        They belong to processes that have ended since their last reading:
+
+        * If the last scan read the process, these faults are later than the scan.
+        * If the process ended during that scan, `FaultLedgerBounds` knows it.
+        * Otherwise they may be earlier, unless they were reported then:
 
         =======================================================  =====================================================
-        a process that the last scan                             its faults were told then
+        the last scan                                            its faults were reported then
         =======================================================  =====================================================
-        found to be no more                                      unless its parent was no more either: that was read again
-        never saw, begun before its tick, waited for by a        always: the members were read again after the discovery
-        member
-        never saw, begun before its tick, waited for by us       perhaps not
-        never saw, begun during its tick                         perhaps not
+        found that it had vanished                               yes, since its parent was read again, unless the parent
+                                                                 had vanished too
+        never saw it; it began before that sample, and a         yes: the members were read again after the discovery
+        member waited for it
+        never saw it; it began before that sample, and we        perhaps not
+        waited for it
+        never saw it; it began during that sample                perhaps not
         =======================================================  =====================================================
         """
         before = self._scanned
@@ -656,7 +660,7 @@ class ProcessTree:
         )
 
     def _born_since(self) -> list[int] | None:
-        """Page faults of each process of the tree that was born since this tick began; `None`: too many to look."""
+        """Return page faults of each process of the tree born since this sample began; `None`: too many to probe."""
         newest = self._forks.read()
         begun = self._pids.begun
         given = self._pids.given_in_scan = self._forks.between(begun, newest)
@@ -671,7 +675,7 @@ class ProcessTree:
                 stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
             except (OSError, ValueError):
                 return False
-            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # for its key alone
+            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # only the key matters
             faults.append(own_faults(stat))
             return True
 
@@ -681,7 +685,7 @@ class ProcessTree:
     # -- last step: the values
 
     def _values(self, changes: TickDelta, now: float, *, slow: bool) -> Sequence[Value]:
-        """Where nothing has changed since the tick before, what follows from the figures is not made again."""
+        """Return the values of a sample. If no figure has changed, reuse the values of the previous sample."""
         if self._began is None:
             self._began = now
         members = self._members.values()
