@@ -1,4 +1,6 @@
-"""The interfaces of older tools on top of this one: each module says what is the same, what differs and why, and what is not there.
+"""Interfaces of older tools on top of this package.
 
-Importing one of them imports nothing heavy and changes nothing in the program.
+Each module lists the names that work the same, the differences and their reasons, and the unsupported names.
+
+Importing a module imports nothing heavy and changes nothing in the program.
 """

@@ -1,4 +1,4 @@
-"""Reports and pictures made in another process, so that their memory is not part of what is measured."""
+"""Reports and pictures made in a separate process: their memory is not part of the measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = 600.0
 
 
 def run_in_own_process(module: str, job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the last answer of a worker process, empty if it gave none. Raises `MemwatchError` if it fails."""
+    """Return the last answer of a worker process, empty if it gave none. Raise `MemwatchError` if it fails."""
     from otel_memwatch.runtime.worker import Worker, ended_by
 
     try:

@@ -1,35 +1,39 @@
 """NNCF's memory monitor (`tools/memory_monitor.py`) and its visualiser of compression results.
 
-Change the import: `from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType` for `from memory_monitor import ...`;
-the command: `python -m otel_memwatch.compat.nncf --log-dir DIR COMMAND...` for `python memory_monitor.py ...`, also with the
-whole command line in quotation marks (`"python x.py --flag v"`, `"a && b"`), and
-`otel-memwatch tradeoff RESULTS.csv --output-dir DIR` for `python visualize_compression_results.py ...`.
+Replacements:
+
+* Import: `from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType` for `from memory_monitor import ...`.
+* Command: `python -m otel_memwatch.compat.nncf --log-dir DIR COMMAND...` for `python memory_monitor.py ...`. The whole
+  command line may be in quotation marks (`"python x.py --flag v"`, `"a && b"`).
+* Plot: `otel-memwatch tradeoff RESULTS.csv --output-dir DIR` for `python visualize_compression_results.py ...`.
 
 Works the same:
-    MemoryType, MemoryUnit, MemoryMonitor (start, stop, get_data, save_memory_logs, save_memory_plot, as context manager),
-    memory_monitor_context, visualize; names and format of the log files, the plots, the summary table, the Markdown
-    table and the trade-off plot, the older spellings of options.
+    * MemoryType, MemoryUnit, memory_monitor_context, visualize.
+    * MemoryMonitor: start, stop, get_data, save_memory_logs, save_memory_plot, and use as context manager.
+    * Names and format of the log files, the plots, the summary table, the Markdown table and the trade-off plot.
+    * The older spellings of options.
 
 Differs, and why:
-    * A monitor process beside the program samples, not a thread in it: no call that holds the interpreter stops it, and
-      its memory is not part of the figures. Plots are drawn in a process of their own, for the same reason; what
-      happens meanwhile is not part of the data.
-    * The largest value is the true peak of this process, from the kernel's watermark, not the largest of the samples.
-      The watermark is reset when a monitor starts and ends, which lowers this process's own `ru_maxrss`
-      (`OTEL_MEMWATCH_EXACT=0` forbids it).
+    * A separate monitor process samples, not a thread of the program. A call that holds the interpreter does not stop it,
+      and its memory is not part of the figures.
+    * A separate process draws the plots, for the same reason. The data omit the time of drawing.
+    * The largest value is the true peak of this process, from the kernel's high-water mark, not the largest sample.
+    * A monitor resets the high-water mark when it starts and ends, which lowers this process's `ru_maxrss`.
+      `OTEL_MEMWATCH_EXACT=0` prevents the reset.
     * There are always two samples: a short block gives data, not an exception.
     * Monitors that run at the same time share one recording, and the interval of the first. Under `otel-memwatch wrap`
-      they share the wrapped command's, whose whole tree is counted.
-    * Arguments of a command that is not quoted as a whole arrive as they were written, without a shell. The command's
-      exit code is handed on, death by a signal
-      as that signal; logs are written however it ends, a record of the run beside them (`run-...`) even when the
-      machine is switched off. Its RSS is that of the command alone: the monitor is not in it.
+      they share the recording of the wrapped command, which counts the whole tree.
+    * Arguments of a command that is not quoted as a whole reach it unchanged, without a shell.
+    * The exit code is the command's; if a signal kills the command, the same signal ends the wrapper.
+    * Logs are written however the command ends. The record of the run next to them (`run-...`) survives even a power loss.
+    * RSS is that of the command alone, without the monitor.
     * `save_dir` may be text. `interval=None` stands for 0.1.
-    * The trade-off's baseline is the fp32 row wherever it stands; a malformed file is told in one sentence; the output
-      directory is made.
+    * The trade-off's baseline is the fp32 row at any position. A malformed file gives an error of one sentence. The output
+      directory is created.
 
 Not supported:
-    MemoryMonitor's private attributes and functions. `get_data` before `start` gives two empty lists.
+    * MemoryMonitor's private attributes and functions.
+    * `get_data` before `start` returns two empty lists.
 """
 
 from __future__ import annotations

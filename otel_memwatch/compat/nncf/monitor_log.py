@@ -1,7 +1,7 @@
 """Two-column logs of memory over time with a plot each: `{rss,system}_memory_usage{,_from-zero}.{txt,png}`.
 
 The text has one line `<seconds> <memory>` for each sample, then `Total time: ...` and `Max memory: ... (<unit>)`.
-"rss" is the resident memory of the process tree, and "system" is the unavailable memory of the machine.
+Memory "rss" is the resident memory of the process tree, and "system" is the unavailable memory of the machine.
 """
 
 from __future__ import annotations

@@ -1,33 +1,35 @@
 """QEfficient's memory profiler (`scripts/memory_profiling` 2.0.0).
 
 Change the import: `from otel_memwatch.compat.qefficient import QEffMemoryProfiler` for
-`from scripts.memory_profiling import QEffMemoryProfiler`. Of any recorded run: `otel-memwatch report RUN --format
+`from scripts.memory_profiling import QEffMemoryProfiler`. For any recorded run, use `otel-memwatch report RUN --format
 qefficient` and `otel-memwatch plot RUN --style phases`.
 
 Works the same:
-    QEffMemoryProfiler with its methods, properties, attributes and keywords, MetricsCollector, ProfilerConfig,
-    ProfileSample, __version__;
-    the text of the report, the four-panel figure, "MB" as 2**20 bytes, phases marked with mark_operation.
+    * QEffMemoryProfiler with its methods, properties, attributes and keywords.
+    * MetricsCollector, ProfilerConfig, ProfileSample, __version__.
+    * The text of the report, the four-panel figure, "MB" as 2**20 bytes, phases marked with mark_operation.
 
 Differs, and why:
-    * A monitor process beside the program samples, not a thread in it: no call that holds the interpreter stops it. The
-      report and the figure are made in a process of their own; the program's matplotlib settings stay as they are.
-    * A phase's memory delta is the difference of two readings at its marks; before, it was guessed from the number of
-      samples, and billed to the wrong phase. Phases of equal name keep their own figures in the report; the
-      dictionaries by name have the last one's.
-    * The peak is the kernel's watermark of this process where that is above all samples.
-    * Children are seen at every sample (`child_scan_interval` is not needed), and their I/O is counted, that of
-      `subprocess.run()` included. I/O per phase is that of read and write calls, as before; what reached storage stands
-      apart in a sample's storage_read_mb and storage_write_mb.
+    * A separate monitor process samples, not a thread of the program. A call that holds the interpreter does not stop it.
+    * A separate process makes the report and the figure. The program's matplotlib settings do not change.
+    * A phase's memory delta is the difference of two readings at its marks. The older tool estimated it from the number of
+      samples and charged it to the wrong phase.
+    * Phases with equal names keep separate figures in the report. The dictionaries by name hold those of the last one.
+    * The peak is the kernel's high-water mark of this process if that exceeds all samples.
+    * Every sample includes the children (`child_scan_interval` is not needed). Their I/O is counted, including that of
+      `subprocess.run()`.
+    * I/O per phase counts read and write calls, as before. A sample's storage_read_mb and storage_write_mb count the bytes
+      that reached storage.
     * CPU is not smoothed, and is a share of the processors that the program may use.
-    * Samples are read from the record when they are asked for, and again when it has grown. `samples` and the properties
-      made from it are new lists at each access; `samples` cannot be changed, since that would change nothing. The peak that
-      the kernel knows and no sample saw stands among them as one more.
-    * `verbose=True` is heard without further configuration. Averages are over time, not over samples.
+    * Each access reads the samples from the record, and again if it has grown. `samples` and the properties made from it
+      are new lists at each access. `samples` is read-only, because a change would have no effect.
+    * A kernel peak that no sample caught is one additional sample.
+    * `verbose=True` prints without further configuration. Averages are over time, not over samples.
 
 Not supported:
-    QEffMemoryVisualizer raises on construction: `generate_memory_graph` draws. `monitor_thread` is always None. What
-    `metrics_collector` reads is read at the moment of the call, in the program, and is no part of `samples`.
+    * QEffMemoryVisualizer raises on construction: `generate_memory_graph` draws.
+    * `monitor_thread` is always None.
+    * `metrics_collector` reads its values during the call, in the program. They are not part of `samples`.
 """
 
 from __future__ import annotations

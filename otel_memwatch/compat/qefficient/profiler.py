@@ -1,4 +1,4 @@
-"""`QEffMemoryProfiler`: phases of a program with their memory, CPU and I/O, from a monitor beside it."""
+"""`QEffMemoryProfiler`: phases of a program with their memory, CPU and I/O, from a separate monitor process."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.values import LiveOperation
 
 _PHASES = "otel_memwatch.compat.qefficient.phases.own_process"
-"""Makes report and picture when it is called in a process of its own."""
+"""Module of the worker process that makes the report and the picture."""
 
 _KEPT_BYTES = 4 << 20
-"""Bytes of a record whose samples are kept: some 12 000 of them, which take 6 MiB."""
+"""Largest record with cached samples, in bytes: about 12 000 samples, which take 6 MiB."""
 
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
 
 
 class _Part:
-    """What was recorded between a start and a stop, in one recording.
+    """Part of a recording between a start and a stop.
 
     Attributes:
-        recording: in which it is.
-        windows: the stretches of it that count, in monotonic seconds.
-        deltas: bytes that the tree gained in a phase, by the number of its operation.
-        completed: when the end of the last phase was marked.
+        recording: the recording that contains it.
+        windows: time windows to include, in monotonic seconds.
+        deltas: growth of the tree's memory in a phase in bytes, by operation ID.
+        completed: time at which the end of the last phase was marked.
 
     """
 
@@ -53,13 +53,13 @@ class _Part:
         self.completed: float | None = None
 
     def ticks(self) -> Iterator[ProgramTick]:
-        """Those that count, one by one."""
+        """Yield the ticks within the windows."""
         for tick in TickReader(self.recording.path).read():
             if tick.processes != 0 and any(since <= tick.time <= until for since, until in self.windows):
                 yield tick
 
     def size(self) -> tuple[int, int]:
-        """Changes whenever something more has been recorded."""
+        """Return a value that changes whenever the record grows."""
         try:
             return len(self.windows), (self.recording.path / SAMPLES_FILE).stat().st_size
         except OSError:
@@ -67,7 +67,7 @@ class _Part:
 
 
 class _Samples(list[ProfileSample]):
-    """Samples as a list that cannot be changed: they are those of the record."""
+    """Read-only list of samples, because they come from the record."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("samples are read from the record: a copy, list(profiler.samples), can be changed")
@@ -81,13 +81,13 @@ class QEffMemoryProfiler:
 
     Args:
         sampling_interval: seconds between samples.
-        output_file: where the figure goes by default; "qeff_memory_profile.png" when it is not given.
-        verbose: tell in the log what happens.
-        kwargs: further settings of `ProfilerConfig`. Raises `TypeError` for one that does not exist.
+        output_file: default file of the figure; "qeff_memory_profile.png" if omitted.
+        verbose: log each step.
+        kwargs: further settings of `ProfilerConfig`. An unknown one raises `TypeError`.
 
     Attributes:
-        operations: marks in their order, each with its wall-clock time.
-        operation_durations, operation_memory_deltas: by name, of the last phase of that name; seconds, MB.
+        operations: marks in order, each with its wall-clock time.
+        operation_durations, operation_memory_deltas: seconds and MB of the last phase of each name.
 
     """
 
@@ -120,13 +120,13 @@ class QEffMemoryProfiler:
         self._phase_rss = 0.0
         self._own_peaks: list[tuple[float, float, str]] = []
 
-    # -- what is measured
+    # -- measurement
 
     def start_monitoring(self) -> None:
-        """Begins to record; does nothing when it does already. After a stop it goes on behind what there is."""
+        """Begin to record; no effect if already recording. After a stop, append to the existing samples."""
         if self.monitoring:
             return
-        # The first sample is that of the moment before: it was taken while the recording began.
+        # The monitor took the first sample while the recording began, so include one interval before.
         begun = time.monotonic() - self.config.sampling_interval
         recording = acquire(self.config.sampling_interval)
         if not self._parts or self._parts[-1].recording is not recording:
@@ -137,19 +137,19 @@ class QEffMemoryProfiler:
         self._log("QEff Memory monitoring started (sampling every %ss)", self.config.sampling_interval)
 
     def stop_monitoring(self) -> None:
-        """Ends the recording, and the last phase with the mark "Completion"."""
+        """End the recording, and end the last phase with the mark "Completion"."""
         if not self.monitoring:
             return
         self.mark_operation(COMPLETION)
         self.monitoring = False
-        # The recording ends with a tick of its own: what happened since the one before is in it.
+        # The recording ends with a final tick, which includes everything since the previous one.
         part = self._parts[-1]
         release(part.recording)
         part.windows[-1] = (part.windows[-1][0], time.monotonic())
         self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, operation_name: str) -> None:
-        """Ends the current phase and begins another."""
+        """End the current phase and begin another."""
         now, rss = time.monotonic(), float(tree_now().rss)
         self._end_phase(now, rss)
         self._begin_phase(operation_name, now, rss)
@@ -157,7 +157,7 @@ class QEffMemoryProfiler:
         self._log("%s | Memory: %.1f MB RSS", operation_name, rss / MB)
 
     def mark_segment(self, segment_name: str) -> None:
-        """The same as `mark_operation`."""
+        """Call `mark_operation`."""
         self.mark_operation(segment_name)
 
     def _end_phase(self, now: float, rss: float) -> None:
@@ -185,10 +185,10 @@ class QEffMemoryProfiler:
             here = get_recorder()
             self._phase = None if here is None else here.open(name, {OWNER: self._id}, None)
 
-    # -- what is known
+    # -- results
 
     def _samples(self) -> Iterable[ProfileSample]:
-        """All of them. A short record is kept until it has grown; of a long one the program holds nothing."""
+        """Return all samples. Cache those of a short record until it grows; keep nothing of a long record."""
         sizes = [part.size() for part in self._parts]
         if sum(size for _, size in sizes) > _KEPT_BYTES:
             return self._with_peak()
@@ -201,7 +201,7 @@ class QEffMemoryProfiler:
         return samples((tick for part in self._parts for tick in part.ticks()), self.config)
 
     def _with_peak(self) -> Iterator[ProfileSample]:
-        """With the kernel's watermark of this process as one more sample, where that is above them all."""
+        """Yield all samples, and the kernel's high-water mark of this process if it exceeds all of them."""
         peak, moment, _ = max(self._own_peaks, default=(0.0, 0.0, ""))
         above = peak and peak / MB > max((sample.rss_mb for sample in self._recorded()), default=peak)
         at = local_time(moment)
@@ -217,7 +217,7 @@ class QEffMemoryProfiler:
 
     @property
     def samples(self) -> list[ProfileSample]:
-        """All samples, a new list at each access, which cannot be changed."""
+        """All samples, as a new read-only list at each access."""
         return _Samples(self._samples())
 
     @property
@@ -237,7 +237,7 @@ class QEffMemoryProfiler:
 
     @property
     def cpu_usage(self) -> list[float]:
-        """Per cent."""
+        """Percent."""
         return [sample.cpu_percent for sample in self._samples()]
 
     @property
@@ -267,16 +267,16 @@ class QEffMemoryProfiler:
 
     @property
     def output_file(self) -> str | None:
-        """Where the figure goes by default."""
+        """Default file of the figure."""
         return self.config.output_file
 
     @property
     def verbose(self) -> bool:
-        """Whether the log tells what happens."""
+        """True if the profiler logs each step."""
         return self.config.verbose
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
-        """All series with the seconds since the first sample; empty without samples. `disk_*_bytes` are in MB."""
+        """Return all series with the seconds since the first sample; empty without samples. `disk_*_bytes` are in MB."""
         known = self.samples
         if not known:
             return {}
@@ -293,12 +293,12 @@ class QEffMemoryProfiler:
         }
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """RSS and VMS in MB at this moment."""
+        """Return the current RSS and VMS in MB."""
         size = tree_now()
         return size.rss / MB, size.vms / MB
 
     def _peak(self) -> tuple[float, datetime | None, str | None]:
-        """MB, when, and in which phase: the largest sample, or what the kernel's watermark knows better."""
+        """Return MB, time and phase of the largest sample, or of the kernel's high-water mark if that is larger."""
         best: tuple[float, datetime | None, str | None] = (0.0, None, None)
         for sample in self._samples():
             if sample.rss_mb > best[0]:
@@ -311,7 +311,7 @@ class QEffMemoryProfiler:
         return best
 
     def _operation_at(self, moment: datetime) -> str:
-        """The phase that a sample tells of: the one at the stop, after the last mark, tells of the last phase."""
+        """Return the phase of a sample. The sample at the stop, after the last mark, belongs to the last phase."""
         name = INITIALIZATION
         for began, operation in self.operations:
             if began <= moment and operation != COMPLETION:
@@ -320,17 +320,17 @@ class QEffMemoryProfiler:
 
     @property
     def peak_rss(self) -> float:
-        """Largest RSS in MB: exact for this process, the largest sample where children had more."""
+        """Largest RSS in MB: exact for this process, sampled if children had more."""
         return self._peak()[0]
 
     @property
     def peak_rss_time(self) -> datetime | None:
-        """When that was; `None` without samples."""
+        """Time of the largest RSS; `None` without samples."""
         return self._peak()[1]
 
     @property
     def peak_operation(self) -> str | None:
-        """In which phase that was."""
+        """Phase of the largest RSS."""
         return self._peak()[2]
 
     @property
@@ -340,11 +340,11 @@ class QEffMemoryProfiler:
 
     @property
     def peak_vms_time(self) -> datetime | None:
-        """When that was."""
+        """Time of the largest VMS."""
         largest = max(self._samples(), key=lambda sample: sample.vms_mb, default=None)
         return None if largest is None else largest.timestamp
 
-    # -- what is made of it
+    # -- output
 
     def _selection(self) -> list[dict[str, Any]]:
         """Return the parts of the job of the worker process that reports."""
@@ -371,7 +371,7 @@ class QEffMemoryProfiler:
         return next(iter(self._recorded()), None) is not None
 
     def get_memory_report(self) -> str:
-        """The report; made in a process of its own, so that it costs this one no memory."""
+        """Return the report. A separate process makes it, at no cost in memory for this one."""
         if not self._has_samples():
             return EMPTY
         with self._parts[-1].recording.unwanted():
@@ -379,9 +379,9 @@ class QEffMemoryProfiler:
         return str(answer.get("text", EMPTY))
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
-        """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples.
+        """Write the figure as PNG, drawn in a separate process. Without samples, only log a warning.
 
-        Raises `FileNotFoundError` where there is no such directory, `MemwatchError` where it cannot be drawn.
+        Raises `FileNotFoundError` if the directory does not exist, and `MemwatchError` if drawing fails.
         """
         if not self._has_samples():
             logger.warning("No data to plot")
@@ -394,7 +394,7 @@ class QEffMemoryProfiler:
         self._log("Enhanced synchronized memory profile saved: %s", file)
 
     def stop_and_save(self, filename: str | None = None) -> str:
-        """Stops, draws, and gives the report."""
+        """Stop, draw the figure, and return the report."""
         self.stop_monitoring()
         self.generate_memory_graph(filename)
         return self.get_memory_report()
@@ -409,7 +409,7 @@ def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSam
 
 
 def _make_audible() -> None:
-    """`verbose` means that something is heard, also in a program that has not configured its logging."""
+    """Make `verbose` print also in a program that has not configured logging."""
     logger.setLevel(logging.INFO)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
@@ -418,10 +418,10 @@ def _make_audible() -> None:
 
 
 class MetricsCollector:
-    """What this program and its descendants have at the moment of each call. The profiler itself does not use it.
+    """Current figures of this program and its descendants. The profiler itself does not use this class.
 
     Args:
-        config: of the profiler.
+        config: settings of the profiler.
 
     """
 
@@ -430,26 +430,26 @@ class MetricsCollector:
         self._before: deque[ProgramTick] = deque(maxlen=2)
 
     def initialize_cpu_monitoring(self) -> None:
-        """CPU use is counted from now on."""
+        """Begin to count CPU use."""
         self._before.clear()
         self._look()
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """RSS and VMS in MB."""
+        """Return RSS and VMS in MB."""
         size = tree_now()
         return size.rss / MB, size.vms / MB
 
     def get_cpu_usage(self) -> float:
-        """Per cent of the processors that the program may use, since a moment before the last call."""
+        """Return CPU use in percent of the processors that the program may use, since just before the last call."""
         return self._look().cpu_percent
 
     def get_disk_io_stats(self) -> tuple[float, float, float, float]:
-        """MB read and written so far, and MB a second since the last call."""
+        """Return MB read and written so far, and MB per second since the last call."""
         sample = self._look()
         return sample.disk_read_mb, sample.disk_write_mb, sample.disk_read_rate, sample.disk_write_rate
 
     def collect_sample(self) -> ProfileSample:
-        """A sample of this moment."""
+        """Return a sample of the current moment."""
         return self._look()
 
     def _look(self) -> ProfileSample:

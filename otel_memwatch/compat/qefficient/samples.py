@@ -1,4 +1,4 @@
-"""Configuration and samples as the older profiler had them, made from the monitor's ticks; "MB" are 2**20 bytes."""
+"""Configuration and samples of the older profiler, made from the monitor's samples; "MB" are 2**20 bytes."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ class ProfilerConfig:
     enable_disk_monitoring: bool = True
     track_child_processes: bool = True
     child_scan_interval: float = 1.0
-    """Taken and not used: children are seen at every sample."""
+    """Accepted and ignored: every sample includes the children."""
 
 
 @dataclass
 class ProfileSample:
-    """One moment. `disk_*` are bytes passed to read and write calls, pipes and cached files included."""
+    """Values at one time. `disk_*` count bytes passed to read and write calls, including pipes and cached files."""
 
     timestamp: datetime
     rss_mb: float
     vms_mb: float
     cpu_percent: float = 0.0
-    """Of all processors that the program may use."""
+    """Percent of all processors that the program may use."""
     disk_read_mb: float = 0.0
     disk_write_mb: float = 0.0
     disk_read_rate: float = 0.0
-    """MB a second since the sample before."""
+    """MB per second since the previous sample."""
     disk_write_rate: float = 0.0
     storage_read_mb: float = 0.0
-    """Read from storage: cached files and pipes are not in it."""
+    """MB read from storage, without cached files and pipes."""
     storage_write_mb: float = 0.0
 
 
 def local_time(moment: float) -> datetime:
-    """Wall-clock time of a moment of the monotonic clock, by the present difference of the two."""
+    """Convert monotonic to wall-clock time by the current difference of the two clocks."""
     return datetime.fromtimestamp(time.time() - (time.monotonic() - moment))  # noqa: DTZ006 - local, as people expect
 
 
 def samples(ticks: Iterable[ProgramTick], config: ProfilerConfig) -> Iterator[ProfileSample]:
-    """A sample for each tick of which the memory is known, one by one: nothing is kept."""
+    """Yield a sample for each tick with known memory, without keeping any."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     offset = time.time() - time.monotonic()
     before: deque[ProgramTick] = deque()
@@ -83,7 +83,7 @@ def samples(ticks: Iterable[ProgramTick], config: ProfilerConfig) -> Iterator[Pr
 
 
 def _percent(before: deque[ProgramTick], tick: ProgramTick, processors: int) -> float:
-    """CPU time of the last `CPU_SECONDS` as a share of the processors; `before`: the ticks of that time."""
+    """Return the CPU time of the last `CPU_SECONDS` in percent of the processors; `before` has the ticks of that time."""
     while len(before) > 1 and before[1].time <= tick.time - CPU_SECONDS:
         before.popleft()
     before.append(tick)

@@ -19,12 +19,12 @@ class _MarkerSeries(NamedTuple):
     colour: str
     label: str
     offset: tuple[int, int]
-    """Points from a marker to its annotation."""
+    """Distance from a marker to its annotation, in points."""
     variants: list[Variant]
 
 
 def figure(tradeoff: Tradeoff) -> Figure:
-    """The scatter of all compressed variants; the fp32 and int8 rows are not in it. Touches no global state."""
+    """Return the scatter plot of all compressed variants, without the fp32 and int8 rows. Does not change global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -77,7 +77,7 @@ def _draw(axes: Axes, series: _MarkerSeries) -> None:
         if v.high > v.low and math.isfinite(v.high)
     ]
     for variant, reach in spread:
-        # What is certain of a measured peak, where that is an interval.
+        # Certain range of a measured peak, if it is not exact.
         axes.errorbar(
             [variant.error * 100], [variant.rate], yerr=reach, color=series.colour, alpha=0.4, capsize=3
         )
@@ -93,5 +93,5 @@ def _draw(axes: Axes, series: _MarkerSeries) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text that is not taken for a formula."""
+    """Return text that matplotlib does not parse as a formula."""
     return text.replace("$", r"\$")

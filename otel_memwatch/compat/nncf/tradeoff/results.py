@@ -1,7 +1,7 @@
-"""The rows of a CSV file of compressed models, each set against the baseline.
+"""Rows of a CSV file of compressed models, each compared with the baseline.
 
-The input has one row for each variant of a model, and the columns of `REQUIRED`. The row whose mode is "fp32" is
-the baseline, wherever it stands. The footprint of a row is its model's size, or the measured peak of a run.
+The input has one row for each variant of a model, and the columns of `REQUIRED`. The row with the mode "fp32" is
+the baseline, at any position. The footprint of a row is its model's size, or the measured peak of a run.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SIMILARITY = "WWB, similarity"
 RUN = "run"
 
 REQUIRED = (MODE, INT4, INT8, RANK, NAME, SIZE, WIKITEXT, ACCURACY, PERPLEXITY, SIMILARITY)
-"""Columns that the file has; with measured footprints `run` takes the place of the model's size."""
+"""Required columns; with measured footprints, `run` replaces the model's size."""
 
 MODE_WORDS = ("gptq", "int4", "fp32")
-"""Each must be part of some row's mode."""
+"""Words that must each occur in at least one row's mode."""
 
 _ABSENT = {"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a"}
 
 
 class TradeoffError(UsageError, RuntimeError):
-    """A file that no trade-off can be computed from; a `RuntimeError` too, which older callers catch."""
+    """Invalid input file; also a `RuntimeError`, which older callers catch."""
 
 
 class Row(NamedTuple):
@@ -56,9 +56,9 @@ class Row(NamedTuple):
     name: str
     """Annotation in the plot; may be empty."""
     footprint: float
-    """Gb as the file has it, or bytes where it was measured."""
+    """Gb as in the file, or bytes if measured."""
     peak: Peak | None
-    """The measured peak, where the footprint is one."""
+    """Measured peak, if the footprint is one."""
     wikitext: float
     accuracy: float
     perplexity: float
@@ -66,34 +66,34 @@ class Row(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A row set against the baseline."""
+    """Row compared with the baseline."""
 
     row: Row
     error: float
-    """Mean of four relative errors; 0.01 stands for one per cent."""
+    """Mean of four relative errors; 0.01 stands for one percent."""
     rate: float
-    """How many times smaller the footprint is than the baseline's."""
+    """Baseline's footprint divided by this one."""
     low: float
-    """Lower end of the rate, by what is certain of both peaks."""
+    """Lower bound of the rate, from the bounds of both peaks."""
     high: float
-    """Upper end; may be infinite."""
+    """Upper bound; may be infinite."""
 
 
 class Tradeoff(NamedTuple):
-    """All variants by rising error."""
+    """All variants in ascending order of error."""
 
     model: str
     """First value of the first column."""
     measured: bool
-    """Whether footprints are measured peaks."""
+    """True if footprints are measured peaks."""
     variants: tuple[Variant, ...]
 
 
 def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
-    """Reads a file and sets each row against the baseline.
+    """Read a file and compare each row with the baseline.
 
-    With `measured` the footprint is the peak of the run directory that the column `run` names, relative to the
-    file. Raises `TradeoffError` with one sentence that names the file, and the line where it is one line's fault.
+    With `measured`, the footprint is the peak of the run directory in the column `run`, relative to the file. Raises
+    `TradeoffError` with one sentence that names the file, and the line if one line is at fault.
     """
     path = Path(path)
     header, records = _records(path)
@@ -112,7 +112,7 @@ def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
 
 
 def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]]:
-    """The header, and the rows with the numbers of their lines."""
+    """Return the header, and the rows with their line numbers."""
     try:
         text = read_file(path, pipe=True).decode("utf-8-sig")
         lines = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -205,7 +205,7 @@ def _peak_of(path: Path, line: int, run: Path) -> Peak:
 
 
 def _scatter(peaks: Sequence[Peak]) -> Peak:
-    """The peak of several runs of one variant: their median, between the lowest and the highest end of any."""
+    """Return the peak of several runs of one variant: their median, between the lowest and highest bound of all."""
     ends = [ceiling(peak) for peak in peaks]
     high = None if math.inf in ends else round(max(ends))
     low = round(min(floor(peak) for peak in peaks))
@@ -242,10 +242,10 @@ def _compare(rows: Sequence[Row], base: Row) -> tuple[Variant, ...]:
 
 
 def floor(peak: Peak) -> float:
-    """Bytes that the peak was not below."""
+    """Return the lower bound of a peak in bytes."""
     return float(peak.low or peak.bytes)
 
 
 def ceiling(peak: Peak) -> float:
-    """Bytes that it was not above; may be infinite."""
+    """Return the upper bound of a peak in bytes; may be infinite."""
     return math.inf if peak.high is None else float(peak.high)

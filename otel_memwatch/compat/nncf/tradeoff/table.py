@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def markdown(tradeoff: Tradeoff) -> str:
-    """The table, without a newline at its end; columns are as wide as their widest cell."""
+    """Return the table without a final newline; columns are as wide as their widest cell."""
     ranks, ranks_right = _rank_column([variant.row.rank for variant in tradeoff.variants])
     columns: list[tuple[str, list[str], bool]] = [
         ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
@@ -37,12 +37,12 @@ def markdown(tradeoff: Tradeoff) -> str:
 
 
 def _zero(value: float) -> float:
-    """No "-0.0%" for the baseline and what rounds to it."""
+    """Return 0 for values that round to it, to avoid "-0.0%" for the baseline."""
     return 0.0 if abs(value) < 0.05 else value
 
 
 def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
-    """Cells aligned at the decimal point, and whether they stand on the right: as long as there is a number."""
+    """Return cells aligned at the decimal point, and whether to align them right: only if there is a number."""
     texts = ["" if rank is None else f"{rank:g}" for rank in ranks]
     tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
     widest = max(tails, default=0)

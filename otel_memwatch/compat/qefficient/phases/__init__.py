@@ -1,4 +1,4 @@
-"""A run seen as a sequence of phases: what the text report and the four-panel figure are made from.
+"""Sequence of phases of a run, the source of the text report and the four-panel figure.
 
 "MB" and "GB" in both outputs are 2**20 and 2**30 bytes, as their readers expect.
 """
@@ -34,24 +34,24 @@ OWNER = "memwatch.profiler"
 """Attribute of operations that belong to one profiler of a program."""
 
 CPU_SECONDS = 0.2
-"""Over which CPU use is measured: CPU time advances in steps of 10 ms, over a shorter time its rate would be noise."""
+"""Window for CPU use. CPU time advances in steps of 10 ms; the rate over a shorter window would be noise."""
 
 
 class Phase(NamedTuple):
-    """One stretch between two marks. Phases of equal name are apart."""
+    """Period between two marks. Phases with equal names stay separate."""
 
     name: str
     start: float
-    """Seconds since the first sample; negative when it was marked before."""
+    """Seconds since the first sample; negative if marked before it."""
     seconds: float | None = None
     """`None`: open, or a mark that ends the last phase."""
     delta: float | None = None
-    """Bytes of resident memory gained between its two marks."""
+    """Growth of resident memory between its two marks, in bytes."""
     read: float | None = None
-    """Bytes read in it by the tree."""
+    """Bytes that the tree read in it."""
     written: float | None = None
     end_mark: bool = False
-    """Whether it stands only for the end of the one before."""
+    """True if the phase only marks the end of the previous one."""
 
 
 class Timeline(NamedTuple):
@@ -65,12 +65,12 @@ class Timeline(NamedTuple):
     """Bytes, of the tree."""
     vms: Sequence[float]
     cpu: Sequence[float]
-    """Per cent of all processors that the program may use; empty: not recorded."""
+    """Percent of all processors that the program may use; empty: not recorded."""
     read: Sequence[float]
     """Bytes read so far; empty: not recorded."""
     written: Sequence[float]
     read_rate: Sequence[float]
-    """Bytes a second."""
+    """Bytes per second."""
     write_rate: Sequence[float]
     phases: Sequence[Phase]
     interval: float
@@ -84,11 +84,11 @@ class Timeline(NamedTuple):
 
 
 def phase_at(phases: Sequence[Phase], time: float) -> str:
-    """Name of the phase that was open at a time."""
+    """Return the name of the phase that was open at a time."""
     index = bisect_right([phase.start for phase in phases], time) - 1
     return phases[index].name if index >= 0 else INITIALIZATION
 
 
 def scale(largest: float) -> tuple[float, str]:
-    """Bytes in the unit in which memory up to `largest` bytes is written, and its name."""
+    """Return the unit for memory up to `largest` bytes: its size in bytes and its name."""
     return (1024 * MB, "GB") if largest > 2048 * MB else (MB, "MB")

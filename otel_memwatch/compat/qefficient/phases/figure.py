@@ -1,4 +1,4 @@
-"""The figure of phases: memory, CPU, I/O by phase, duration by phase."""
+"""Figure of phases: memory, CPU, I/O by phase, duration by phase."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _ZONES = ((0, 25, "#4CAF50"), (25, 50, "#FFC107"), (50, 75, "#FF9800"), (75, 100
 _SIGNIFICANT = 0.01
 """MB below which a phase's I/O is not drawn."""
 _LETTERS = 48
-"""Letters of a name: the picture becomes as wide as the names beside it."""
+"""Maximum length of a name. The names beside the picture determine its width."""
 _ROWS = 40
-"""Names in the legend and bars of a panel."""
+"""Maximum number of names in the legend and of bars in a panel."""
 _SEEN = 2000
-"""Stretches of the time axis that can be told apart."""
+"""Number of distinguishable sections of the time axis."""
 
 
 def figure(timeline: Timeline) -> Figure:
-    """The figure of a timeline with at least one sample. Touches no global state of matplotlib."""
+    """Return the figure of a timeline with at least one sample. Does not change global state of matplotlib."""
     drawn = Figure(figsize=(20, 12), facecolor="white")
     FigureCanvasAgg(drawn)
     margins = {"left": 0.05, "right": 0.98, "top": 0.90, "bottom": 0.08}
@@ -60,8 +60,8 @@ def figure(timeline: Timeline) -> Figure:
 
 
 def save(timeline: Timeline, target: Path | IO[Any], form: str = "png") -> None:
-    """Writes the figure as PNG, PDF or SVG, whatever the name."""
-    # What matplotlib says of a font or a margin is for who draws, not for who looks.
+    """Write the figure as PNG, PDF or SVG, independent of the file name."""
+    # matplotlib's warnings about fonts and margins do not help the reader of the figure.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         figure(timeline).savefig(
@@ -91,7 +91,7 @@ def _nothing(axes: Axes, message: str, title: str) -> None:
 
 
 def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
-    """Coloured backgrounds from each mark to the next, and a line at every mark but the first."""
+    """Draw a coloured background from each mark to the next, and a line at every mark except the first."""
     phases = _told_apart(phases)
     for phase, following in pairwise(phases):
         colour = COLOURS.get(phase.name, "#F0F0F0")
@@ -104,7 +104,7 @@ def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
 
 
 def _told_apart(phases: Sequence[Phase]) -> Sequence[Phase]:
-    """The phases, of those that begin at the same spot of the picture the last one."""
+    """Return the phases; if several begin at the same spot of the picture, only the last of them."""
     if len(phases) <= _SEEN:
         return phases
     first, width = phases[0].start, max(phases[-1].start - phases[0].start, 1e-9) / _SEEN
@@ -134,7 +134,7 @@ def _mark_peak(axes: Axes, timeline: Timeline, at: float, text: str, peak: float
     axes.annotate(
         f"{text}\nPhase: {_literal(phase_at(timeline.phases, at))}",
         xy=(at, peak),
-        # To the left of a peak at the right edge, where the box would run into the legend.
+        # At the right edge, the box would overlap the legend; place it to the left of the peak.
         xytext=(25, 25) if at <= 0.85 * timeline.times[-1] else (-170, 25),
         textcoords="offset points",
         bbox={
@@ -149,14 +149,14 @@ def _mark_peak(axes: Axes, timeline: Timeline, at: float, text: str, peak: float
         fontweight="bold",
         color="white",
         ha="left",
-        # The box hangs down from its corner: upwards it would cover the title.
+        # The box extends down from its corner; upwards it would cover the title.
         va="top",
         zorder=15,
     )
 
 
 def _phase_legend(axes: Axes, phases: Sequence[Phase]) -> None:
-    """One entry for each name, with the time that all its phases took."""
+    """Draw one entry for each name, with the total time of its phases."""
     totals: dict[str, float] = {}
     for phase in _shown(phases):
         totals[phase.name] = totals.get(phase.name, 0.0) + (phase.seconds or 0.0)
@@ -256,7 +256,7 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
 
 
 def _largest(sizes: Sequence[float]) -> list[int]:
-    """The indices of the largest sizes, rising, no more than a panel has room for."""
+    """Return the indices of the largest sizes in ascending order, at most as many as a panel can show."""
     return sorted(sorted(range(len(sizes)), key=lambda index: -sizes[index])[:_ROWS])
 
 
@@ -276,12 +276,12 @@ def _box(axes: Axes, x: float, y: float, text: str, **alignment: Any) -> None:
 
 
 def _literal(text: str) -> str:
-    """A name that matplotlib takes for no formula and that leaves room for the panels."""
+    """Return a name that matplotlib does not parse as a formula and that is short enough for the panels."""
     return shorten(text, _LETTERS).replace("$", r"\$")
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Draws a run's outermost operations in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg".
+    """Draw a run's outermost operations in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg".
 
     Raises `UsageError` for another one, `RunError` for a run without samples.
     """

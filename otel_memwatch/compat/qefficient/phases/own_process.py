@@ -1,8 +1,9 @@
-"""The profiler's report and picture, made in a worker process.
+"""Worker process that makes the profiler's report and picture.
 
-The job: `parts`, the selection, a list of objects, each with a run directory and the fields of `timeline.Selection`; the
-recordings follow each other. With `picture`, the name of a file, the timeline is drawn into it. Otherwise the answer has
-the report as `text`.
+Fields of the job:
+
+* `parts`: list of objects, each with a run directory and the fields of `timeline.Selection`, in order of time.
+* `picture`: file for the drawing of the timeline. Without it, the answer has the report as `text`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(_arguments: list[str]) -> None:
-    """Make what the job asks for."""
+    """Make the report or the picture of the job."""
     serve(_make)
 
 

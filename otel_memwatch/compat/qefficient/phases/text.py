@@ -1,4 +1,4 @@
-"""The text report of phases."""
+"""Text report of phases."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 EMPTY = "No memory data collected"
 
 _DELTA_SHOWN = 10 * MB
-"""A smaller change of memory is not worth a mention."""
+"""Smallest change of memory to report, in bytes."""
 
 
 def report(timeline: Timeline) -> str:
-    """The whole report; begins with an empty line, and has no newline at its end."""
+    """Return the whole report. It begins with an empty line and does not end with a newline."""
     if not timeline.times:
         return EMPTY
     divisor, unit = scale(timeline.peak_rss)
@@ -75,7 +75,7 @@ def _memory(timeline: Timeline, divisor: float, unit: str) -> list[str]:
 
 
 def _average(times: Sequence[float], values: Sequence[float]) -> float:
-    """Average over time: a late sample counts for the time it stands for."""
+    """Return the average over time. The weight of a sample is the time that it represents."""
     span = times[-1] - times[0]
     if span <= 0:
         return values[-1]
@@ -107,7 +107,7 @@ def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
-    """Writes the report of a run's outermost operations."""
+    """Write the report of a run's outermost operations."""
     from otel_memwatch.compat.qefficient.phases.timeline import timeline
 
     out.write((report(timeline(run)) + "\n").encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""From a recorded run to a timeline of phases."""
+"""Conversion of a recorded run to a timeline of phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _SAME = 0.98
-"""Part of a peak from which on another counts as the same."""
+"""Share of a peak above which another peak counts as equal."""
 
 _RSS, _VMS, _CPU = (
     catalog.MEMWATCH_TREE_MEMORY_USAGE,
@@ -35,30 +35,30 @@ class Selection(NamedTuple):
     """A part of a run. Times are monotonic seconds."""
 
     windows: Sequence[tuple[float, float]] = ((-math.inf, math.inf),)
-    """The stretches of which samples count."""
+    """Time windows to include."""
     owner: str | None = None
-    """Whose phases count; `None`: all outermost operations."""
+    """Profiler of the phases to include; `None`: all outermost operations."""
     own_peak: float = 0.0
-    """Largest resident memory in bytes that is known from elsewhere."""
+    """Largest resident memory from another source, in bytes."""
     deltas: Mapping[str, float] = {}
-    """Bytes that the tree gained in a phase, by the number of its operation, where that is known from elsewhere."""
+    """Growth of the tree's memory in a phase in bytes, by operation ID, if another source reports it."""
     cpu: bool = True
     disk: bool = True
     interval: float | None = None
-    """Seconds between samples that were asked for; `None`: the run's."""
+    """Requested seconds between samples; `None`: the run's interval."""
     completed: float | None = None
-    """When the end of the last phase was marked; `None`: with the run's end, if it has ended."""
+    """Time at which the end of the last phase was marked; `None`: the end of the run, if it has ended."""
 
 
 def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
-    """The timeline of a run, or of the part that is chosen."""
+    """Return the timeline of a run, or of the chosen part."""
     import numpy as np
 
     chosen = chosen or Selection()
     samples = run.samples([_RSS, _VMS, _CPU, _IO, _CPUS, _PROCESSES])
     rss, moments = samples.column(_RSS), samples.time + run.started
     inside = [(since <= moments) & (moments <= until) for since, until in chosen.windows]
-    # When the last process has ended there is nothing left to measure, and no memory of 0.
+    # After the last process ends there is nothing to measure; a memory of 0 would be wrong.
     alive = samples.column(_PROCESSES) != 0
     kept = ~np.isnan(rss) & alive & np.logical_or.reduce(inside)
     time, rss = samples.time[kept], rss[kept]
@@ -89,7 +89,7 @@ def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
 
 
 def joined(parts: Sequence[Timeline]) -> Timeline:
-    """Several recordings of one program as one, in their order."""
+    """Join several recordings of one program in their order."""
     first, *others = [part for part in parts if part.times] or parts
     for other in others:
         shift = other.started - first.started
@@ -126,7 +126,7 @@ def _both(samples: Any, metric: str, attribute: str, *values: str) -> Array:
 
 
 def _known(values: Array) -> Array:
-    """The last known value where there is none; the first known one before that."""
+    """Replace each missing value by the previous known one, or by the first known one if there is none before."""
     import numpy as np
 
     there = ~np.isnan(values)
@@ -143,7 +143,7 @@ def _processors(run: RecordedRun, samples: Any) -> float:
 
 
 def _percent(time: Array, seconds: Array, processors: float) -> Array:
-    """Share of all processors, over a little while before each sample."""
+    """Return the share of all processors over `CPU_SECONDS` before each sample."""
     import numpy as np
 
     seconds = _known(seconds)
@@ -168,7 +168,7 @@ def _rate(time: Array, total: Array) -> Array:
 
 
 def _peak(run: RecordedRun, chosen: Selection, time: Array, rss: Array) -> tuple[float, float | None]:
-    """Largest memory, and when, in seconds since the start of the run."""
+    """Return the largest memory and its time in seconds since the start of the run."""
     if not len(time):
         return 0.0, None
     largest = int(rss.argmax())
@@ -196,7 +196,7 @@ def _peak(run: RecordedRun, chosen: Selection, time: Array, rss: Array) -> tuple
 
 
 def _within_its_phase(phases: Sequence[OperationFigures], peak: float, at: float) -> float:
-    """A sample's moment is known to one interval: the phase whose own peak is the whole one says better when."""
+    """Move the time of the peak into the phase with that peak; a sample's time is only known to one interval."""
     peaks = [(phase.operation.peak.bytes, phase) for phase in phases if phase.operation.peak is not None]
     largest, phase = max(peaks, key=lambda pair: pair[0], default=(0, None))
     if phase is None or largest < _SAME * peak:
@@ -221,7 +221,7 @@ def _phases(run: RecordedRun, chosen: Selection, origin: float) -> list[Phase]:
 
 
 def _phase(run: RecordedRun, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
-    # What was open when its program died lasted until then.
+    # An operation that was open when its program died lasted until then.
     is_open = figures.operation.status == "open" and run.state == "running"
     return Phase(
         figures.operation.name,
@@ -234,17 +234,17 @@ def _phase(run: RecordedRun, figures: OperationFigures, origin: float, deltas: M
 
 
 def _moved_bytes(run: RecordedRun, figures: OperationFigures, way: str) -> float:
-    """Bytes that the tree read or wrote in an operation.
+    """Return the bytes that the tree read or wrote in an operation.
 
-    What the operation's own process had is exact, with the children that it waited for in it; of children that went on, the
-    ticks tell. These tell what the tree had at least (between the ticks inside) and at most (between the ticks around it):
+    The figure of the operation's process is exact and includes the children that it waited for. Only the samples include
+    children that went on. They give a lower bound (samples inside the operation) and an upper bound (samples around it):
 
-        tick ---- mark -- tick ---- tick -- mark ---- tick
-                          | at least |
-        | at most                                       |
+        sample -- mark - sample -- sample - mark -- sample
+                         | lower bound |
+        | upper bound                                    |
 
-    Within these the operation's own figure is the truth. Example: 50 MB were written and the mark set 20 ms after the last
-    tick; the next phase, which writes nothing, has 0 to 50 MB by the ticks, and 0 by its own figure.
+    Between the bounds, the operation's figure is the truth. Example: the program writes 50 MB and sets the mark 20 ms after
+    the last sample. The next phase writes nothing: 0 to 50 MB by the samples, and 0 by the operation's figure.
     """
     import numpy as np
 
