@@ -1,14 +1,15 @@
-/* The boundaries of operations, as plain.py says how they are taken. A test compares what both write.
+/* Boundaries of operations in C. plain.py is the specification; a test compares the output of both.
 
-   The interpreter's lock is kept: each call takes less than a microsecond, while whoever gives the lock up beside a
-   thread that computes gets it back after 5 ms (`sys.getswitchinterval()`). A call that all the same took longer than
-   that (a disk that cannot keep up, a huge mapping that is being given back, a thread that had to wait for a processor)
-   makes the calls of the next 0.1 s give the lock up, so that other threads do not wait for them; and for twice as long
-   each time that another such call follows within a second, up to some ten seconds. A file behind a network may never
-   answer: its lines are always written without the lock.
+   A boundary usually keeps the interpreter's lock: the call takes less than a microsecond. A thread that releases the
+   lock beside a computing thread gets it back only after 5 ms (`sys.getswitchinterval()`).
 
-   No Python code runs in the middle of a boundary, so that no signal handler and no finalizer finds one half taken. What
-   needs Python code (to open files again) is done between boundaries, and the boundary is begun once more. */
+   - A call may still take longer than that: a slow disk, the release of a huge mapping, a wait for a processor. Then
+     the calls of the next 0.1 s release the lock, so other threads do not wait for them.
+   - This time doubles with each further slow call within a second, up to about ten seconds.
+   - A file on a network file system may never answer: its lines are always written without the lock.
+
+   No Python code runs during a boundary, so signal handlers and finalizers never find an incomplete one. Work that
+   needs Python code (reopening files) happens between boundaries; then the boundary begins again. */
 
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -34,12 +35,12 @@
 #define SHORTEST_TIME (SECOND / 10)
 #define LONGEST_TIME (10 * SECOND)
 
-/* All are written with the interpreter's lock held only. */
-static int64_t long_call = SECOND / 200; /* the interpreter's switch interval, and a tick of the clock used */
+/* Written only with the interpreter's lock held. */
+static int64_t long_call = SECOND / 200; /* the interpreter's switch interval plus the resolution of the clock */
 static int64_t polite_time = SHORTEST_TIME;
 static int64_t polite_until = 0;
 
-/* How often this process has been forked from another: Python's own hooks see no fork of the C library's. */
+/* Number of forks that led to this process. Python's hooks do not see forks by C code. */
 static int forks = 0;
 
 static void count_fork(void)
@@ -48,7 +49,7 @@ static void count_fork(void)
 }
 
 
-/* Of each interpreter that has loaded this: objects of one must not get into another. */
+/* State per interpreter: objects of one interpreter must not enter another. */
 typedef struct {
     PyTypeObject *opening_type;
 } State;
@@ -74,7 +75,7 @@ static void be_polite(int64_t began, int64_t ended)
     polite_until = ended + polite_time;
 }
 
-/* `result = call`, once more where a signal interrupted it; `polite`: without the interpreter's lock. */
+/* `result = call`, retried after an interruption by a signal. `polite`: without the interpreter's lock. */
 #define CALL(result, call, polite)                                 \
     do {                                                           \
         if (polite) {                                              \
@@ -129,7 +130,7 @@ static int64_t smaller(int64_t one, int64_t other)
 #define FOREIGN_SLACK (4 * MIB)
 #define EXACT_BYTES MIB
 #define EXACT_PARTS 200
-#define HIGH 768 /* the least number of a journal's descriptor that no other file gets by chance */
+#define HIGH 768 /* lowest number of a journal's descriptor that ordinary files do not reach */
 
 enum { NO_WATERMARK, LIFETIME, SHARED, RESETTABLE }; /* `kind` of the classes in process.py */
 #define UNKNOWN (-1)
@@ -142,7 +143,7 @@ typedef struct {
     size_t size, room;
 } Line;
 
-/* With room for so much more than the names of the fields and the numbers need. */
+/* Begin a line with room for `more` bytes beyond the field names and the numbers. */
 static int begin_line(Line *line, size_t more)
 {
     line->size = 0;
@@ -181,7 +182,7 @@ static void put_number(Line *line, int64_t number)
     put(line, first, (size_t)(digits + sizeof digits - first));
 }
 
-/* With six digits behind the point; not below zero, where no time and no difference of CPU times is. */
+/* Put seconds with six decimals. Negative values become 0: no time and no difference of CPU times is negative. */
 static void put_seconds(Line *line, double time)
 {
     char digits[7] = {'.'};
@@ -201,11 +202,11 @@ static void put_known(Line *line, int64_t number)
         put_number(line, number);
 }
 
-/* A text of the program's, as what stands for it between the quotes of JSON. */
+/* A text of the program, escaped for use between JSON quotes. */
 typedef struct {
     const char *data;
     Py_ssize_t size;
-    PyObject *quoted; /* what Python made of it, where it is not its own JSON text */
+    PyObject *quoted; /* Python's JSON text, if the text needs escapes; else NULL */
 } Text;
 
 static int is_plain(const char *text, Py_ssize_t size)
@@ -231,7 +232,7 @@ static int as_text(Text *text, PyObject *given, PyObject *quote)
         Py_CLEAR(text->quoted);
         return 0;
     }
-    text->data++; /* the quotes */
+    text->data++; /* skip the quotes */
     text->size -= 2;
     return 1;
 }
@@ -243,7 +244,7 @@ static void put_text(Line *line, const Text *text)
     PUT(line, "\"");
 }
 
-/* The largest size since any earlier moment: record/segments.py. */
+/* Largest size since any earlier boundary, as in record/segments.py. */
 
 typedef struct {
     int64_t number, value;
@@ -254,7 +255,7 @@ typedef struct {
     size_t size, room;
 } Stack;
 
-/* Makes room for one more, before a boundary is begun: nothing in the middle of one may fail. */
+/* Make room for one more entry before a boundary begins: no allocation may fail during a boundary. */
 static int reserve(Stack *stack)
 {
     if (stack->size == stack->room) {
@@ -288,7 +289,7 @@ static int64_t since(const Stack *stack, int64_t number)
     return first < stack->size ? stack->entries[first].value : -1;
 }
 
-/* What the kernel tells. */
+/* Figures from the kernel. */
 
 typedef struct {
     double user, system; /* seconds */
@@ -311,22 +312,22 @@ typedef struct {
     Used used;
 } Moment;
 
-/* Totals: bytes read from and written to storage, bytes passed to read and to write calls. */
+/* Totals in bytes: read from storage, written to storage, passed to read calls, passed to write calls. */
 typedef struct {
-    int64_t serial; /* of which reading these are */
+    int64_t serial; /* number of this reading */
     int known;
     int64_t moved[4];
     Used children;
 } Reading;
 
-/* What `name` says in a text of /proc; below zero: nothing. */
+/* Return the number after `name` in a text of /proc; negative: `name` is missing. */
 static int64_t field(const char *text, const char *name)
 {
     const char *found = strstr(text, name);
     return found != NULL ? strtoll(found + strlen(name), NULL, 10) : -1;
 }
 
-/* The peak of an operation: plain.py has the table of cases. */
+/* Peak of an operation. plain.py has the table of cases. */
 
 typedef struct {
     int own_boundary, resets, foreign;
@@ -373,11 +374,11 @@ static Peak judge(const Evidence *it)
     return (Peak){low, low, larger(it->after + error, low), "interval"};
 }
 
-/* An operation that has been opened. */
+/* State of an operation that has been opened. */
 
 typedef struct {
     PyObject ob_base;
-    long long id, number; /* the number of the boundary at its opening */
+    long long id, number; /* number of the boundary at its opening */
     double time;
     Moment first;
     Reading before;
@@ -409,7 +410,7 @@ static PyType_Spec opening_spec = {
     "otel_memwatch.in_target.operations._native.NativeOpening", sizeof(Opening), 0, Py_TPFLAGS_DEFAULT, opening_slots,
 };
 
-/* File systems of this machine, by the numbers of statfs(2): a write to them goes to the page cache. */
+/* Magic numbers (statfs(2)) of local file systems: a write to them goes to the page cache. */
 static const uint32_t LOCAL[] = {
     0xEF53,     /* ext2, ext3, ext4 */
     0x58465342, /* xfs */
@@ -422,23 +423,23 @@ static const uint32_t LOCAL[] = {
     0x858458F6, /* ramfs */
 };
 
-/* All boundaries of this process. */
+/* Boundaries of this process. */
 
 typedef struct {
     PyObject ob_base;
-    const State *state; /* of the module, which the type of this object keeps */
-    PyThread_type_lock lock; /* held during a boundary: a call of one may give the interpreter's lock up */
-    PyObject *open_again, *write_rest, *quote; /* Python functions; none once it is stopped */
+    const State *state; /* state of the module; this object's type keeps the module alive */
+    PyThread_type_lock lock; /* held during a boundary, which may release the interpreter's lock */
+    PyObject *open_again, *write_rest, *quote; /* Python functions; NULL once stopped */
     int forks, stopped;
-    int kind, reset, size, status, io, journal; /* the watermark's kind, and descriptors */
-    int local, high;                            /* of the journal: its file system, its number */
+    int kind, reset, size, status, io, journal; /* kind of the watermark, and descriptors */
+    int local, high;                            /* journal: on a local file system; descriptor at least HIGH */
     dev_t device;
     ino_t inode;
-    int64_t position; /* in the journal's file, where the next line begins */
+    int64_t position; /* start of the next line in the journal's file */
     int per_thread;
     int64_t own_min, last, error, unseen; /* bytes, as in process.py and plain.py */
     long long generation, number, open, id;
-    int64_t foreign; /* the last boundary before which somebody else has started the watermark anew */
+    int64_t foreign; /* last boundary that follows a reset of the watermark by another program */
     int64_t own_read, own_written; /* bytes */
     double recheck_at;             /* seconds */
     Reading totals;
@@ -459,7 +460,7 @@ static void release(Boundaries *self)
     PyThread_release_lock(self->lock);
 }
 
-/* The text of a file of /proc; 0: it cannot be read, and the text is empty. */
+/* Read the text of a /proc file; 0: it is unreadable, and the text is empty. */
 static int read_text(Boundaries *self, int descriptor, char *text, size_t room)
 {
     ssize_t size = pread(descriptor, text, room - 1, 0);
@@ -468,7 +469,7 @@ static int read_text(Boundaries *self, int descriptor, char *text, size_t room)
     return size > 0;
 }
 
-/* The present size, by the exact counters; -1: not known. */
+/* Return the current resident size from the exact counters; -1: unknown. */
 static int64_t resident(Boundaries *self)
 {
     char text[256];
@@ -477,8 +478,8 @@ static int64_t resident(Boundaries *self)
     return pages != NULL ? strtoll(pages, NULL, 10) * sysconf(_SC_PAGESIZE) : UNKNOWN;
 }
 
-/* The watermark of this process where `ru_maxrss` says `top`; learns from which value on that can be believed. -1: the
-   program has closed the descriptor that tells it. */
+/* Return the watermark of this process, given `ru_maxrss` in `top`. Also learn the minimum of reliable `top` values.
+   -1: the program has closed the descriptor of status. */
 static int64_t own_peak(Boundaries *self, int64_t top)
 {
     char text[4096];
@@ -493,7 +494,7 @@ static int64_t own_peak(Boundaries *self, int64_t top)
     return peak;
 }
 
-/* How much so many page faults may have added in so many seconds. */
+/* Return an upper bound of the bytes that these page faults added in `elapsed` seconds. */
 static int64_t possible_gap(Boundaries *self, int64_t faults, double elapsed)
 {
     char text[4096];
@@ -503,7 +504,7 @@ static int64_t possible_gap(Boundaries *self, int64_t faults, double elapsed)
     return (double)(faults * page) < filled ? faults * page : (int64_t)filled;
 }
 
-/* By how much the watermark may be off. */
+/* Return the error of the watermark in bytes. */
 static int64_t counter_error(Boundaries *self)
 {
     char text[4096];
@@ -513,13 +514,13 @@ static int64_t counter_error(Boundaries *self)
     return THREAD_PAGES * sysconf(_SC_PAGESIZE) * larger(field(text, "\nThreads:"), 1);
 }
 
-/* Takes a boundary; 0: the program has closed descriptors, and nothing has been done. */
+/* Take a boundary; 0: the program has closed descriptors, and the boundary was not taken. */
 static int reach(Boundaries *self, Moment *moment, int opening, int beside, int polite)
 {
     struct rusage before, after;
     *moment = (Moment){UNKNOWN, UNKNOWN, 0, {0, 0, 0, 0, 0}};
     if (self->kind == RESETTABLE) {
-        /* The watermark is the process's also where only the thread's use is asked for, which costs 0.3 us less. */
+        /* RUSAGE_THREAD costs 0.3 us less, and its watermark is that of the process too. */
         double began = beside ? seconds_now() : 0;
         getrusage(opening && !beside ? RUSAGE_THREAD : RUSAGE_SELF, &before);
         int64_t top = own_peak(self, before.ru_maxrss * 1024LL);
@@ -536,7 +537,7 @@ static int reach(Boundaries *self, Moment *moment, int opening, int beside, int 
             int64_t exact = resident(self);
             if (exact != UNKNOWN) {
                 rss = smaller(exact, rss);
-            } else { /* too late for this boundary: the next one opens everything again */
+            } else { /* too late for this boundary: the next one reopens all files */
                 close(self->reset);
                 self->reset = -1;
             }
@@ -571,7 +572,7 @@ static int reach(Boundaries *self, Moment *moment, int opening, int beside, int 
     return 1;
 }
 
-/* Counts what a boundary saw for every operation that is open. */
+/* Count the sizes at a boundary for every open operation. */
 static void count(Boundaries *self, const Moment *moment)
 {
     int64_t size = self->kind == RESETTABLE ? moment->segment : moment->rss;
@@ -584,12 +585,12 @@ static void count(Boundaries *self, const Moment *moment)
     }
 }
 
-/* Whether the journal's descriptor still is of its file. */
+/* Return whether the journal's descriptor still belongs to its file. */
 static int has_journal(Boundaries *self)
 {
     struct stat found;
     if (self->journal < 0)
-        return 1; /* it was given up */
+        return 1; /* the journal was given up */
     off_t position = lseek(self->journal, 0, SEEK_CUR);
     if (position == self->position)
         return 1;
@@ -599,7 +600,7 @@ static int has_journal(Boundaries *self)
     return 1;
 }
 
-/* As plain.py's; 0: the program has closed descriptors. */
+/* Check the journal and read the totals, as in plain.py; 0: the program has closed descriptors. */
 static int look_around(Boundaries *self, double now, int polite)
 {
     char text[1024];
@@ -631,14 +632,14 @@ static int look_around(Boundaries *self, double now, int polite)
     return 1;
 }
 
-/* After a second look has found the same closed: it cannot be opened any more. */
+/* Stop the use of all files: a second check found them closed, so they cannot be reopened. */
 static void give_up(Boundaries *self)
 {
     self->kind = NO_WATERMARK;
     self->journal = self->io = -1;
 }
 
-/* Opens again what the program has closed. Python code: no boundary is being taken. 0: it raised an exception. */
+/* Reopen files that the program has closed. Runs Python code, so never during a boundary. 0: it raised an exception. */
 static int open_again(Boundaries *self)
 {
     PyObject *function = self->open_again, *done = NULL;
@@ -651,7 +652,7 @@ static int open_again(Boundaries *self)
     return done != NULL;
 }
 
-/* Writes a line; how much of it has been written, `error`: why not all. */
+/* Write a line and return the number of bytes written. `error`: errno of a failed write, else 0. */
 static size_t write_line(Boundaries *self, const Line *line, int *error, int polite)
 {
     ssize_t written;
@@ -668,7 +669,7 @@ static size_t write_line(Boundaries *self, const Line *line, int *error, int pol
     return (size_t)written;
 }
 
-/* Leaves the rest of a line to Python. 0: it raised an exception. */
+/* Let Python write the rest of a line. 0: it raised an exception. */
 static int write_rest(Boundaries *self, const Line *line, size_t written, int error)
 {
     PyObject *function = self->write_rest, *done = NULL;
@@ -681,7 +682,7 @@ static int write_rest(Boundaries *self, const Line *line, size_t written, int er
     return done != NULL;
 }
 
-/* The thread's number as the kernel has it, asked for once by each thread. */
+/* Return the kernel's number of this thread. Each thread asks for it once. */
 static int64_t this_thread(void)
 {
     static __thread int64_t known;
@@ -693,8 +694,8 @@ static int64_t this_thread(void)
     return known;
 }
 
-/* Begins a boundary: with the lock held, everything open and room for what it finds. `NULL` with an exception;
-   `Py_None`: the process is another one. `due`: whether to look around in any case. */
+/* Begin a boundary: hold the lock, with all files open and room for the sizes. `NULL` with an exception;
+   `Py_None`: this is another process, after a fork. `due`: check files and totals in any case. */
 static PyObject *prepare(Boundaries *self, double now, int due, int *polite)
 {
     for (int attempt = 0;; attempt++) {
@@ -718,7 +719,7 @@ static PyObject *prepare(Boundaries *self, double now, int due, int *polite)
     }
 }
 
-/* `reach`, after all has been opened again where that is necessary: the lock is given back meanwhile. As `prepare`. */
+/* Call `reach`. If files are closed, release the lock, reopen them and retry. Returns the same as `prepare`. */
 static PyObject *reach_surely(Boundaries *self, double now, Moment *moment, int opening, int others, int *polite)
 {
     for (int attempt = 0;; attempt++) {
@@ -830,7 +831,7 @@ static void put_used(Line *line, const Opening *opening, const Moment *last, con
     put_number(line, end->major - first->major + new->major - old->major);
 }
 
-/* I/O between two readings; what was passed to calls is never below zero. */
+/* Compute the I/O between two readings. Bytes passed to calls are never negative. */
 static void find_moved(Opening *opening, const Reading *after)
 {
     const Reading *before = &opening->before;
@@ -867,7 +868,7 @@ static PyObject *boundaries_close(Boundaries *self, PyObject *const *args, Py_ss
     if (!begin_line(&line, (size_t)(failure.size + rest)))
         goto end;
     PyObject *ready = prepare(self, now, now - opening->time > BRIEF, &polite);
-    if (ready == (PyObject *)self && (opening->closed || self->stopped)) { /* by another thread meanwhile */
+    if (ready == (PyObject *)self && (opening->closed || self->stopped)) { /* another thread closed it meanwhile */
         release(self);
         ready = Py_False;
     }
@@ -897,7 +898,7 @@ static PyObject *boundaries_close(Boundaries *self, PyObject *const *args, Py_ss
     opening->peak = judge(&evidence);
     opening->end = moment.rss;
     if (--self->open == 0)
-        self->sizes.size = self->missed.size = 0; /* nothing that was before now will be asked for */
+        self->sizes.size = self->missed.size = 0; /* no operation needs earlier sizes */
     find_moved(opening, &self->totals);
     PUT(&line, "{\"close\":");
     put_number(&line, opening->id);
@@ -945,7 +946,7 @@ end:
     return result;
 }
 
-/* A new reference; `None` for what is not known. */
+/* Return a new reference to a number; `None`: unknown. */
 static PyObject *known(int64_t number)
 {
     if (number == UNKNOWN)
@@ -978,7 +979,7 @@ static PyObject *boundaries_figures(Boundaries *self, PyObject *const *args, Py_
     return Py_BuildValue("NNNN", as_tuple(&opening->peak), known(opening->first.rss), known(opening->end), moved);
 }
 
-/* The journal's descriptor from now on. The lock is held. */
+/* Set the journal's descriptor. The lock is held. */
 static void set_journal(Boundaries *self, int journal)
 {
     struct stat found;
@@ -1037,7 +1038,7 @@ static PyObject *boundaries_use_journal(Boundaries *self, PyObject *args)
 
 static PyObject *boundaries_stop(Boundaries *self, PyObject *unused)
 {
-    int here = self->forks == forks; /* else whoever has the lock may not be there to give it back */
+    int here = self->forks == forks; /* after a fork, the thread that holds the lock may not exist */
     if (here)
         acquire(self);
     self->stopped = 1;
@@ -1122,12 +1123,12 @@ static PyType_Spec boundaries_spec = {
     "otel_memwatch.in_target.operations._native.Boundaries", sizeof(Boundaries), 0, Py_TPFLAGS_DEFAULT, boundaries_slots,
 };
 
-/* A lock that one thread may take several times. It is waited for without running signal handlers. */
+/* Reentrant lock. No signal handlers run during a wait for it. */
 
 typedef struct {
     PyObject ob_base;
     PyThread_type_lock lock;
-    unsigned long owner; /* a thread, while `count` is not 0 */
+    unsigned long owner; /* thread that holds it, while `count` is not 0 */
     long count;
 } Lock;
 
@@ -1191,7 +1192,7 @@ static PyType_Spec lock_spec = {
 
 /* The module. */
 
-/* `judge` for the test that compares it with plain.py's; below zero: not known. */
+/* Expose `judge` to the test that compares it with plain.py. Negative values: unknown. */
 static PyObject *judged(PyObject *module, PyObject *args)
 {
     Evidence it;
@@ -1210,7 +1211,9 @@ static PyObject *judged(PyObject *module, PyObject *args)
     return as_tuple(&peak);
 }
 
-/* As children.py's `plain_mark`: page faults and largest size of the children that were waited for, own page faults. */
+/* Return page faults and largest size of the reaped children, and this process's page faults without them.
+
+   As `plain_mark` in children.py. */
 static PyObject *children_mark(PyObject *module, PyObject *unused)
 {
     siginfo_t found;
