@@ -1,7 +1,7 @@
 """Peak memory of every epoch, as a callback of fastai 2, PyTorch Lightning, Keras or Hugging Face's Trainer.
 
-Each callback has `epochs`, a list of `EpochMemory`, and is made when it is asked for: none of the frameworks is imported
-before. They follow `callbacks.mem.PeakMemMetric` of fastai 1.
+Each callback has `epochs`, a list of `EpochMemory`. The first access to a callback's name creates its class and imports
+its framework. The callbacks follow `callbacks.mem.PeakMemMetric` of fastai 1.
 
     FastaiPeakMemory      learn = Learner(..., cbs=FastaiPeakMemory()): four columns in the table of epochs
     LightningPeakMemory   Trainer(callbacks=[LightningPeakMemory()]): logged as memwatch/cpu_peak ...
@@ -9,17 +9,17 @@ before. They follow `callbacks.mem.PeakMemMetric` of fastai 1.
     TrainerPeakMemory     Trainer(..., callbacks=[TrainerPeakMemory()]): in the log history
 
 Works the same:
-    used and peaked of CPU and GPU for each epoch, in MB of 2**20 bytes; zeros without a GPU.
+    Used and peaked memory of CPU and GPU for each epoch, in MB of 2**20 bytes; zeros without a GPU.
 
 Differs, and why:
-    * CPU memory is the process's, with all that is not Python's own; before, tracemalloc saw only Python's, slowed the
-      training down and ended a tracing of the program's own.
-    * Peaks are those of the kernel's and the allocator's watermarks; nothing is polled, no cache is emptied. A GPU's peak
-      is exact when it rose in the epoch; `OTEL_MEMWATCH_EXACT_GPU=1` makes it exact always.
-    * An epoch is an operation `epoch n` of the run, and a span where OpenTelemetry is configured.
+    * CPU memory is the memory of the whole process. The older tool used tracemalloc, which only sees Python's allocations,
+      slows the training down and ends any tracing that the program started.
+    * Peaks come from the high-water marks of the kernel and the allocator, without polling and without emptying a cache.
+    * A GPU's peak is exact if it rose in the epoch. With `OTEL_MEMWATCH_EXACT_GPU=1` it is always exact.
+    * An epoch is an operation `epoch n` of the run, and a span if OpenTelemetry is configured.
 
 Not supported:
-    fastai 1, which does not run on the Pythons of today.
+    fastai 1, which does not run on current versions of Python.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["EpochMemory", "EpochMeter"]
-# The callbacks are asked for by name: `import *` must not fail for a framework that is not installed.
+# The callbacks are not listed: `import *` must not fail because a framework is not installed.
 
 _MB = 2**20
 
@@ -44,21 +44,21 @@ _FIGURES = ("cpu_used", "cpu_peak", "cpu_peaked", "gpu_used", "gpu_peaked")
 
 
 class EpochMemory(NamedTuple):
-    """One epoch, in bytes."""
+    """Memory of one epoch, in bytes."""
 
     epoch: int
     cpu_used: int
-    """Resident memory of the process gained in it."""
+    """Growth of the process's resident memory in it."""
     cpu_peak: int
     """Largest resident memory in it."""
     cpu_peaked: int
-    """How far that was above the larger of its ends: the overhead."""
+    """Overhead: the peak minus the larger of the values at its two ends."""
     gpu_used: int
-    """Memory in tensors gained in it, over all devices that the program's library holds."""
+    """Growth of memory in tensors in it, over all devices of the program's library."""
     gpu_peaked: int
-    """How far the peak in tensors was above the larger of its ends."""
+    """Peak in tensors minus the larger of the values at its two ends."""
     certainty: str
-    """How surely `cpu_peak` is known; see `model.Certainty`."""
+    """Certainty of `cpu_peak`; see `model.Certainty`."""
 
     def __str__(self) -> str:
         return (
@@ -68,10 +68,10 @@ class EpochMemory(NamedTuple):
 
 
 class EpochMeter:
-    """Measures epochs, one after the other. A monitor is started beside the program for the time of the training.
+    """Meter of consecutive epochs. It starts a separate monitor process for the duration of the training.
 
     Attributes:
-        epochs: what has been measured.
+        epochs: figures of all measured epochs.
 
     """
 
@@ -83,12 +83,12 @@ class EpochMeter:
         self._epoch = 0
 
     def begin_training(self) -> None:
-        """Before the first epoch."""
+        """Start the monitor; call before the first epoch."""
         if self._recording is None:
             self._recording = acquire(0.1)
 
     def begin_epoch(self, epoch: int) -> None:
-        """An epoch begins; one that was not ended is not reported."""
+        """Begin an epoch and discard an unfinished one."""
         from otel_memwatch.in_target.operations import operation
 
         self.begin_training()
@@ -97,7 +97,7 @@ class EpochMeter:
         self._operation = operation(f"epoch {epoch}").__enter__()
 
     def end_epoch(self) -> EpochMemory | None:
-        """The epoch has ended: its figures; `None` when none had begun."""
+        """End the epoch and return its figures; `None` if none had begun."""
         if self._operation is None:
             return None
         ended, self._operation = self._operation, None
@@ -109,13 +109,13 @@ class EpochMeter:
         return measured
 
     def discard(self) -> None:
-        """Ends the epoch that has begun, and reports nothing of it."""
+        """End an unfinished epoch without reporting it."""
         if self._operation is not None:
             self._operation.__exit__(None, None, None)
             self._operation = None
 
     def end_training(self) -> None:
-        """After the last epoch, also when it failed."""
+        """Stop the monitor; call after the last epoch, even if it failed."""
         self.discard()
         if self._recording is not None:
             release(self._recording, keep=False)
@@ -139,7 +139,7 @@ def _epoch_memory(epoch: int, figures: Any) -> EpochMemory:
 
 
 class _EpochCallback:
-    """What the callbacks of all frameworks have. Their classes are made of one of those below and the framework's own."""
+    """Common part of all callbacks. A callback class combines one of the hook classes with the framework's base class."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _EpochCallback:
 
     @property
     def epochs(self) -> list[EpochMemory]:
-        """What has been measured."""
+        """Figures of all measured epochs."""
         return self.meter.epochs
 
 
@@ -229,7 +229,7 @@ class _FastaiHooks(_EpochCallback):
 
     learn: Any
     order = -20
-    """Before fastai's Recorder (50), which asks the columns for their values at the end of an epoch."""
+    """Before fastai's Recorder (50), which reads the columns' values at the end of an epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,16 +247,16 @@ class _FastaiHooks(_EpochCallback):
     def before_fit(self) -> None:
         """The training begins."""
         self.meter.begin_training()
-        self._remove_columns()  # a fit that failed has left them
+        self._remove_columns()  # a failed fit leaves them
         self._trained = False
         self.learn.metrics = [*self.learn.metrics, *self._columns]
 
     def before_train(self) -> None:
-        """It is a training, and no validation by itself."""
+        """Note that this is a training, not a separate validation."""
         self._trained = True
 
     def before_validate(self) -> None:
-        """`learn.validate()` gives the values of all columns: those of a training have no place there."""
+        """Remove the columns of a training, because `learn.validate()` returns the values of all columns."""
         if not self._trained:
             self._remove_columns()
             self.meter.discard()
@@ -283,7 +283,7 @@ class _FastaiHooks(_EpochCallback):
 
 
 class _FastaiColumn:
-    """One column; fastai asks for its value when an epoch's validation has ended."""
+    """Column of the table of epochs; fastai reads its value after an epoch's validation."""
 
     def __init__(self, meter: EpochMeter, name: str, field: str) -> None:
         self._meter, self._name, self._field = meter, name, field
@@ -296,7 +296,7 @@ class _FastaiColumn:
 
     @property
     def value(self) -> int:
-        """MB of 2**20 bytes. The first column that is asked ends the epoch."""
+        """MB of 2**20 bytes. The first access to any column's value ends the epoch."""
         self._meter.end_epoch()
         return int(getattr(self._meter.epochs[-1], self._field) / _MB) if self._meter.epochs else 0
 
@@ -309,11 +309,11 @@ class _FastaiColumn:
 class _Framework(NamedTuple):
     hooks: type[_EpochCallback]
     modules: tuple[str, ...]
-    """The first of them that is installed has the framework's own class of callbacks."""
+    """Candidates for the module with the framework's callback class; the first installed one counts."""
     base: str
     """Name of that class."""
     install: str
-    """What `pip install` is given."""
+    """Package name for `pip install`."""
 
 
 _FRAMEWORKS = {
@@ -329,12 +329,12 @@ _FRAMEWORKS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Makes a callback's class when it is asked for: only then its framework is imported. Raises `Unavailable`."""
+    """Create a callback class at the first access, and import its framework only then. Raises `Unavailable`."""
     if name not in _FRAMEWORKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     hooks, modules, base, install = _FRAMEWORKS[name]
     bases = (hooks, getattr(_framework(*modules, install=install), base))
-    # The framework's class may have a metaclass of its own. Name and module are those by which it is pickled.
+    # The framework's class may have a metaclass. pickle finds the class by its name and module.
     made = new_class(
         name, bases, exec_body=lambda body: body.update(__module__=__name__, __doc__=hooks.__doc__)
     )
@@ -343,7 +343,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _framework(*names: str, install: str) -> Any:
-    """The first of these modules that is installed. Raises `Unavailable` when none is."""
+    """Return the first installed one of these modules. Raises `Unavailable` if none is installed."""
     for name in names:
         try:
             return import_module(name)

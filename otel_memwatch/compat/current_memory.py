@@ -1,7 +1,7 @@
-"""Present size of this program and its descendants, for callers that cannot wait for a sample.
+"""Current size of this program and its descendants, for callers that cannot wait for a sample.
 
-This runs in the watched program. The monitor's source of the same figures would take 2 MiB of its memory, and ten times as
-long for one reading.
+This runs in the watched program. The monitor's reader of these figures would add 2 MiB to its memory, and one reading
+would take ten times as long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Size(NamedTuple):
-    """Bytes, summed over the processes: pages that they share count once for each."""
+    """Sizes in bytes, summed over the processes. Shared pages count once for each process."""
 
     rss: int
     vms: int
@@ -31,8 +31,8 @@ def descendants() -> list[int]:
     if sys.platform.startswith("linux"):
         with suppress(OSError):
             found = _children(os.getpid())
-            for pid in found:  # which grows meanwhile: the children of children are found too
-                with suppress(OSError):  # it has ended by now
+            for pid in found:  # the list grows meanwhile, to include children of children
+                with suppress(OSError):  # the process may have ended
                     found += _children(pid)
             return found
     import psutil
@@ -48,7 +48,7 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
-            # A thread that ended meanwhile. The main thread's file exists unless the kernel has none.
+            # The thread has ended. The main thread's file exists unless the kernel does not support it.
             if task == str(pid):
                 raise
     return found

@@ -1,8 +1,7 @@
-"""The recording that the tools of this package share: one monitor beside the program, however many of them are in use.
+"""Recording that the tools of this package share: one monitor process, for any number of tools.
 
-Nothing is sampled in the program. Ticks are read back from the run directory when somebody asks for them; the program
-holds none. The directory is removed when nobody needs it any more, and stays when the program dies: that is when it
-is wanted.
+* The program does not sample. It reads samples from the run directory on request, and holds none.
+* After its last use, the program removes the directory. The directory remains if the program dies, for diagnosis.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProgramTick(NamedTuple):
-    """One moment of the program and its descendants. Bytes, and seconds of CPU; `None`: not known at that moment."""
+    """Sample of the program and its descendants. Bytes, and seconds of CPU; `None`: unknown at that time."""
 
     time: float
     """Monotonic seconds."""
@@ -37,10 +36,10 @@ class ProgramTick(NamedTuple):
     """Resident memory of this process alone."""
     vms: float | None = None
     system: float | None = None
-    """Memory of the machine that is not available."""
+    """Unavailable memory of the machine."""
     cpu: float | None = None
     read: float | None = None
-    """Bytes passed to read calls so far; pipes and cached files are in it."""
+    """Bytes passed to read calls so far, including pipes and cached files."""
     written: float | None = None
     stored_read: float | None = None
     """Bytes read from storage so far."""
@@ -49,7 +48,7 @@ class ProgramTick(NamedTuple):
 
 
 class TickReader:
-    """Reads the ticks of a run directory that may still grow."""
+    """Reader of the samples of a run directory that may still grow."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / SAMPLES_FILE
@@ -57,23 +56,23 @@ class TickReader:
         self._columns: tuple[Column, ...] | None = None
 
     def skip(self) -> None:
-        """Leaves out what has been recorded so far. Costs 1 ms for each MiB since the last call."""
+        """Skip all samples recorded so far. Takes 1 ms for each MiB since the last call."""
         from otel_memwatch.record.samples import last_columns
 
         with suppress(OSError):
             end = self._path.stat().st_size
             self._columns = last_columns(self._path, self._begin) or self._columns
-            # Should a line be in the middle of its writing, its rest will be no JSON, and left out.
+            # If the monitor is writing a line now, the rest of the line is invalid JSON, which is skipped.
             self._begin = end
 
     def read(self) -> Iterator[ProgramTick]:
-        """The ticks as far as they have been recorded."""
-        # Importing a tool must not import what reads records.
+        """Yield the samples recorded so far."""
+        # Importing a tool must not import the reader of records.
         from otel_memwatch.record.jsonl import Damage
         from otel_memwatch.record.samples import sample_blocks
         from otel_memwatch.record.schema import sample_maker
 
-        # The reports of the run say what could not be read; here it is only left out.
+        # Skip unreadable parts; the reports of the run list them.
         damage = Damage(self._path.name)
         blocks = sample_blocks(self._path, damage, self._begin, self._columns, plain=True)
         for columns, rows, _ in blocks:
@@ -94,27 +93,27 @@ class TickReader:
 
 
 class ToolRecording:
-    """A run that goes on, beside this program."""
+    """Running recording of this program."""
 
     def __init__(self, run: Run, *, own: bool) -> None:
         self.run = run
         self.path = run.path
         self.users = 0
         self.is_ours = run.latest.info.get("target", {}).get("pid") == os.getpid()
-        """Whether the run is about this program; else it is about one that contains it, as under `wrap`."""
+        """True if the run's target is this program; otherwise it is an ancestor, as under `wrap`."""
         self._unwanted: list[tuple[float, float]] = []
-        # At the end of the program this comes after the program's own exit functions, which may still read.
+        # When the program ends, this runs after the program's exit functions, which may still read.
         self.remove = weakref.finalize(self, _remove if own else _leave, run, os.getpid())
 
     def ticks(self, since: float, until: float = float("inf")) -> Iterator[ProgramTick]:
-        """The ticks between two moments of the monotonic clock."""
+        """Yield the samples between two monotonic times."""
         for tick in TickReader(self.path).read():
             if since <= tick.time <= until and not any(a <= tick.time <= b for a, b in self._unwanted):
                 yield tick
 
     @contextmanager
     def unwanted(self) -> Iterator[None]:
-        """What is done meanwhile, such as drawing, is not part of what is measured."""
+        """Exclude the samples within the block from the measurement, for example while drawing."""
         begun = time.monotonic()
         try:
             yield
@@ -122,18 +121,18 @@ class ToolRecording:
             self._unwanted.append((begun, time.monotonic()))
 
     def stop(self) -> None:
-        """Ends the recording; what was recorded stays readable as long as this object lives."""
+        """End the recording. The record remains readable as long as this object lives."""
         self.run.stop()
 
 
 def _leave(run: Run, owner: int) -> None:
-    """The run is somebody else's."""
+    """Keep the run, because this recording did not start it."""
 
 
 def _remove(run: Run, owner: int) -> None:
-    """Removes a run directory that nobody named, when its program ended in an orderly way."""
+    """Remove a temporary run directory after an orderly end of its program."""
     if os.getpid() != owner:
-        return  # in a forked child the directory is the parent's
+        return  # in a forked child, the parent owns the directory
     run.stop()
     shutil.rmtree(run.path, ignore_errors=True)
     with suppress(OSError):
@@ -145,12 +144,12 @@ _shared: ToolRecording | None = None
 
 
 def acquire(interval: float) -> ToolRecording:
-    """The recording of this program, begun if there is none; to be released.
+    """Return the recording of this program, started if necessary. The caller must release it.
 
-    The first who asks sets the pace. In a program that is recorded already (`wrap`, `watch()`) that run is used.
+    The first caller sets the interval. If the program is already recorded (`wrap`, `watch()`), use that run.
     """
     global _shared  # noqa: PLW0603 - one monitor for a program
-    # Importing a tool must not import what records.
+    # Importing a tool must not import the recorder.
     from otel_memwatch.api import watch
     from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE
 
@@ -168,7 +167,7 @@ def _goes_on(recording: ToolRecording) -> bool:
 
 
 def release(recording: ToolRecording, *, keep: bool = True) -> None:
-    """Ends the recording when its last user has released it. With `keep` it is readable as long as somebody has it."""
+    """End the recording after its last user releases it. With `keep`, it remains readable while referenced."""
     global _shared  # noqa: PLW0603 - one monitor for a program
     with _lock:
         recording.users -= 1
@@ -181,7 +180,7 @@ def release(recording: ToolRecording, *, keep: bool = True) -> None:
 
 
 class MeasuredPeriod:
-    """A part of the program's life with an exact peak: ticks from the monitor, the ends and the peak from here.
+    """Period of the program with an exact peak: samples from the monitor, ends and peak from this process.
 
     Periods may overlap in any way, in any thread.
     """
@@ -201,7 +200,7 @@ class MeasuredPeriod:
         return None if current is None else current.open(self.name, None, None)
 
     def _close(self) -> None:
-        """Ends the operation that is open, and keeps its peak where that is the largest so far."""
+        """End the open operation and keep its peak if it is the largest so far."""
         if self._live is not None:
             self._live.recorder.close(self._live)
             figures = self._live.figures
@@ -209,23 +208,23 @@ class MeasuredPeriod:
                 self._own_peak = max(self._own_peak, figures.peak)
 
     def close(self) -> None:
-        """Ends the period."""
+        """End the period."""
         if self.end is None:
             self._close()
             self.end = tick_now()
 
     def own_peak(self) -> int:
-        """Largest resident memory of this process in it, in bytes: exact where the kernel lets us; at least the ends'."""
+        """Return this process's peak in bytes: exact if the kernel permits, otherwise a lower bound."""
         if self.end is None:
             self._close()
             self._live = self._open()
         return self._own_peak
 
     def ticks(self) -> list[ProgramTick]:
-        """All that is known of it in the order of time: its beginning, the monitor's ticks, its end or this moment."""
+        """Return its samples in order of time: its start, the monitor's samples, and its end or the current moment."""
         end = self.end or tick_now()
         ticks = list(self.recording.ticks(self.start.time, end.time))
-        # The beginning and the end stand for the ticks next to them, but for one that alone saw most.
+        # The start and the end replace the samples next to them, except one that alone has the maximum.
         near = self.recording.run.interval or 0.0
         since, until = self.start.time + near, end.time - near
         apart = [tick for tick in ticks if since <= tick.time <= until]
@@ -237,9 +236,9 @@ class MeasuredPeriod:
 
 
 def tick_now(*, counters: bool = False) -> ProgramTick:
-    """A tick of this very moment.
+    """Return a sample of the current moment.
 
-    `counters`: with CPU time and I/O of this process and the children that it has waited for, where they are known.
+    `counters`: include CPU time and I/O of this process and the children that it waited for, if known.
     """
     own, tree = size_of(os.getpid()), tree_now()
     tick = ProgramTick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())

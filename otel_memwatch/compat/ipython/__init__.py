@@ -1,32 +1,36 @@
 """ipython_memory_usage: memory, time and CPU of every cell.
 
-`%load_ext otel_memwatch.compat.ipython` for `%load_ext ipython_memory_usage`; `%load_ext otel_memwatch` brings the same
-magics with a greeting of its own.
+Use `%load_ext otel_memwatch.compat.ipython` for `%load_ext ipython_memory_usage`. `%load_ext otel_memwatch` loads the same
+magics with another greeting.
 
 Works the same:
-    %imu_start and %imu_stop (and the older %ipython_memory_usage_start and _stop) with what they return, the line for
-    each cell to the character, start_watching_memory and stop_watching_memory. The perf variant is an option:
-    `%imu_start --perf [EVENT]`, with its sentence; perf.process_line and perf.process_lines read what perf prints.
+    * %imu_start and %imu_stop, the older %ipython_memory_usage_start and _stop, and their return values.
+    * The line for each cell, to the character.
+    * start_watching_memory and stop_watching_memory.
+    * The perf variant, as an option: `%imu_start --perf [EVENT]`, with its sentence. perf.process_line and
+      perf.process_lines parse perf's output.
 
 Differs, and why:
-    * The peak is the kernel's watermark: exact however short it was. Before, it was sampled ten times a second, at best.
-    * Children count: the figures are those of this process and its living descendants (resident memory, summed: pages
-      that they share count once for each), their peaks as the monitor saw them.
-    * The time is that of the cell alone, 0.1 s less than before. The first line is about the `%imu_start` itself, not the
+    * The peak is the kernel's high-water mark: exact, however short. The older tool sampled at most ten times a second.
+    * Children count. The figures sum the resident memory of this process and its living descendants; shared pages count
+      once for each process. Peaks of descendants come from the monitor's samples.
+    * The time is that of the cell alone, 0.1 s less than before. The first line describes the `%imu_start` itself, not the
       time since the import.
-    * CPU is the mean over the whole cell, for all processors and for the busiest one; before, it was the mean and the
-      maximum of a few samples. Both are host-wide, as they were.
+    * CPU is the mean over the whole cell, for all processors and for the busiest one. The older tool gave the mean and the
+      maximum of a few samples. Both are host-wide, as before.
     * No thread runs; the number of threads does not grow with the cells.
-    * The figures can be had: `last`, `history` and `summary()` of this module, `%imu_summary`, and `%memwatch STATEMENT` or
-      `%%memwatch`, whose value they are. A cell is an operation `In [n]`: a span, where OpenTelemetry is configured.
-    * perf counts from the cell's begin to its end, all threads and children; nothing has to wait for a sample. An event
-      that is not known, not allowed or not supported is told in a sentence. Zero is a count.
-    * Outside IPython importing this does nothing, and starting says what is missing. The extension can be unloaded.
-    * The watermark is reset at each cell's ends, which lowers this process's own `ru_maxrss` (`OTEL_MEMWATCH_EXACT=0`
-      forbids it).
+    * The figures are available: `last`, `history` and `summary()` of this module, `%imu_summary`, and the value of
+      `%memwatch STATEMENT` or `%%memwatch`.
+    * A cell is an operation `In [n]`, and a span if OpenTelemetry is configured.
+    * perf counts all threads and children from the cell's start to its end, without waiting for a sample. An unknown,
+      forbidden or unsupported event gives an error of one sentence. Zero is a count.
+    * Outside IPython, the import has no effect, and starting reports that IPython is missing. The extension can be unloaded.
+    * Each cell resets the high-water mark at its start and end, which lowers this process's `ru_maxrss`.
+      `OTEL_MEMWATCH_EXACT=0` prevents the reset.
 
 Not supported:
-    %lmagic, a demonstration. during_execution_memory_sampler: there is no sampling in the program.
+    * %lmagic, a demonstration.
+    * during_execution_memory_sampler: the program does not sample.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ __all__ = [
 ]
 
 _ATTRIBUTE = "_otel_memwatch"
-"""Attribute of the shell that has its watcher."""
+"""Name of the shell's attribute that holds its watcher."""
 
 
 def _shell() -> Any:
@@ -78,20 +82,20 @@ def _watcher(shell: Any) -> Watcher:
 
 
 def register(ipython: Any) -> None:
-    """Makes the magics known, and says nothing."""
+    """Register the magics without printing."""
     from otel_memwatch.compat.ipython.magics import MemwatchMagics
 
     MemwatchMagics(ipython, _watcher(ipython)).register()
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext otel_memwatch.compat.ipython`."""
+    """Run `%load_ext otel_memwatch.compat.ipython`."""
     register(ipython)
-    print("Enabling IPython Memory Usage, use %imu_start to begin, %imu_stop to end")  # noqa: T201 - the older one's words
+    print("Enabling IPython Memory Usage, use %imu_start to begin, %imu_stop to end")  # noqa: T201 - text of the older tool
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Stops, and takes the magics away."""
+    """Stop measuring and unregister the magics."""
     from otel_memwatch.compat.ipython.magics import MemwatchMagics
 
     watcher = _watcher(ipython)
@@ -100,17 +104,17 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def start_watching_memory(perf: str | None = None) -> None:
-    """The same as `%imu_start`. Raises `Unavailable` outside IPython."""
+    """Run `%imu_start`. Raises `Unavailable` outside IPython."""
     _watcher(_shell()).start(perf)
 
 
 def stop_watching_memory() -> None:
-    """The same as `%imu_stop`."""
+    """Run `%imu_stop`."""
     _watcher(_shell()).stop()
 
 
 def summary() -> Summary:
-    """All cells measured so far, the largest peak first. Raises `Unavailable` outside IPython."""
+    """Return all cells measured so far, the largest peak first. Raises `Unavailable` outside IPython."""
     return _watcher(_shell()).summary()
 
 

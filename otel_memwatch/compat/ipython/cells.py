@@ -1,4 +1,4 @@
-"""What is measured of one cell, how it reads, and a notebook's cells ranked."""
+"""Figures of one cell, their text, and a ranking of a notebook's cells."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MIB = 2**20
 
 
 class Cell(NamedTuple):
-    """Figures of one cell, in bytes and seconds; the properties give them in MiB, as older tools named them."""
+    """Figures of one cell, in bytes and seconds. The properties have MiB and the names of older tools."""
 
     number: int
     source: str
     used: int
-    """Resident memory at the cell's end less that at the end of the cell before; children included."""
+    """Resident memory at the cell's end minus that at the end of the previous cell, including children."""
     seconds: float
     cpu_mean: float
-    """Per cent of all the machine's processors, over the cell; other programs' work is in it."""
+    """Percent of all the machine's processors over the cell, including the work of other programs."""
     cpu_max: float
-    """Per cent of the busiest processor."""
+    """Percent of the busiest processor."""
     peaked: int
-    """Largest resident memory in the cell less that at its end; never negative."""
+    """Largest resident memory in the cell minus that at its end; never negative."""
     current: int
-    """Resident memory at the cell's end; children included."""
+    """Resident memory at the cell's end, including children."""
     certainty: str = "exact"
-    """How surely the peak is known: "exact", "interval" or "sampled"; see `model.Certainty`."""
+    """Certainty of the peak: "exact", "interval" or "sampled"; see `model.Certainty`."""
     failed: bool = False
-    """Whether the cell raised."""
+    """True if the cell raised an exception."""
     counts: tuple[Count, ...] = ()
-    """Counters of `perf stat`, where they were asked for."""
+    """Counters of `perf stat`, if requested."""
 
     @property
     def peak(self) -> int:
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The figures in a line that names the peak, and how surely it is known."""
+        """The figures in one line, with the peak and its certainty."""
         kept = (
             f"{abs(self.memory_delta):,.1f} MiB {'more' if self.used >= 0 else 'less'} than before".replace(
                 ",", " "
@@ -81,7 +81,7 @@ class Cell(NamedTuple):
         return f"peak {peak} ({self.certainty}), {kept}, {self.seconds:.2f} s{failed}"
 
     def _repr_pretty_(self, printer: object, cycle: object) -> None:  # noqa: ARG002 - IPython's signature
-        """How IPython shows it in a terminal."""
+        """Print the figures in an IPython terminal."""
         printer.text(self.told)  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
@@ -89,7 +89,7 @@ class Cell(NamedTuple):
 
 
 class Summary:
-    """The cells of a session, the largest peak first."""
+    """Cells of a session, the largest peak first."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.cells = tuple(sorted(cells, key=lambda cell: cell.peak, reverse=True))

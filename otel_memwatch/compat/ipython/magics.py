@@ -1,4 +1,4 @@
-"""The magics, as plain functions of a shell and its watcher."""
+"""Magics, as methods on a shell and its watcher."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ NAMES = {
     ),
     "cell": ("memwatch",),
 }
-"""What is registered, by kind."""
+"""Names of the magics, by kind."""
 
 
 class MemwatchMagics:
-    """What stands behind the magics of one shell."""
+    """Implementation of the magics of one shell."""
 
     def __init__(self, shell: Any, watcher: Watcher) -> None:
         self._shell = shell
         self._watcher = watcher
 
     def register(self) -> None:
-        """Makes the magics known to the shell."""
+        """Register the magics with the shell."""
         for kind, names in NAMES.items():
             for name in names:
                 method = getattr(self, name.replace("ipython_memory_usage", "imu"))
                 self._shell.register_magic_function(method, magic_kind=kind, magic_name=name)
 
     def unregister(self) -> None:
-        """Takes them away."""
+        """Unregister the magics."""
         for kind, names in NAMES.items():
             for name in names:
                 self._shell.magics_manager.magics[kind].pop(name, None)
@@ -78,7 +78,7 @@ class MemwatchMagics:
         source = line if cell is None else cell
         words = line.split()
         if any(word in ("-h", "--help", "?") for word in words[:1]) or (cell is None and not words):
-            print(cleandoc(self.memwatch.__doc__ or ""))  # noqa: T201 - help was asked for
+            print(cleandoc(self.memwatch.__doc__ or ""))  # noqa: T201 - the user requested help
             return None
         if cell is not None and words:
             raise _usage_error(
@@ -93,19 +93,19 @@ class MemwatchMagics:
         shell = self._shell
 
         def run() -> None:
-            exec(compile(shell.transform_cell(source), "<memwatch>", "exec"), shell.user_ns)  # noqa: S102 - the user's own
+            exec(compile(shell.transform_cell(source), "<memwatch>", "exec"), shell.user_ns)  # noqa: S102 - the user's code
 
         return self._watcher.measure(source.strip(), run)
 
 
 def _usage_error(text: str) -> Exception:
-    """An error that IPython prints as a sentence, without a traceback."""
+    """Return an error that IPython prints as a sentence, without a traceback."""
     error: Exception = import_module("IPython.core.error").UsageError(text)
     return error
 
 
 def _event(words: list[str]) -> str | None:
-    """The event asked for; `None`: none. Raises `MemwatchError` for other words."""
+    """Return the requested event, or `None`. Raises `MemwatchError` for other words."""
     if not words:
         return None
     if words[0].startswith(f"{_PERF}="):

@@ -1,4 +1,4 @@
-"""Hardware and software counters of this process by `perf stat`, and the reading of what it prints."""
+"""Hardware and software counters of this process by `perf stat`, and a parser of its output."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NO_RESULTS = "perf - no results to report, possibly the collection time was too 
 NOT_COUNTED, NOT_SUPPORTED = "<not counted>", "<not supported>"
 
 _ELAPSED = "seconds"
-"""What stands in the place of an event in perf's last lines."""
+"""Word at the position of an event in perf's last lines."""
 
 _ACKNOWLEDGED_SECONDS = 5.0
 _HIGH = 960
-"""Number from which on our descriptors are placed, where programs that close what they do not know rarely reach."""
+"""Lowest number of our descriptors. Programs that close unknown descriptors rarely go that high."""
 _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 _GROUPING = "[,.'\u2019\u00a0\u2009\u202f ]"
-"""What locales put between thousands."""
+"""Thousands separators of locales."""
 
 _LINE = re.compile(
     r"^\s*(?:(?P<time>\d+[.,]\d+)\s+)?"
@@ -52,7 +52,7 @@ class Count(NamedTuple):
 
 
 def parse_csv(text: str) -> list[Count]:
-    """The counters of `perf stat -x ';'` output; other lines are not counters."""
+    """Return the counters in the output of `perf stat -x ';'`, ignoring other lines."""
     counts = []
     for line in text.splitlines():
         fields = line.split(";")
@@ -70,7 +70,7 @@ def parse_csv(text: str) -> list[Count]:
 
 
 def parse_line(line: str) -> Count | None:
-    """The counter in a line of perf's output for people, with or without `-I`; `None`: there is none."""
+    """Return the counter in a line of perf's default output, with or without `-I`; `None` if it has none."""
     line = line.partition("#")[0]
     found = _LINE.match(line)
     if found is None:
@@ -82,7 +82,7 @@ def parse_line(line: str) -> Count | None:
 
 
 def _number(text: str, *, fraction: bool) -> float:
-    """A number with a locale's grouping. Only a quantity with a unit has decimals, two or three of them."""
+    """Parse a number with a locale's grouping. Only a quantity with a unit has decimals, two or three of them."""
     decimals = ""
     if fraction:
         whole, mark, rest = re.fullmatch(r"(.*?)(?:([.,])(\d{1,3}))?", text).groups()  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ def _number(text: str, *, fraction: bool) -> float:
 
 
 def process_line(line: str, event: str | None = None) -> float | None:
-    """The count in one line, of `event` where it is named; `None`: the line has none. Zero is a count, 1.5 ms is none."""
+    """Return the count in one line, only of `event` if given; `None` if it has none. Zero is a count, 1.5 ms is not."""
     count = parse_line(line)
     if count is None:
         return None
@@ -102,13 +102,13 @@ def process_line(line: str, event: str | None = None) -> float | None:
 
 
 def process_lines(text: str, event: str | None = None) -> list[float]:
-    """All counts in perf's output, of `event` where it is named; zeros included."""
+    """Return all counts in perf's output, only of `event` if given, including zeros."""
     values = (process_line(line, event) for line in text.splitlines())
     return [value for value in values if value is not None]
 
 
 def describe(counts: list[Count], seconds: float) -> str:
-    """One line for each counter: its mean rate, or why there is none."""
+    """Return one line for each counter: its mean rate, or the reason for a missing value."""
     lines = []
     for count in counts:
         if count.value is not None and seconds > 0:
@@ -123,7 +123,7 @@ def _perf_stat(event: str, *target: str) -> list[str]:
 
 
 def check(event: str) -> None:
-    """Tries an event once. Raises `Unavailable` when perf is absent or not allowed, `UsageError` for an unknown event."""
+    """Try an event once. Raises `Unavailable` if perf is missing or forbidden, `UsageError` for an unknown event."""
     try:
         done = subprocess.run(
             _perf_stat(event, "--", "true"),
@@ -160,10 +160,10 @@ def _paranoid() -> str:
 
 
 class PerfCounter:
-    """Counts events of all threads and children of a process from `start` to `stop`.
+    """Counter of events of all threads and children of a process from `start` to `stop`.
 
-    perf acknowledges the command to begin, so that a short time is counted whole and nobody has to wait for a
-    sampling interval. Costs some 10 ms at `start`.
+    perf acknowledges the command to begin, so the count covers a short period completely, without waiting for a
+    sampling interval. `start` takes about 10 ms.
     """
 
     def __init__(self, event: str, pid: int | None = None) -> None:
@@ -173,10 +173,10 @@ class PerfCounter:
         self._control: OwnedDescriptor | None = None
         self._answers: OwnedDescriptor | None = None
         self._printed: OwnedDescriptor | None = None
-        """What perf prints: in memory rather than in a pipe, whose file object would read and close a reused number."""
+        """File in memory with perf's output. The file object of a pipe would read and close a reused number."""
 
     def start(self) -> None:
-        """Begins to count; when perf fails there will be no counts, and no error."""
+        """Begin to count. If perf fails, there are no counts and no error."""
         with contextlib.suppress(OSError), contextlib.ExitStack() as inherited:
             commands, control = os.pipe()
             inherited.callback(os.close, commands)
@@ -198,7 +198,7 @@ class PerfCounter:
         self._command(b"enable\n")
 
     def _command(self, command: bytes) -> None:
-        """Sends a command and waits for the acknowledgement, or perf's end."""
+        """Send a command and wait for the acknowledgement, or for perf's end."""
         control, answers = self._control, self._answers
         if control is None or answers is None or not (control.is_ours() and answers.is_ours()):
             return  # the cell has closed them
@@ -213,12 +213,12 @@ class PerfCounter:
                     answer += chunk
 
     def resident(self) -> int:
-        """Bytes of perf's own memory, which is no part of what is measured."""
+        """Return perf's memory in bytes, which does not belong to the measurement."""
         size = None if self._process is None else size_of(self._process.pid)
         return 0 if size is None else size.rss
 
     def stop(self) -> list[Count]:
-        """Ends counting and gives the counters."""
+        """End counting and return the counters."""
         if self._process is None:
             self._close()
             return []
@@ -235,7 +235,7 @@ class PerfCounter:
         return parse_csv(printed.decode(errors="replace"))
 
     def _read_printed(self) -> bytes:
-        """Return what perf has printed; nothing if the cell has closed the descriptor."""
+        """Return perf's output; empty if the cell has closed the descriptor."""
         printed = b""
         if self._printed is not None and self._printed.is_ours():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How busy the machine's processors were between two moments, without a thread that watches them."""
+"""Load of the machine's processors between two moments, measured without a thread."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _SHORTEST = 0.05
 
 
 class CpuLoad(NamedTuple):
-    """Per cent, over the time between the two readings."""
+    """Load in percent between two readings."""
 
     mean: float
-    """Over all processors."""
+    """Mean over all processors."""
     busiest: float
-    """Of the one that was busiest."""
+    """Load of the busiest processor."""
 
 
 class Processors:
-    """The kernel's counters at one moment.
+    """Kernel counters at one moment.
 
-    Over a time that is too short for them the CPU time of this process stands in.
+    If the period is too short for them, the CPU time of this process replaces them.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Processors:
         self._counters = _counters()
 
     def load(self) -> CpuLoad:
-        """The load from then until now."""
+        """Return the load since the reading."""
         seconds = max(time.perf_counter() - self._clock, 1e-9)
         own = 100 * (time.process_time() - self._own) / seconds
         now = _counters()
@@ -46,7 +46,7 @@ class Processors:
 
 
 def _counters() -> list[tuple[float, float]]:
-    """Busy and whole time of each processor."""
+    """Return busy and total time of each processor."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             lines = [line.split() for line in file if line.startswith("cpu") and line[3:4].isdigit()]

@@ -1,4 +1,4 @@
-"""Measures each cell of an IPython session: exact peak from the kernel, children from the monitor beside it."""
+"""Measurement of each cell of an IPython session: exact peak from the kernel, children from the monitor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTERVAL = 0.1
 
 
 class Measurement:
-    """One stretch of work being measured. The clock runs only between `begin` and `end`, not during the readings."""
+    """Measurement of one piece of work. The clock runs only between `begin` and `end`, not during the readings."""
 
     def __init__(self, ticks: TickReader, name: str, event: str | None) -> None:
         from otel_memwatch.in_target.operations import operation
@@ -30,7 +30,7 @@ class Measurement:
         self._event = event
 
     def begin(self) -> None:
-        """From here on it counts."""
+        """Begin to measure."""
         self._operation.__enter__()
         if self._perf is not None:
             self._perf.start()
@@ -39,17 +39,17 @@ class Measurement:
         self._clock = time.perf_counter()
 
     def end(self, number: int, source: str, before: int | None, error: BaseException | None) -> Cell:
-        """The figures. `before`: resident memory that `used` is set against; `None`: that at the beginning."""
+        """Return the figures. `before`: resident memory to compare `used` with; `None`: the value at the start."""
         seconds, ended = time.perf_counter() - self._clock, time.monotonic()
         load = self._processors.load()
-        # perf is a child of this program: ticks have counted it.
+        # perf is a child of this program, so samples include it.
         beside = 0 if self._perf is None else self._perf.resident()
         counts = tuple(self._perf.stop()) if self._perf is not None else ()
         self._operation.__exit__(None if error is None else type(error), error, None)
         size = tree_now()
         figures = self._operation.figures
         peak, certainty = (figures.peak or 0, figures.certainty) if figures is not None else (0, "sampled")
-        # The operation's watermark is that of this process alone: where children had more, a tick has seen it.
+        # The operation's high-water mark covers this process alone; only samples include the children.
         inside = [
             t.rss - beside for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended
         ]
@@ -72,7 +72,7 @@ class Measurement:
 
 
 class Watcher:
-    """Measures and reports each cell of a shell while it is on.
+    """Watcher that measures and reports each cell of a shell while it is on.
 
     Attributes:
         history: all cells measured so far.
@@ -91,24 +91,24 @@ class Watcher:
 
     @property
     def watching(self) -> bool:
-        """Whether cells are measured."""
+        """True while the watcher measures cells."""
         return self._recording is not None
 
     @property
     def last(self) -> Cell | None:
-        """The cell measured last."""
+        """Last measured cell."""
         return self.history[-1] if self.history else None
 
     def summary(self) -> Summary:
-        """All cells, the largest peak first."""
+        """Return all cells, the largest peak first."""
         return Summary(self.history)
 
     def start(self, event: str | None = None, *, told: bool = False) -> None:
-        """Begins to measure each cell, this one included; does nothing new when it does already.
+        """Begin to measure each cell, including this one; restart if already measuring.
 
-        `told`: the line of each cell is ours, which names the peak; else it is that of the older tool, to the letter.
+        `told`: print our line for each cell, which names the peak; otherwise print the older tool's line, to the letter.
 
-        Raises `Unavailable` or `UsageError` when `event` cannot be counted by perf.
+        Raises `Unavailable` or `UsageError` if perf cannot count `event`.
         """
         if event is not None:
             check(event)
@@ -123,7 +123,7 @@ class Watcher:
         self._begin()
 
     def stop(self) -> None:
-        """Ends measuring; the history stays."""
+        """End measuring and keep the history."""
         if self._recording is None:
             return
         self._discard()
@@ -133,7 +133,7 @@ class Watcher:
         self._recording = self._ticks = None
 
     def _discard(self) -> None:
-        """Ends the measurement that is going on, and reports nothing of it."""
+        """End the current measurement without reporting it."""
         if self._measurement is not None:
             self._measurement.end(0, "", None, None)
             self._measurement = None
@@ -148,12 +148,12 @@ class Watcher:
         return len(self._shell.user_ns.get("In", ())) - 1
 
     def pre_run_cell(self, info: object = None) -> None:  # noqa: ARG002 - IPython's signature
-        """A cell begins."""
+        """Begin the measurement of a cell."""
         self._discard()
         self._begin()
 
     def post_run_cell(self, result: Any = None) -> None:
-        """A cell has ended: its line is printed."""
+        """End the measurement of a cell and print its line."""
         measurement, self._measurement = self._measurement, None
         if measurement is None:
             return
@@ -162,12 +162,12 @@ class Watcher:
         cell = measurement.end(self._number(), source, self._resident, error)
         self._resident = cell.current
         self.history.append(cell)
-        print(cell.told if self._told else cell)  # noqa: T201 - a line for each cell is what was asked for
+        print(cell.told if self._told else cell)  # noqa: T201 - the user requested a line for each cell
         if self._event is not None:
             print(describe(list(cell.counts), cell.seconds))  # noqa: T201
 
     def measure(self, source: str, run: Callable[[], Any]) -> Cell:
-        """Runs something and gives its figures, whether or not cells are measured. What it raises goes on."""
+        """Run a function and return its figures, independent of the measurement of cells. Its exceptions propagate."""
         recording = acquire(_INTERVAL)
         try:
             measurement = Measurement(TickReader(recording.path), "%memwatch", None)
@@ -177,7 +177,7 @@ class Watcher:
             except BaseException as error:
                 failed = measurement.end(self._number(), source, None, error)
                 self._keep(failed)
-                print(failed.told)  # noqa: T201 - an error has no value that could be shown
+                print(failed.told)  # noqa: T201 - after an error, IPython shows no value
                 raise
             cell = measurement.end(self._number(), source, None, None)
         finally:
@@ -186,6 +186,6 @@ class Watcher:
         return cell
 
     def _keep(self, cell: Cell) -> None:
-        """Adds it to the history, unless cells are measured: then the cell that it stands in is added."""
+        """Add it to the history, unless cells are measured: then the history gets the enclosing cell."""
         if not self.watching:
             self.history.append(cell)
