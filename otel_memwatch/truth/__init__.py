@@ -1,20 +1,20 @@
-"""The rules by which a peak is believed: pure functions on bytes and monotonic seconds, split by subject.
+"""Rules of evidence for peaks: pure functions on bytes and monotonic seconds, split by subject.
 
 Nothing here reads the machine. The recorder, live views and recorded runs collect evidence and call these functions.
 
 | module | rules for |
 | --- | --- |
-| `exact` | what counts as exact; peaks from a counter and its error |
+| `exact` | exact figures; peaks from a counter and its error |
 | `process` | one process, from its high-water mark (VmHWM) and wait4 |
 | `processes` | all processes of a run: the largest one, short-lived ones |
-| `tree` | memory that a process tree needs, without a cgroup of its own |
+| `tree` | memory that a process tree needs, without a dedicated cgroup |
 | `faults` | memory that page faults can have brought |
 | `outside_faults` | memory that no page fault of the tree brought |
-| `cgroup` | a process tree in a cgroup of its own |
-| `cgroup_windows` | the same between two samples |
+| `cgroup` | a process tree in a dedicated cgroup |
+| `cgroup_windows` | a cgroup between two samples |
 | `operation` | a part of a run: an operation, a test |
 | `recording` | recordings that stop early, and records of other programs |
-| `ranks` | what several runs needed together |
+| `ranks` | memory that several runs needed together |
 | `estimates` | best estimates, none of which is a bound |
 
 Sources of evidence:
@@ -22,7 +22,7 @@ Sources of evidence:
 * VmHWM (/proc/PID/status): the largest resident size of a process since its last exec or reset. It is readable only while
   the process lives, so the last reading is a lower bound of the final peak.
 * ru_maxrss (wait4): available after the end. It is the maximum over the process and every child it waited for, hence an
-  upper bound for each. It starts at the launcher's own peak: at or below that floor it carries no information.
+  upper bound for each. It starts at the launcher's peak: at or below that floor it carries no information.
 * A cgroup's peak counts every page once, and also page cache and kernel memory.
 * The kernel updates process counters in per-CPU batches; `error` is the resulting uncertainty in bytes. A cgroup is
   charged in batches too (`charge_error`).

@@ -1,4 +1,4 @@
-"""The peak of a process tree in a cgroup of its own, and of the cgroup itself."""
+"""Peak of a process tree in a dedicated cgroup, and of the cgroup itself."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.truth.exact import at_least, is_exact, of_counter
 
 _FAULTS_BEFORE = 384
-"""Page faults of a command before it enters the run's own cgroup, plus some that the cgroup's counter may be behind."""
+"""Page faults of a command before it enters the run's cgroup, plus a margin for the lag of the cgroup's counter."""
 
 BY_CGROUP = frozenset((Evidence.CGROUP_PEAK, Evidence.CGROUP_PEAK_LESS_CACHE))
 """Evidence of a tree's peak that includes the kernel memory of its processes: all of it was charged."""
 
 
 def is_charged(peak: Peak | None) -> bool:
-    """Return whether a tree's peak comes from its own cgroup, with kernel memory, and no process had left it."""
+    """Return whether a tree's peak comes from the run's cgroup, kernel memory included, and no process left that cgroup."""
     return peak is not None and not BY_CGROUP.isdisjoint(peak.evidence)
 
 
 def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: int, error: int) -> bool:
-    """Return whether a process used memory outside the run's own cgroup, so the cgroup bounds the tree only from below.
+    """Return whether a process used memory outside the run's cgroup, so the cgroup bounds the tree only from below.
 
     A process can move, or be moved, to another cgroup: by a write to its file, systemd-run --scope, cgexec, or a container
-    runtime. Memory that it takes there is charged there. Samples see a process that stays there. A shorter stay shows by
-    size: memory in the cgroup cannot exceed its peak, file pages aside. It also shows by page faults: both the processes
-    and the cgroup count them, and a difference was taken elsewhere.
+    runtime. Memory that it takes there is charged there. Signs of such a process:
+
+    * a sample finds it there, if it stays long enough,
+    * its size exceeds the cgroup's peak, file pages aside,
+    * the processes count more page faults than the cgroup: the difference was taken elsewhere.
 
     Pages of a file that another cgroup was charged for first are in no figure of this cgroup. So a resident size proves
-    nothing, unless its file pages were read at the same moment or its faults cannot have mapped so many.
+    nothing, unless its file pages were read at the same moment or its faults cannot have mapped that many.
 
     Example: a cgroup with a peak of 1 MiB, and a process of 313 MiB after 500 page faults: it was elsewhere.
-    After 5 000 page faults it may have mapped a cached file: it was not.
+    After 5 000 page faults it may have mapped a cached file: no sign of another cgroup.
 
     | a process | condition | its memory was counted |
     | --- | --- | --- |
@@ -39,9 +41,9 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: i
     | | neither | all of it, but for `_FAULTS_BEFORE` pages, which may be huge |
 
     Args:
-        seen: whether a sample saw a process outside the cgroup and the cgroups below it.
-        charged: the most anonymous and shared memory of one process at a sample; or what files do not explain of a
-            maximum between samples (`beyond_files`), if that is more.
+        seen: whether a sample found a process outside the cgroup and the cgroups below it.
+        charged: the most anonymous and shared memory of one process at a sample. If it is larger, the part of a maximum
+            between samples that files do not explain (`beyond_files`).
         watermark: peak of the cgroup, page cache included.
         faults_elsewhere: minor page faults of the tree less all page faults in the cgroup.
         error: uncertainty of the cgroup's counters and those of the process, in bytes.
@@ -50,10 +52,10 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: i
 
 
 def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak | None:
-    """Return the tree's peak if processes have left the run's own cgroup: never EXACT.
+    """Return the tree's peak if processes have left the run's cgroup: never EXACT.
 
     Args:
-        low: bytes that were certainly needed, by the cgroup, or by one process if a sample saw one outside.
+        low: bytes that were certainly needed, by the cgroup, or by one process if a sample found one outside.
         held: bytes that the processes never exceeded together, anywhere; `None`: unknown.
         unmapped: the most that the cgroup held beside the processes, in bytes; `None`: unknown.
     """
@@ -65,13 +67,13 @@ def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak
 
 
 def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, still_read: bool) -> int:
-    """Return the bytes that the tree in a cgroup of its own certainly needed.
+    """Return the bytes that the tree in its cgroup certainly needed.
 
     Args:
         needed: lower bound from the cgroup, without page cache; `None` or 0: unknown.
         watermark: peak of the cgroup, in bytes.
-        process: the most anonymous and shared memory of one process at a sample, in bytes. It stands in if the cgroup says
-            nothing, or could no longer be read.
+        process: the most anonymous and shared memory of one process at a sample, in bytes. It stands in if the cgroup
+            reports nothing, or became unreadable.
         still_read: whether the cgroup could be read at the last sample.
     """
     low = needed or min(process, watermark)
@@ -79,9 +81,9 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
 
 
 def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
-    """Return an upper bound of the memory charged to a cgroup of the run's own, no higher than its hard limit.
+    """Return an upper bound of the memory charged to the run's cgroup, no higher than its hard limit.
 
-    If the monitor paused during a reset, only the limit says that little came meanwhile.
+    If the monitor paused during a reset, only the limit bounds the memory that came meanwhile.
 
     Example: a peak of 120 MiB, and 447 MiB that processors can have touched in the 47 ms until the reset. With a limit of
     120 MiB the bound is 120 MiB.
@@ -97,12 +99,12 @@ def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
 
 
 def tree_from_cgroup(low: int, high: int, charged: int | None = None, likely: int | None = None) -> Peak:
-    """Return the tree's peak from a cgroup of its own.
+    """Return the tree's peak from its cgroup.
 
-    Two near bounds are one figure: the middle, which is the least wrong. Samples of the processes, shared memory files and
-    kernel memory give no bound: a memory file may come and go between two samples.
+    Two near bounds are one figure: the middle, which has the smallest error. Samples of the processes, shared memory files
+    and kernel memory give no bound: a memory file may come and go between two samples.
 
-    Example: at least 100 MiB needed, at most 140 (40 of them page cache, or a memory file): between 100 and 140 MiB.
+    Example: at least 100 MiB needed, at most 140: between 100 and 140 MiB. The other 40 are page cache or a memory file.
 
     Args:
         low: bytes that were certainly needed.
@@ -126,14 +128,14 @@ def tree_while_cgroup_was_read(low: int) -> Peak | None:
 
 
 def own_watermark(watermark: int, most_in_gap: int, error: int, *, unbroken: bool) -> Peak:
-    """Return the peak of the run's own cgroup, page cache included.
+    """Return the peak of the run's cgroup, page cache included.
 
     Example: a peak of 120 MiB. One reset came 47 ms late, and the cgroup may have held 567 MiB meanwhile: between 120 and
     567 MiB.
 
     Args:
         watermark: the largest peak that was read, in bytes.
-        most_in_gap: bytes that it can have had at most between reading its peak and resetting it.
+        most_in_gap: upper bound between reading the cgroup's peak and resetting it, in bytes.
         error: `charge_error` of the machine.
         unbroken: whether the peak was never reset, so it covers the whole run.
     """
@@ -144,7 +146,7 @@ def own_watermark(watermark: int, most_in_gap: int, error: int, *, unbroken: boo
 
 
 def lifetime_watermark(before: int, after: int, error: int) -> Peak:
-    """Return the peak during the run of a cgroup whose peak could not be reset at the start.
+    """Return a cgroup's peak during the run, if it could not be reset at the start.
 
     If the peak rose, it was reached in the run: EXACT. If not, the run stayed below: CENSORED.
 
@@ -161,15 +163,15 @@ def lifetime_watermark(before: int, after: int, error: int) -> Peak:
 
 
 def stopped_watermark(before: int, after: int, error: int, *, own: bool) -> Peak | None:
-    """Return the peak of a cgroup that was not sampled at the end, from its last reading; `None`: that says nothing.
+    """Return the peak of a cgroup that was not sampled at the end, from its last reading; `None`: it proves nothing.
 
-    The peak of the run's own cgroup, and one that rose during the run, was reached in the run. It may have risen later.
+    The run reached the peak if the cgroup is the run's, or if the peak rose during the run. It may have risen later.
 
     Args:
         before: peak at the start of the run, in bytes.
         after: peak at the last sample, in bytes.
         error: `charge_error` of the machine.
-        own: whether it is the run's own cgroup.
+        own: whether it is the run's cgroup.
     """
     if not own and after <= before:
         return None

@@ -1,4 +1,4 @@
-"""Memory that a cgroup of the run's own needed between two samples, from its peak and the traffic of its page cache."""
+"""Memory that the run's cgroup needed between two samples, from its peak and the traffic of its page cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _CHARGE_BATCH = 64 * 4096
 """Bytes that the kernel charges to a cgroup ahead of their use, per processor."""
 
 _TOUCHED_PER_SECOND = 5e9
-"""Bytes that one processor can bring into memory in a second, generously (measured: 2 with small pages, 5 with huge)."""
+"""Upper bound of the bytes that one processor touches in a second. Measured: 2e9 with small pages, 5e9 with huge ones."""
 
 
 def charge_error(cpus: int) -> int:
@@ -26,7 +26,7 @@ def needed_between_ticks(
     error: int,
     cpus: int,
 ) -> tuple[int | None, int | None]:
-    """Return the lower and upper bound of what a cgroup of the run's own needed between two samples, without page cache.
+    """Return the lower and upper bound of the run's cgroup between two samples, without page cache.
 
     The cgroup's peak between the samples is known, but not its page cache at that moment. Cache comes from storage or
     becomes dirty, and the kernel counts both for the tree. Let `g` be the bytes that the tree moved to and from storage
@@ -37,9 +37,9 @@ def needed_between_ticks(
     Pages of memfd_secret count as cache and cannot be dropped. The kernel counts them among locked pages, with some that
     are no cache: `locked` is an upper bound of them.
 
-    If the cache grew by more than `g` (on a file system outside the kernel's accounting), `g` is its growth. Memory that
-    came and went between reading a peak and resetting it is missed. If that took long, the bound allows for what all
-    processors can touch in the time.
+    If the cache grew by more than `g`, `g` is its growth: some file systems are outside the kernel's accounting. Memory
+    that came and went between reading a peak and resetting it is missed. If that took long, the upper bound includes all
+    memory that the processors can touch in the time.
 
     Example: a peak of 502 MiB, 2 MiB of cache before and after, nothing moved: 500 MiB, to the error.
 
@@ -49,8 +49,8 @@ def needed_between_ticks(
         file_before: page cache at the first sample, without shared memory.
         file: page cache at the second sample.
         locked: pages that cannot be reclaimed at the second sample, of any kind.
-        moved: bytes read from and written to storage, from the sample before the first to the sample after the second,
-            since the readings of one sample are not of one instant.
+        moved: bytes read from and written to storage, from the sample before the first to the sample after the second.
+            One more sample at each end counts because the readings of one sample are not of one instant.
         reset_gap: seconds between reading the peak at the first sample and resetting it.
         error: `charge_error` of the machine.
         cpus: processors of the machine.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _STEADY = 1 / 8
-"""The share of its largest reading by which the private memory of a process varies that frees nothing, for an estimate."""
+"""Share of its largest reading within which a process's private memory may vary and still count as freeing nothing."""
 
 
 def largest_sample(value: int, *evidence: Evidence, at: float | None = None, source: str = "") -> Peak:
@@ -22,7 +22,7 @@ def largest_sample(value: int, *evidence: Evidence, at: float | None = None, sou
         value: in bytes.
         evidence: of the samples.
         at: seconds after the start of the run.
-        source: who measured, if it was another program.
+        source: name of the program that measured, if it was not this one.
     """
     return Peak.sampled(value, at=at, source=source, evidence=evidence)
 
@@ -36,7 +36,7 @@ def middle_of_runs(values: Sequence[int], low: int, high: int | None) -> Peak:
 
 
 def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
-    """Return the best estimate of the memory that a cgroup of the run's own needed between two samples; `None`: unknown.
+    """Return the best estimate of the memory that the run's cgroup needed between two samples; `None`: unknown.
 
     It assumes the page cache of the fuller end at the moment of the peak.
 
@@ -68,20 +68,20 @@ def likely_in_operation(low: int, peak: int, mapped: int) -> int:
 def likely_of_any(
     attained: int, file: int | None, floor: int, *, faults: int | None = None, written_by_mapping: int = 0
 ) -> int:
-    """Return the best estimate of what the process with wait4's largest maximum needed; 0: there is none.
+    """Return the best estimate of the memory of the process with wait4's largest maximum; 0: none.
 
-    It is no bound: the maximum was between two samples, and nothing says how many of its pages were of files. The first
-    row that fits decides:
+    It is no bound: the maximum was between two samples, and no counter reports its file pages. The first row that fits
+    decides:
 
     | page faults of the tree | the maximum | estimate |
     | --- | --- | --- |
     | not known, and file pages were never read | any | none |
-    | cannot have brought it as single pages, but can have mapped it from cached files | any | what both explain together |
-    | any | any | the maximum, less the most file pages at a sample, less what was written through a mapping |
+    | cannot have brought it as single pages, but can have mapped it from cached files | any | memory and mapped files together |
+    | any | any | the maximum, less the most file pages at a sample, less bytes written through a mapping |
 
-    The second row solves memory + files = attained and memory + files / 16 = faults, in pages: one fault maps up to 16
-    cached pages of a file, but brings 1 of memory. It is 1/16 of the faults at least, since every program has some memory.
-    It takes a short-lived process with as many huge pages as small ones for one that maps a file.
+    The second row solves two equations, in pages: memory + files = attained, and memory + files / 16 = faults. One fault
+    maps up to 16 cached pages of a file, but brings 1 of memory. The estimate is at least 1/16 of the faults, since every
+    program has some memory. It mistakes a short-lived process with as many huge as small pages for one that maps a file.
 
     Example: wait4 reports 200 MiB, the processes at samples had 6 MiB of files: 194 MiB. After 3 300 faults: 0.8 MiB, since
     they can map 206 MiB of a cached file, but bring only 13 MiB of memory.
@@ -103,7 +103,7 @@ def likely_of_any(
 
 
 def frees_memory(most: int, least: int) -> bool:
-    """Return whether a process allocates and frees, so its page faults say little about what it has.
+    """Return whether a process allocates and frees, so its page faults say little about its current memory.
 
     Example: between 60 and 80 MiB at samples it does, between 75 and 80 it does not.
 
@@ -121,10 +121,11 @@ def likely_of_member(
 
     | the family | estimate |
     | --- | --- |
-    | frees memory (`frees_memory`) | what it has beyond what it was forked with: page faults say nothing |
-    | does not | what its page faults brought: beyond its growth it unshared pages |
+    | frees memory (`frees_memory`) | its growth since the fork: page faults say nothing |
+    | does not | the memory that its page faults brought: its growth and the pages it unshared |
 
-    Example: a worker with 84 MiB, 60 at its least, 30 MiB of page faults, beside a parent with 71: 30 MiB; 24 if it frees.
+    Example: a worker has 84 MiB, had 60 at its least, and 30 MiB of page faults; its parent has 71. The estimate is 30 MiB,
+    or 24 if the worker frees.
 
     Args:
         own: bytes that it certainly shares with no ancestor (`own_pages`).
@@ -151,8 +152,7 @@ def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
 def share_of_estimate(shares: int, estimate: int) -> float:
     """Return the factor by which an estimate from page faults is too high, from a sum of proportional sizes (PSS).
 
-    /proc does not show how much of what forked processes gained they freed since, except when PSS is read. The same factor
-    is then applied to other samples.
+    Only PSS shows how much of their gains forked processes freed since. Other samples, without PSS, use the same factor.
 
     Example: an estimate of 200 MiB at a sample with 150 MiB of PSS: 0.75.
 
@@ -172,7 +172,7 @@ def with_estimate(peak: Peak, seen: int, at: float | None, between_samples: int)
     Args:
         peak: a range with an upper bound.
         seen: best estimate at samples, in bytes; 0: there is none.
-        at: seconds after the start of the run of that sample.
+        at: time of that sample, in seconds after the start of the run.
         between_samples: best estimate of a process between two samples (`likely_of_any`), in bytes.
     """
     low, high = peak.low or 0, peak.bytes if peak.high is None else peak.high

@@ -11,10 +11,13 @@ _HUGE_PAGE = 2 << 20
 def gained(faults: int, huge: int = 0, *, page: int = BASE_PAGE) -> int:
     """Return the bytes of anonymous and shared memory that page faults can have brought.
 
-    A process gets a new page by a page fault of its own, or of a kernel thread on its behalf (read() into new memory,
-    mlock, MAP_POPULATE). The kernel counts every fault (`min_flt`, `maj_flt`). A fault brings one base page or one huge page;
-    huge pages are counted for the whole machine, as are those collapsed without a fault. A fork brings no page, it adds
-    entries for existing ones. Faults that bring pages of files are counted here too: the ledger is never too low for it.
+    A process gets a new page only by a page fault. A kernel thread may take the fault on its behalf: read() into new
+    memory, mlock, MAP_POPULATE. The kernel counts every fault (`min_flt`, `maj_flt`).
+
+    * A fault brings one base page or one huge page. Huge pages are counted for the whole machine, as are those collapsed
+      without a fault.
+    * A fork brings no page: it adds entries for existing ones.
+    * Faults that bring pages of files are counted too, so the ledger is never too low.
 
     Example: 25 600 faults, no huge page on the machine: at most 100 MiB, however it was shared or copied since.
 
@@ -35,9 +38,9 @@ def gained_by_children(faults: int, own_faults: int, huge_pages: int, *, page: i
     """Return the bytes that the children of a process can have needed together beside it, by page faults.
 
     Each page that is new to a process costs it a fault. So does a page of the parent that a forked child goes on to use:
-    the parent's own faults count too.
+    the parent's faults count too.
 
-    Example: children with 2 000 faults, 500 of the parent's own, one huge page: 11.8 MiB.
+    Example: children with 2 000 faults, 500 of the parent's, one huge page: 11.8 MiB.
 
     Args:
         faults: page faults of all children, from wait4.
@@ -51,12 +54,12 @@ def gained_by_children(faults: int, own_faults: int, huge_pages: int, *, page: i
 def family_kept(before: int, new: int, held: int | None) -> int:
     """Return an upper bound of the private pages of a family of processes at one moment, in bytes.
 
-    A **family** is a set of processes that descend from each other by fork without an exec: only members of one family
+    A **family** is a set of processes that descend from each other by fork without an exec. Only members of one family
     map a given private page. So a family has at most the pages it had, plus those its members gained since (`gained`).
     It also has at most the sum of the members' resident private memory, if all members are known.
 
-    Example: a pool of four forked workers, 100 MiB before the forks, 10 gained by each since: 140 MiB, while the sum
-    of resident sizes is 540. A compiler that has freed 200 of 300 MiB: 100.
+    Example: a pool of four forked workers had 100 MiB before the forks, and each gained 10 since: 140 MiB. The sum of
+    resident sizes is 540. A compiler that has freed 200 of 300 MiB: 100.
 
     Args:
         before: bytes that it had at the earlier moment.
@@ -69,7 +72,7 @@ def family_kept(before: int, new: int, held: int | None) -> int:
 def family_most(before: int, new: int, watermarks: int | None) -> int:
     """Return the bytes of private pages that a family never exceeded since an earlier moment.
 
-    That is what it had, plus all that it gained. Freed memory is not subtracted: it may have been freed before or after.
+    That is its earlier memory plus all memory that it gained. Freed memory is not subtracted: it may have been freed before or after.
     If the members stayed the same, and none executed a program or had a child, the sum of their high-water marks bounds
     it too.
 
@@ -85,7 +88,7 @@ def family_most(before: int, new: int, watermarks: int | None) -> int:
 
 
 def certainly_there(held: int, new: int) -> int:
-    """Return the bytes that a process certainly had at a moment: what it holds a little later, less what it gained.
+    """Return the bytes that a process certainly had at a moment: its memory a little later, less its gain since.
 
     If all processes are read once, and then all again, the sum of this over families was there at once, in between. In each
     family only the largest member counts, since the others may have the same pages.
@@ -102,10 +105,10 @@ def certainly_there(held: int, new: int) -> int:
 def own_pages(held: int, least: int, error: int) -> int:
     """Return the bytes of private memory that a process certainly shares with no ancestor.
 
-    A process gets its parent's pages at its birth and never again. So all memory beyond its least reading is its own.
+    A process gets its parent's pages at its birth and never again. So memory beyond its least reading is unshared.
     A page in swap is in no reading, and may be one of the parent's when it comes back: use this only without swapping.
 
-    Example: a worker that was read with 60 MiB, all of its parent's or not, and has 84 now: at least 24 are its own.
+    Example: a worker that was read with 60 MiB, all of its parent's or not, and has 84 now: at least 24 are unshared.
 
     Args:
         held: bytes that it certainly had at the moment.
@@ -118,14 +121,14 @@ def own_pages(held: int, least: int, error: int) -> int:
 def family_there(whole: int, own: int) -> int:
     """Return the bytes of private memory that a family certainly had at a moment.
 
-    One member counts in full, the others with their own pages (`own_pages`). The one has none of these pages if it
-    existed when the least of the others was read: it could get them only by being forked since. Processes that run in
-    one address space count once.
+    One member counts in full, the others with their own pages (`own_pages`). The first member has none of these pages if
+    it existed at the others' least readings: only a later fork could give it such pages. Processes that run in one
+    address space count once.
 
     Example: a parent with 71 MiB, and three workers with 24 MiB each that they did not have before: 143 MiB.
 
     Args:
-        whole: bytes that the one certainly had.
+        whole: bytes that the first member certainly had.
         own: sum of the others' own pages.
     """
     return whole + own

@@ -1,4 +1,4 @@
-"""Peaks of a part of a run: an operation, a test, or several of them, and their children."""
+"""Peaks of a part of a run: an operation, a test, several of these, or a process with its children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def operation_peak(
     value: int, certainty: Certainty, low: int | None, high: int | None, pid: int | None = None
 ) -> Peak:
-    """Return the peak that a process reported for an operation of its own (`in_target`), EXACT only if it still is.
+    """Return the peak that a process reported for its operation (`in_target`), EXACT only by today's rule.
 
     An older version called figures exact that were farther from their bounds. An interval with a value between its bounds
     has it as its best estimate.
@@ -39,7 +39,7 @@ def unclosed_operation_peak(low: int, high: int | None, error: int, pid: int) ->
     """Return the peak of an operation that was never closed, from samples and the bound of its process; `None`: unknown.
 
     Args:
-        low: bytes that the process certainly had in it.
+        low: bytes that the process certainly had during the operation.
         high: bytes that the process never exceeded; `None`: unknown.
         error: counter uncertainty, in bytes.
         pid: of the process.
@@ -70,8 +70,8 @@ def allocator_peak(low: int, high: int | None, allocator: str, *, exact: bool) -
 def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
     """Return a peak of a part of the run, with no upper bound above the whole run's.
 
-    Example: the tree needed no more than 1.22 GiB. What it needed during one operation, by its own evidence no more than
-    1.87 GiB, was no more than 1.22 GiB either.
+    Example: the tree needed at most 1.22 GiB. The evidence of one operation alone gives at most 1.87 GiB. So the operation
+    needed at most 1.22 GiB too.
 
     | the part's upper bound | the whole's | becomes |
     | --- | --- | --- |
@@ -141,8 +141,8 @@ def with_children(
 ) -> tuple[int | None, int | None]:
     """Return the bounds of a process together with its children.
 
-    Example: a process between 90 and 100 MiB, whose children needed at most 250 together, the largest 200: between 200 and
-    350 MiB.
+    Example: a process needed 90 to 100 MiB. Its children needed at most 250 together, the largest of them 200. Together:
+    between 200 and 350 MiB.
 
     Args:
         low: lower bound of the process alone, in bytes.
@@ -152,19 +152,19 @@ def with_children(
     if children is None or high is None:
         return low, None
     at_most, largest = children
-    # wait4 reports for a child what the process had when it started the child, if that is more.
+    # wait4's figure for a child is at least the size of the process when it started the child.
     return (max(low or 0, largest) if largest > high else low), high + at_most
 
 
 def tree_with_children(
     own: Peak | None, children: tuple[int, int] | None, recorded: Iterable[Peak | None]
 ) -> Peak | None:
-    """Return the peak of a process with its children; `None`: that of the process is unknown.
+    """Return the peak of a process with its children; `None` if the peak of the process is unknown.
 
     Args:
         own: peak of the process alone.
         children: as for `with_children`.
-        recorded: what the record says of the whole tree, for each stretch of the time; `None`: nothing.
+        recorded: recorded peak of the whole tree, for each stretch of the time; `None`: unknown.
     """
     if own is None:
         return None

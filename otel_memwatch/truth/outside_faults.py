@@ -12,7 +12,7 @@ MAPPED_BY_FAULT = 64 * 1024
 
 
 def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool:
-    """Return whether a process got pages that no page fault of the tree brought; then the fault ledger says nothing.
+    """Return whether a process got pages that no page fault of the tree brought; then the fault ledger gives no bound.
 
     userfaultfd, writes by another program, virtual machines and pages that KSM unshares bring pages without a fault of
     the tree. They show if a process has more than before, by more than the whole tree can have gained.
@@ -29,14 +29,19 @@ def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool
 
 
 def beyond_ledger(mark: int, before: int, new: int, mapped: int, error: int) -> int:
-    """Return the bytes of a process's high-water mark that nothing known brought; 0 if within the error.
+    """Return the bytes of a process's high-water mark without a known cause; 0 if within the error.
 
-    A process has no more than it had, plus what its faults brought, plus files and shared memory that it maps in addition
-    (one fault may map many of their pages). A rise beyond that may be memory that another program filled, freed again
-    before a sample. It may also be files mapped in between. Both look alike, so it counts as gained.
+    A process has at most the sum of:
 
-    Example: 5 MiB, then 30 page faults, 1 MiB more of libraries, and a mark of 30 MiB: 24 MiB were filled, or
-    mapped and unmapped.
+    * its earlier memory,
+    * pages that its faults brought,
+    * files and shared memory that it maps in addition: one fault may map many of their pages.
+
+    A rise beyond that may be memory that another program filled, freed again before a sample. It may also be files mapped
+    in between. Both look alike, so it counts as gained.
+
+    Example: 5 MiB, then 30 page faults, 1 MiB more of libraries, and a mark of 30 MiB. So 24 MiB were filled, or mapped
+    and unmapped.
 
     Not noticed:
 
@@ -58,8 +63,9 @@ def beyond_ledger(mark: int, before: int, new: int, mapped: int, error: int) -> 
 def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int:
     """Return the bytes of shared memory (shared mappings, memfd, tmpfs) that the tree had at a sample.
 
-    That is what its processes map, each in full, or the machine's rise above its least sample, if that is more; and never
-    more than the machine has. Pages of memfd_secret are in no figure of the machine, and look like locked file pages.
+    The figure is the larger of two: the sum of the processes' mappings, each in full, and the machine's rise above its
+    least sample. It is at most the machine's shared memory. Pages of memfd_secret are in no figure of the machine, and
+    look like locked file pages.
 
     Example: four processes map the same 80 MiB, on a machine that had 8 MiB before. 320 are mapped, 88 exist: 88.
 
@@ -71,18 +77,18 @@ def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int
     Args:
         mapped: sum of the shared resident memory of all processes.
         machine: shared memory of the machine.
-        rise: that, less the least of all samples so far.
+        rise: `machine` less its smallest value at any sample so far.
         secret: pages of files that processes have locked in memory, summed.
     """
     return min(machine, max(mapped, rise)) + secret
 
 
 def shared_most(before: int, now: int, new: int) -> int:
-    """Return the bytes of shared memory to add to the ledger between two samples (`gained` has what faults brought).
+    """Return the bytes of shared memory to add to the ledger between two samples (`gained` covers the faults).
 
     Example: 20 MiB at the first sample, 120 at the second; processes map 30 MiB more, and had faults for them. 70 MiB
-    were written to files, and 90 are added. Faults count only for what processes map in addition: others may have
-    brought private memory, freed again, beside 100 MiB written to files.
+    were written to files, and 90 are added. Faults count only for additional mappings: others may have brought
+    private memory, freed again, beside 100 MiB written to files.
 
     Args:
         before: bytes at the first sample (`shared_at_tick`).
@@ -93,15 +99,15 @@ def shared_most(before: int, now: int, new: int) -> int:
 
 
 def excludes_memory_files(written: int, high: int) -> bool:
-    """Return whether an upper bound without a control group may lack files in memory that came and went between samples.
+    """Return whether an upper bound without a cgroup may lack files in memory that came and went between samples.
 
     A file in /dev/shm, on another tmpfs or of memfd_create takes memory that no process maps, if it is filled by write calls.
     A sample sees it in the machine's shared memory. Between two samples only the bytes of the write calls are counted
-    (`wchar`); what went to disk is counted too (`write_bytes`) and taken off.
+    (`wchar`), less those that went to disk (`write_bytes`).
 
-    The bound is marked, and not raised: the rest also holds pipes, sockets, terminals and /dev/null. `cat big > /dev/null`
-    writes some 200 MiB between two samples and needs 1 MiB. The mark is no proof either: fallocate and io_uring take memory
-    without a write call.
+    The bound is marked, and not raised: write calls also go to pipes, sockets, terminals and /dev/null.
+    For example, `cat big > /dev/null` writes some 200 MiB between two samples and needs 1 MiB. A bound without the mark is no proof
+    either: fallocate and io_uring take memory without a write call.
 
     Example: 200 MiB written to /dev/shm and removed between two samples, processes with 0.2 to 60.8 MiB: marked. 30 KiB of
     text to a terminal: not marked.

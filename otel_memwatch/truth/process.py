@@ -7,7 +7,7 @@ from otel_memwatch.truth.exact import of_counter
 
 
 def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:
-    """Return whether a process reached its high-water mark during the run, so it certainly had so much in it.
+    """Return whether a process reached its high-water mark during the run, so it certainly had that much in the run.
 
     A process that is older than the run may have reached its mark long ago. Once the mark has risen above its first
     reading, it belongs to the run.
@@ -23,7 +23,7 @@ def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> boo
 
 
 def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bool:
-    """Return whether a process certainly had what wait4 reported: it waited for no child, and the launcher had less.
+    """Return whether wait4's figure is the process's peak: it waited for no child, and the launcher had less.
 
     Args:
         max_rss: ru_maxrss of the process, in bytes; `None`: unknown.
@@ -34,7 +34,7 @@ def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bo
 
 
 def wait4_is_its_own(high: int, attained: int, error: int, floor: int) -> bool:
-    """Return whether a process that never had a descendant had its upper bound: no other process can have had it.
+    """Return whether a process without descendants reached its upper bound: no other process can have reached it.
 
     Args:
         high: upper bound of the process's peak, in bytes.
@@ -62,8 +62,8 @@ def process_bound(
     | alive, read at the end of the recording | | the largest value known |
     | we waited for it | covers its whole life | the largest value known, wait4's included |
     | we waited for it | it was reset; every segment was reported | the same: wait4 covers the time since the last reset |
-    | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
-    | another process waited for it | | none of its own: it may have grown after the last reading (see `unseen_max`) |
+    | we waited for it | it was reset; segments were not reported | none: it can have exceeded this before a reset |
+    | another process waited for it | | none: it may have grown after the last reading (see `unseen_max`) |
     | unknown | | none |
     | any | another program reset it | none: the value before the reset is lost |
 
@@ -72,7 +72,7 @@ def process_bound(
         last_read: whether its figures were read when the recording ended, and it lived.
         waited_for: whether we waited for it.
         whole_life: whether wait4 led to a bound for its whole life.
-        segments: whether it reported the maxima between the resets of its own mark.
+        segments: whether it reported the maxima between its resets of the mark.
         wait4: whether wait4 reported a maximum.
         reset_by_others: whether a program other than the monitor and the process itself reset its mark.
     """
@@ -143,10 +143,10 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
 def main_process_peak(
     peak: Peak | None, attained: int, error: int, floor: int, *, alone: bool, end: float | None
 ) -> Peak | None:
-    """Return the peak of the command's own process; if it never had a descendant, wait4's figure is its own.
+    """Return the peak of the command's first process; without descendants, wait4's figure is its peak.
 
     Args:
-        peak: by its own evidence (`process_peak`).
+        peak: from the evidence of this process alone (`process_peak`).
         attained: largest ru_maxrss of all processes we waited for, in bytes.
         error: counter uncertainty, in bytes.
         floor: peak of the launcher, in bytes; smaller values may be inherited from it.

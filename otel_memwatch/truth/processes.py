@@ -1,4 +1,4 @@
-"""Bounds over all processes of a run: which process is which, the largest one, and those that no sample saw."""
+"""Bounds over all processes of a run: identity, the largest process, and short-lived processes without a sample."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def unseen_max(
     latest_start: float | None,
     oldest_alive: float | None,
 ) -> int | None:
-    """Return the bytes that no process without a bound of its own exceeded; `None`: there is no such bound.
+    """Return an upper bound for each process without an individual one, in bytes; `None`: no such bound.
 
-    Each was waited for by its parent or by an ancestor that adopted it. Every wait hands wait4's figure on from child to
+    The parent waited for each of them, or an ancestor that adopted it. Every wait passes wait4's figure from child to
     parent, in the end to a process that we waited for. So the largest figure that we got bounds all of them since the
     last reset of their high-water marks. Readings and reports before the reset cover the rest.
 
@@ -59,7 +59,7 @@ def unseen_max(
     | another program waited for the command | it got what the command's children handed on |
     | no process waited for one | its parent ignores SIGCHLD: the kernel drops what it used |
     | a high-water mark was reset and not reported | wait4 covers only the time after |
-    | an ancestor is still alive | it keeps its children's figures until a process waits for it |
+    | an ancestor is still alive | it keeps the figures of its children until a process waits for it |
 
     An ancestor starts before its descendants. So a daemon that outlives the command leaves the bound to all processes
     that started before the daemon. The others lose it: they may be the daemon's children.
@@ -82,12 +82,12 @@ def unseen_max(
 def is_unwatched(*, blind: bool, hidden: bool) -> bool:
     """Return whether processes could not be watched, so the tree and its processes have no upper bound.
 
-    A process that /proc hides (hidepid) may have any number of hidden descendants, and may live as long as it likes. A
-    mount with hidepid says nothing alone: every hidden process has a hidden ancestor that is the child of a visible one,
+    A process that /proc hides (hidepid) may have any number of hidden descendants, and may live for any time. A
+    mount with hidepid alone is no evidence. Every hidden process has a hidden ancestor that is the child of a visible one,
     and the kernel lists it there. One that no sample met is bounded like other unseen processes.
 
     Example: a shell with 2 MiB waits for a hidden setuid program with 200 MiB. wait4 of the shell reports 200 MiB: the
-    largest process had at least 200 MiB, and the shell's 2 MiB say nothing about the tree.
+    largest process had at least 200 MiB, and the shell's 2 MiB do not bound the tree.
 
     Args:
         blind: whether no process could be watched.

@@ -1,15 +1,15 @@
-"""Bounds of what several runs on one host needed at one instant. Pure functions on arrays of numbers.
+"""Bounds of the memory that several runs on one host needed at one instant. Pure functions on arrays of numbers.
 
-The figure is the largest sum, over all instants, of what every run needed at that instant. Peaks that were reached at
-different times are not added up. All runs of one host share its monotonic clock, so their windows can be added as they are.
+The figure is the largest sum, over all instants, of the memory of every run at that instant. Peaks reached at different
+times are not added up. All runs of one host share its monotonic clock, so their windows can be added as they are.
 
 * **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`cgroup_windows`,
   `faults`). The largest sum of these is an upper bound.
-* **Lower bound.** A run held a page all the time between two samples if it had the page at the second one and did not gain
+* **Lower bound.** A run held a page all the time between two samples if it had it at the second one and did not gain
   it since the first (`held_through`). The largest sum of these is a lower bound.
 
 Time is cut into **bins** of one length. A bin has the largest upper bound and the smallest lower bound of all windows that
-touch it. That widens the range by what changes within a bin, and never makes it wrong.
+touch it. That widens the range by the change within a bin, and never makes it wrong.
 
 Hosts have different clocks. Across hosts the hosts' own peaks are added up instead (`wings/ranks/host_sums.py`).
 """
@@ -60,14 +60,14 @@ class Bins(NamedTuple):
         return cls(begin - width, width, math.ceil((end - begin) / width) + 2)
 
     def middles(self) -> Array:
-        """The middle of each bin."""
+        """Return the middle of each bin."""
         import numpy as np
 
         middles: Array = self.begin + (np.arange(self.number, dtype=np.float64) + 0.5) * self.width
         return middles
 
     def of(self, times: Array) -> NDArray[np.int64]:
-        """The bin of each moment; moments outside count as in the nearest."""
+        """Return the bin of each moment; moments outside count for the nearest bin."""
         import numpy as np
 
         places = np.floor((times - self.begin) / self.width)
@@ -117,12 +117,12 @@ def held_through(held: Array, faults: Array, per_fault: float) -> Array:
 
 
 def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
-    """The bounds of a run in each bin. Before its first window and after its last one it had nothing.
+    """Return the bounds of a run in each bin. Before its first window and after its last one it had nothing.
 
     Args:
         windows: of the run, in the time of the bins.
         bins: the stretch of time.
-        outside: bytes that it may have had after its last window: of one whose record stops early.
+        outside: upper bound after its last window, in bytes, if its record stops early.
     """
     import numpy as np
 
@@ -158,7 +158,7 @@ def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
 
 
 def sum_at_one_instant(low: int, high: int | None, guess: int, evidence: Evidence = Evidence.RANKS) -> Peak:
-    """Return the largest sum of what several runs needed: EXACT if both bounds are near enough.
+    """Return the largest sum of the memory of several runs: EXACT if both bounds are near enough.
 
     Example: between 403 and 405 MiB: 404 MiB, exactly. Between 300 and 405, best estimate 380: between 300 and 405 MiB.
 
@@ -166,7 +166,7 @@ def sum_at_one_instant(low: int, high: int | None, guess: int, evidence: Evidenc
         low: bytes that all certainly needed together.
         high: bytes that they never needed together; `None`: unknown, for example if a record stops early or goes on.
         guess: the best estimate.
-        evidence: the kind of sum: at one instant of one host, or of the hosts' own peaks.
+        evidence: the kind of sum: at one instant of one host, or of the hosts' separate peaks.
     """
     guess = max(low, guess)
     if high is None:

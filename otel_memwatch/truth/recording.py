@@ -1,4 +1,4 @@
-"""Recordings that stop before the run does, and peaks that travelled through another program's format."""
+"""Recordings that stop before the run does, and peaks imported from another program's format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.truth.exact import is_exact
 
 _TICK_ROUNDING = 0.001
-"""Seconds to which a sample's time is recorded, and some."""
+"""Precision of a recorded sample time, in seconds, with a margin."""
 
 _EXPORTED = (Evidence.OTLP,)
 
@@ -15,9 +15,9 @@ PEAK_FIELDS = ("certainty", "low", "high", "estimate")
 
 
 def stopped(peak: Peak | None) -> Peak | None:
-    """Return a peak of a run that went on unwatched; `None`: nothing is left of it.
+    """Return the peak of a run that continued after the recording stopped; `None`: no bound remains.
 
-    A lower bound stays true, an upper bound does not. A sample never had one.
+    A lower bound stays true, an upper bound does not. A sample never had a bound.
 
     Example: EXACT 500 MiB becomes "at least 500 MiB".
     """

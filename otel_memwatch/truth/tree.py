@@ -1,4 +1,4 @@
-"""Memory that a process tree needs, from bounds of its processes: without a cgroup of its own."""
+"""Memory that a process tree needs, from bounds of its processes: without a dedicated cgroup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Certificate(NamedTuple):
 
 
 def highest(*certificates: Certificate) -> Certificate:
-    """Return the lower bound that says most; the first of equal ones."""
+    """Return the largest lower bound; the first of equal ones."""
     return max(certificates, key=lambda one: one.bytes)
 
 
@@ -29,7 +29,7 @@ def tree_between(
     The bound of a shared cgroup counts only if it is not below the lower one. Memory that the tree certainly had and the
     cgroup was not charged for breaks its assumptions.
 
-    Example: at least 80 MiB at one sample, at most 300 by page faults, in a cgroup with a limit of 200: between 80 and 200 MiB.
+    Example: at least 80 MiB at one sample, at most 300 by page faults. In a cgroup with a limit of 200: between 80 and 200 MiB.
 
     Args:
         low: lower bound; 0 bytes: unknown.
@@ -73,9 +73,9 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
 
 
 def tree_of_processes(low: int, high: int | None, error: int = 0) -> Peak | None:
-    """Return the tree's peak without a cgroup of its own: never EXACT, however near both bounds are.
+    """Return the tree's peak without a dedicated cgroup: never EXACT, however near both bounds are.
 
-    Memory that no process maps is in neither bound: kernel memory (page tables, pipes, sockets) and files in memory that
+    Memory that no process maps is in neither bound. It is kernel memory (page tables, pipes, sockets), and files in memory that
     came and went between two samples. No counter says how much of it there was.
 
     Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
@@ -116,9 +116,9 @@ def tree_bound_by_group(
 
         needed  <=  charged  <=  peak  <=  limit
 
-    Example: 20 programs of 50 MiB in turn, which no sample saw, are bounded by 1 GiB from their own figures, and by 200 MiB
-    below a limit of 200. Pages of files are charged as cache, to this cgroup or to an earlier user: needed memory excludes
-    cache, so they are not added. A cgroup without a limit says little: its peak is that of a whole session or machine.
+    Example: 20 programs of 50 MiB run in turn, between samples. Their own figures bound them by 1 GiB, a limit of 200 MiB
+    by 200 MiB. Pages of files are charged as cache, to this cgroup or to an earlier user: needed memory excludes
+    cache, so they are not added. A cgroup without a limit bounds little: its peak is that of a whole session or machine.
 
     | resident, and not charged here | so |
     | --- | --- |
@@ -132,7 +132,7 @@ def tree_bound_by_group(
         limits: the smallest and the largest limit that was read at samples; `None`: there is none.
         error: `charge_error` of the machine.
         shared: the largest sum of shared resident memory of the tree; `None`: unknown.
-        outside: processes that were seen outside the cgroup; `None`: not looked for.
+        outside: number of processes found outside the cgroup; `None`: not checked.
         swapped: most bytes in swap at any sample, of the cgroup or of the machine; `None`: unknown.
         joined: whether the tree is older than the run.
     """
@@ -149,9 +149,9 @@ def tree_bound_by_group(
 
 
 def within_machine(peak: Peak | None, machine: int | None) -> Peak | None:
-    """Return a peak with no upper bound above what the machine has: memory and swap.
+    """Return a peak with no upper bound above the machine's memory and swap.
 
-    Bounds of short-lived processes are sums, and count those of other users too. No run needs more than the machine has.
+    Bounds of short-lived processes are sums, and include processes of other users. No run needs more than the machine has.
 
     Example: between 174 MiB and 198 GiB, on a machine of 23.5 GiB without swap: between 174 MiB and 23.5 GiB.
 
