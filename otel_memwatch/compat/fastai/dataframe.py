@@ -1,4 +1,4 @@
-"""Smaller columns for a DataFrame, without changing what is in them."""
+"""Smaller columns for a DataFrame with the same values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _INTEGERS = (8, 16, 32)
 
 
 def reduce_mem_usage(df: Any) -> Any:
-    """Stores each column of the pandas DataFrame `df` in the smallest type that holds it, in place; prints what that saved; returns `df`.
+    """Store each column of the pandas DataFrame `df` in place in its smallest type, print the saving, and return `df`.
 
-    Integers become the narrowest of their own kind (signed, unsigned, nullable) and keep every value. Floats become
+    Integers become the narrowest of their kind (signed, unsigned, nullable) and keep every value. Floats become
     float32, rounded to 24 bits, unless a whole number among them would change or a value would be lost. Text becomes
-    categories where that is smaller. All else stays. When something fails, `df` is unchanged.
+    categories if that is smaller. Other columns stay. If a step fails, `df` is unchanged.
     """
     before = _megabytes(df)
     print(f"Memory usage of dataframe is {before:.2f} MB")  # noqa: T201 - this function reports by printing
@@ -24,7 +24,7 @@ def reduce_mem_usage(df: Any) -> Any:
             print(f"Error {name} Value would be a float64. Disregarding.")  # noqa: T201
         elif reduced is not None:
             smaller[index] = reduced
-    # Only now, when every column has been converted, is the frame touched.
+    # Change the frame only after all columns are converted.
     for index, reduced in smaller.items():
         df.isetitem(index, reduced)
     after = _megabytes(df)
@@ -34,7 +34,7 @@ def reduce_mem_usage(df: Any) -> Any:
 
 
 def _megabytes(df: Any) -> float:
-    """With what the columns point to; a MB is 2**20 bytes."""
+    """Return the size in MB (2**20 bytes), including the objects that columns refer to."""
     return float(df.memory_usage(deep=True).sum()) / 2**20
 
 
@@ -43,7 +43,7 @@ def _is_wide_float(column: Any) -> bool:
 
 
 def _reduced(column: Any) -> Any | None:
-    """The column in a smaller type; `None`: it stays as it is."""
+    """Return the column in a smaller type, or `None` to keep it unchanged."""
     name = str(column.dtype)
     stem = name.rstrip("0123456789")
     if stem in {"int", "uint", "Int", "UInt"}:
@@ -90,7 +90,7 @@ def _categories(column: Any) -> Any | None:
         categories = column.astype("category")
     except TypeError:
         return None  # lists, dictionaries and the like
-    # 1, 1.0 and True are one category: what is in the column must not change.
+    # 1, 1.0 and True are one category, which would change the column's values.
     kinds = {type(value) for value in present}
     if len(kinds) > 1:
         return None

@@ -1,6 +1,6 @@
-"""Memory of GPUs in MB of 2**20 bytes, as the driver has it for the whole device.
+"""Memory of GPUs in MB of 2**20 bytes, from the driver's figures for the whole device.
 
-A device's number is the one that CUDA gives it in this program, so that `CUDA_VISIBLE_DEVICES` is respected.
+Device numbers are CUDA's in this program and respect `CUDA_VISIBLE_DEVICES`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GPUMemory(NamedTuple):
-    """MB of one device; all zero where there is none."""
+    """Memory of one device in MB; all zero without a device."""
 
     total: int
     free: int
@@ -23,23 +23,23 @@ class GPUMemory(NamedTuple):
 
 _NONE = GPUMemory(0, 0, 0)
 _warned: set[str] = set()
-"""Reasons that a warning has been given for."""
+"""Reasons for which a warning was already given."""
 
 
 def cuda() -> Any | None:
-    """`torch.cuda` where the program has imported PyTorch and there is a GPU that it can use; nothing is imported."""
+    """Return `torch.cuda` if the program has imported PyTorch and has a usable GPU. Imports nothing."""
     torch = sys.modules.get("torch")
     module = getattr(torch, "cuda", None)
     return module if module is not None and module.is_available() else None
 
 
 def b2mb(num: float) -> int:
-    """Bytes as whole MB, rounded towards zero."""
+    """Return bytes as whole MB, rounded towards zero."""
     return int(num / 2**20)
 
 
 def preload_pytorch() -> None:
-    """Makes PyTorch create its CUDA context now, so that its half gigabyte is not counted later."""
+    """Make PyTorch create its CUDA context now, to exclude its half gigabyte from later figures."""
     module = cuda()
     if module is not None:
         sys.modules["torch"].ones((1, 1)).cuda()
@@ -53,7 +53,7 @@ class _Device(NamedTuple):
 
 
 def _devices() -> list[_Device]:
-    """The devices of this program whose memory is known; none where a driver is in trouble, which is warned of once."""
+    """Return the devices of this program with known memory. If a driver fails, return none and warn once."""
     from otel_memwatch.api.devices import gpus
     from otel_memwatch.errors import Unavailable
 
@@ -69,13 +69,13 @@ def _devices() -> list[_Device]:
 
 
 def current_device() -> int:
-    """Number of the calling thread's device; 0 where CUDA is not in use."""
+    """Return the number of the calling thread's device; 0 if CUDA is not in use."""
     module = cuda()
     return int(module.current_device()) if module is not None and module.is_initialized() else 0
 
 
 def _device(number: int) -> _Device | None:
-    """The device with a number of CUDA's. CUDA's own word for its UUID decides, where CUDA is in use."""
+    """Return the device with this CUDA number. If CUDA is in use, its UUID identifies the device."""
     devices = _devices()
     module = cuda()
     if module is not None and module.is_initialized() and 0 <= number < module.device_count():
@@ -87,29 +87,29 @@ def _device(number: int) -> _Device | None:
 
 
 def device_memory(number: int) -> tuple[int, int, int] | None:
-    """Total, free and used bytes of a device; `None` where there is none of that number."""
+    """Return total, free and used bytes of a device; `None` if no device has this number."""
     device = _device(number)
     return None if device is None else (device.memory.total, device.memory.free, device.memory.used)
 
 
-def gpu_mem_get(id: int | None = None) -> GPUMemory:  # noqa: A002 - the keyword that callers use
-    """MB of device `id`, by default the current one; zeros without a GPU, or for a number that is none."""
+def gpu_mem_get(id: int | None = None) -> GPUMemory:  # noqa: A002 - callers use this keyword
+    """Return the memory of device `id` (default: the current one) in MB; zeros without a GPU or for an unknown number."""
     figures = device_memory(current_device() if id is None else int(id))
     return _NONE if figures is None else GPUMemory(*map(b2mb, figures))
 
 
 def gpu_mem_get_all() -> list[GPUMemory]:
-    """MB of every device of this program; an empty list without a GPU."""
+    """Return the memory of every device of this program in MB; an empty list without a GPU."""
     return [GPUMemory(*map(b2mb, device.memory)) for device in _devices()]
 
 
 def gpu_mem_get_free() -> int:
-    """Free MB of the current device."""
+    """Return the free MB of the current device."""
     return gpu_mem_get().free
 
 
 def gpu_mem_get_used() -> int:
-    """Used MB of the current device."""
+    """Return the used MB of the current device."""
     return gpu_mem_get().used
 
 
@@ -120,25 +120,25 @@ def _empty_cache() -> None:
 
 
 def gpu_mem_get_free_no_cache() -> int:
-    """Free MB of the current device, after PyTorch has given back what it only keeps for later."""
+    """Empty PyTorch's cache and return the free MB of the current device."""
     _empty_cache()
     return gpu_mem_get().free
 
 
 def gpu_mem_get_used_no_cache() -> int:
-    """Used MB of the current device, after PyTorch has given back what it only keeps for later."""
+    """Empty PyTorch's cache and return the used MB of the current device."""
     _empty_cache()
     return gpu_mem_get().used
 
 
 def gpu_mem_get_used_fast(gpu_handle: Any) -> int:
-    """Used MB of the device of a `pynvml` handle."""
+    """Return the used MB of the device of a `pynvml` handle."""
     import pynvml  # type: ignore[import-untyped]
 
     return b2mb(pynvml.nvmlDeviceGetMemoryInfo(gpu_handle).used)
 
 
 def gpu_with_max_free_mem() -> tuple[int | None, int]:
-    """Number and free MB of the device with most free memory, the first of equals; `(None, 0)` without a GPU."""
+    """Return number and free MB of the device with most free memory, the first of equals; `(None, 0)` without a GPU."""
     best = max(_devices(), key=lambda device: device.memory.free, default=None)
     return (None, 0) if best is None else (best.number, b2mb(best.memory.free))

@@ -1,8 +1,8 @@
 """Used and peaked GPU memory between two points of a program.
 
-With PyTorch these are its allocator's figures: exact, of this process and this device alone. The allocator has one
-resettable peak for everybody, so it is read, folded into every open tracer, and reset at each boundary of any
-tracer: tracers may nest and overlap. Without PyTorch they are the driver's figures for the whole device.
+With PyTorch, the figures come from its allocator: exact, for this process and this device alone. The allocator has one
+resettable peak for all tracers. Each boundary of a tracer reads the peak, adds it to every open tracer, and resets it.
+Therefore, tracers may nest and overlap. Without PyTorch, the figures are the driver's for the whole device.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _MB = 2**20
 
 
 class Gauge(Protocol):
-    """One way of reading one device."""
+    """Source of figures for one device."""
 
     key: str
-    """Names the device and the way."""
+    """Name of the device and the source."""
 
     def used(self) -> int:
-        """Bytes in use now."""
+        """Return the bytes in use now."""
 
     def peak(self) -> int:
-        """Most bytes in use since `restart`; at least those in use now."""
+        """Return the maximum of bytes in use since `restart`, at least those in use now."""
 
     def restart(self) -> None:
-        """Begins to look for a new `peak`."""
+        """Reset `peak`."""
 
 
 class _TorchGauge:
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
-        # The current device belongs to the calling thread: it is asked here, once, and kept. Asking a CUDA that is
-        # not in use yet would start it, which takes half a gigabyte of the device.
+        # The current device belongs to the calling thread, so read it once here. A query would initialize an
+        # unused CUDA, which takes half a gigabyte of the device.
         self._device = int(cuda.current_device()) if cuda.is_initialized() else 0
         self.key = f"torch:{self._device}"
 
@@ -63,7 +63,7 @@ class _TorchGauge:
 
 
 class _DriverGauge:
-    """The whole device, other programs included; a peak between two readings is not seen."""
+    """Figures of the whole device, including other programs. Misses peaks between two readings."""
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -81,20 +81,20 @@ class _DriverGauge:
 
 
 def gauge() -> Gauge:
-    """The gauge of the calling thread's current device."""
+    """Return the gauge of the calling thread's current device."""
     module = cuda()
     return _DriverGauge(0) if module is None else _TorchGauge(module)
 
 
 class OpenTracers:
-    """Gives every open tracer of a device the highest of the allocator's peaks since its own start."""
+    """Open tracers by device; each gets the highest of the allocator's peaks since its start."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._open: dict[str, weakref.WeakSet[GPUMemTrace]] = {}
 
     def boundary(self, device: Gauge) -> int:
-        """Folds the peak since the last boundary into every open tracer of the device; gives the bytes in use."""
+        """Add the peak since the last boundary to every open tracer of the device, and return the bytes in use."""
         with self._lock:
             peak, used = device.peak(), device.used()
             for tracer in tuple(self._open.get(device.key, ())):
@@ -103,7 +103,7 @@ class OpenTracers:
             return used
 
     def open(self, device: Gauge, tracer: GPUMemTrace) -> int:
-        """Begins a tracer, whose peak starts at the bytes in use, which are returned."""
+        """Begin a tracer with a peak of the bytes in use, and return these."""
         with self._lock:
             used = self.boundary(device)
             tracer.used_peak = used
@@ -111,17 +111,17 @@ class OpenTracers:
             return used
 
     def close(self, device: Gauge, tracer: GPUMemTrace) -> None:
-        """Ends a tracer. A tracer that is deleted ends by itself."""
+        """End a tracer. Deleting a tracer also ends it."""
         with self._lock:
             self._open.get(device.key, weakref.WeakSet()).discard(tracer)
 
 
 open_tracers = OpenTracers()
-"""Those of this process, for which the allocator's peak is one, too."""
+"""Open tracers of this process, which shares one allocator peak."""
 
 
 class _Silence(int):
-    """A truth value that can also be called to set it: both spellings are in use."""
+    """Truth value that sets itself when called, because callers use both spellings."""
 
     _owner: GPUMemTrace
 
@@ -139,16 +139,16 @@ class _Silence(int):
 
 
 class GPUMemTrace:
-    """Traces used and peaked GPU memory from its construction on; see the package's documentation.
+    """Tracer of used and peaked GPU memory from its construction on; see the package's documentation.
 
     Args:
-        silent: `report` and `report_n_reset` print nothing.
-        ctx: stands in every report.
-        on_exit_report: whether leaving it as a context manager prints a report.
+        silent: do not print in `report` and `report_n_reset`.
+        ctx: text for every report.
+        on_exit_report: print a report at the end of a `with` block.
 
     Attributes:
-        used_start: bytes in use when it was started or reset.
-        used_peak: most bytes in use since then.
+        used_start: bytes in use at its start or last reset.
+        used_peak: maximum of bytes in use since then.
 
     """
 
@@ -164,7 +164,7 @@ class GPUMemTrace:
 
     @property
     def silent(self) -> Any:
-        """Whether reports are silent; `trace.silent(True)`, `trace.silent = True` and `if trace.silent` all work."""
+        """True if reports are silent; `trace.silent(True)`, `trace.silent = True` and `if trace.silent` all work."""
         return _Silence.of(self, self._silent)
 
     @silent.setter
@@ -172,27 +172,27 @@ class GPUMemTrace:
         self._silent = bool(value)
 
     def start(self) -> None:
-        """Starts, or starts anew, on the calling thread's current device."""
+        """Start or restart on the calling thread's current device."""
         open_tracers.close(self._gauge, self)
         self._gauge = gauge()
         self.is_running = True
         self.reset()
 
     def stop(self) -> None:
-        """Computes the figures for the last time, and keeps them."""
+        """Compute the final figures and keep them."""
         if self.is_running:
             self.data_set()
         self.is_running = False
         open_tracers.close(self._gauge, self)
 
     def reset(self) -> None:
-        """Begins to count from what is in use now."""
+        """Restart from the bytes in use now."""
         self.used_start = open_tracers.open(self._gauge, self)
         if not self.is_running:
             open_tracers.close(self._gauge, self)
 
     def data_set(self) -> None:
-        """Computes the two differences from the present moment."""
+        """Compute the two differences for the current moment."""
         used = open_tracers.boundary(self._gauge) - self.used_start
         peaked = max(0, self.used_peak - self.used_start)
         if used > 0:
@@ -200,7 +200,7 @@ class GPUMemTrace:
         self.delta_used, self.delta_peaked = int(used / _MB), int(peaked / _MB)
 
     def data(self) -> tuple[int, int]:
-        """MB (of 2**20 bytes) used since the start, and peaked above that; as of the stop when it is stopped."""
+        """Return MB (2**20 bytes) used since the start and peaked above that; after a stop, the final figures."""
         if self.is_running:
             self.data_set()
         return self.delta_used, self.delta_peaked
@@ -215,13 +215,13 @@ class GPUMemTrace:
         return f"\u25b3Used Peaked MB: {used:6,.0f} {peaked:6,.0f}{note}"
 
     def report(self, subctx: str | None = None, *, note: str | None = None) -> None:
-        """Prints the figures, with a remark; `note` is the older spelling of `subctx`."""
+        """Print the figures with a remark; `note` is the older spelling of `subctx`."""
         text = self._text(note or None if subctx is None else subctx)
         if not self._silent:
             print(text)  # noqa: T201 - this method reports by printing
 
     def report_n_reset(self, subctx: str | None = None, *, note: str | None = None) -> None:
-        """Prints the figures and begins anew."""
+        """Print the figures and reset."""
         self.report(subctx, note=note)
         self.reset()
 
@@ -237,10 +237,10 @@ class GPUMemTrace:
             self.report("exit")
 
     def peak_monitor_start(self) -> None:
-        """Does nothing: no thread watches for peaks, the allocator's own counter keeps them."""
+        """Do nothing: the allocator's counter keeps the peak, without a thread."""
 
     def peak_monitor_stop(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def peak_monitor_func(self) -> None:
         """Not supported."""
@@ -250,7 +250,7 @@ class GPUMemTrace:
 
 
 def gpu_mem_trace(func: _Function) -> _Function:
-    """Decorator: traces each call of the function and reports at its end."""
+    """Decorate a function to trace each call and report at its end."""
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

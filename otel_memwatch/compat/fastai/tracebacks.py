@@ -1,4 +1,4 @@
-"""Exceptions that do not keep memory alive: their frames are cleared before IPython stores them."""
+"""Exceptions without references to memory: their frames are cleared before IPython stores them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 VARIABLE = "FASTAI_TB_CLEAR_FRAMES"
-"""Environment variable: "0" never clears frames, "1" always, else only for errors of CUDA."""
+"""Environment variable: "0" never clears frames, "1" always; other values only for CUDA errors."""
 
 _OUT_OF_MEMORY = "CUDA out of memory"
 _ASSERTION = "device-side assert triggered"
@@ -28,20 +28,20 @@ _CUDA_ERRORS = (_OUT_OF_MEMORY, _ASSERTION)
 
 
 def is_in_ipython() -> bool:
-    """Whether an IPython shell runs this program, in a terminal or a notebook."""
+    """Return whether an IPython shell runs this program, in a terminal or a notebook."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None
 
 
 def is_in_colab() -> bool:
-    """Whether this is a notebook of Google Colab."""
+    """Return whether this is a Google Colab notebook."""
     return is_in_ipython() and "google.colab" in sys.modules
 
 
 def get_ref_free_exc_info() -> tuple[type[BaseException] | None, BaseException | None, TracebackType | None]:
-    """As `sys.exc_info()`, after the locals of all frames of the exception, and of those it came from, were cleared.
+    """Clear the locals in all frames of the exception and its causes, and return `sys.exc_info()`.
 
-    Frames that still run keep theirs.
+    Running frames keep their locals.
     """
     kind, value, trace = sys.exc_info()
     if value is not None:
@@ -50,7 +50,7 @@ def get_ref_free_exc_info() -> tuple[type[BaseException] | None, BaseException |
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and all those in whose handling it was raised."""
+    """Yield the exception, its causes and contexts, and the members of exception groups."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -65,7 +65,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _release(error: BaseException) -> None:
     for each in _chain(error):
-        # A frame that is being executed elsewhere refuses; the others are cleared all the same.
+        # clear_frames() may refuse a running frame; continue with the other exceptions.
         with suppress(RuntimeError):
             traceback.clear_frames(each.__traceback__)
     gc.collect()
@@ -78,10 +78,10 @@ def _is_to_be_cleared(error: BaseException, mode: str | None) -> bool:
 
 
 def gpu_mem_restore(func: _Function) -> _Function:
-    """Decorator: when CUDA runs out of memory in the function, or it is interrupted, its locals are let go.
+    """Decorate a function to release its locals after a CUDA error or an interrupt.
 
-    The very exception goes on to the caller: type, message, arguments and traceback lines are its own; only
-    `%debug` finds no locals in it. Does nothing outside IPython, or where the environment variable is "0".
+    The original exception reaches the caller, with unchanged type, message, arguments and traceback lines. Only `%debug`
+    finds no locals in it. No effect outside IPython, or if the environment variable is "0".
     """
 
     @functools.wraps(func)
@@ -99,7 +99,7 @@ def gpu_mem_restore(func: _Function) -> _Function:
                         "tells where it happened.",
                         stacklevel=2,
                     )
-                # This frame is kept by the traceback too: let it not keep the arguments.
+                # The traceback keeps this frame too, so drop its arguments.
                 args, kwargs = (), {}
                 _release(error)
             raise
@@ -107,10 +107,10 @@ def gpu_mem_restore(func: _Function) -> _Function:
     return cast("_Function", wrapper)
 
 
-class gpu_mem_restore_ctx:  # noqa: N801 - the name that people import
-    """Context manager: any exception in its block lets go of the locals of the frames it came through.
+class gpu_mem_restore_ctx:  # noqa: N801 - the name that users import
+    """Context manager that releases the locals in the frames of any exception from its block.
 
-    The exception itself goes on unchanged. The frame of the `with` statement still runs, and keeps its locals.
+    The exception propagates unchanged. The frame of the `with` statement still runs, and keeps its locals.
     """
 
     def __enter__(self) -> Self:
