@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.results import Peaks
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
-"""Counters of the tree whose last value is a total of the run."""
+"""Counters of the tree; the last value of each is a total of the run."""
 
 _LARGEST = {
     "rss": "rss",

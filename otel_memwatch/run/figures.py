@@ -230,7 +230,7 @@ def at_end(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 
 def bounded_at_end(run: RecordedRun) -> Iterator[tuple[str, int]]:
-    """Yield metric and bytes of the bounds of each peak whose upper bound is a metric of its own."""
+    """Yield metric and bytes of the bounds of each peak that has a separate metric for its upper bound."""
     for row in FIGURES:
         peak = row.of(run) if row.metric_high else None
         if isinstance(peak, Peak) and row.metric and row.metric_high:

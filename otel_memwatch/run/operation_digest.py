@@ -160,7 +160,7 @@ class _UnparsedOperation(NamedTuple):
 
 if TYPE_CHECKING:
     _Source = RecordedOperation | _UnparsedOperation | tuple[OperationLines, str, str, str]
-    """What an operation is made of, where it is asked for. The last: of a pair its number, its upper bound and both lines."""
+    """Source of an operation, parsed on request. The tuple holds a pair of lines: number, upper bound, both lines."""
     _Closed = tuple[int, float, float, _Source]
     """Bytes that it certainly had, start, end. A named tuple would double the cost of most operations."""
 
@@ -206,7 +206,7 @@ class _OperationExtremes(NamedTuple):
 
 
 class _OperationColumns(NamedTuple):
-    """Some operations of one process, each field of all of them: numbers where they are asked for more than once."""
+    """Some operations of one process, by column. Fields that are read more than once are numbers."""
 
     starts: Sequence[float]
     ends: Sequence[float]
@@ -219,7 +219,7 @@ class _OperationColumns(NamedTuple):
     statuses: Sequence[str]
 
     def at(self, positions: Sequence[int]) -> _OperationColumns:
-        """Some of them."""
+        """Return the operations at these positions."""
         columns: Iterable[Sequence[Any]] = self
         return _OperationColumns(*([column[position] for position in positions] for column in columns))
 
@@ -313,7 +313,7 @@ class OperationAggregator:
         """By process."""
         self._recent: deque[_Closed] = deque(maxlen=_RECENT)
         self._moments: dict[float, _Closed | None] = {}
-        """Moments at which the peaks so far were first seen, with the operation open then whose process had most."""
+        """Moments at which the peaks so far were first seen, with the open operation of the largest process."""
         self._first_moment = self._last_moment = 0.0
         self._interval = 0.0
         self._on_devices: dict[str, RecordedOperation] = {}
@@ -406,7 +406,12 @@ class OperationAggregator:
     def _by_series(
         self, names: Sequence[str], every: _OperationColumns
     ) -> Iterable[tuple[_Name | None, list[str], _OperationColumns]]:
-        """The operations whose names, in quotation marks, count as one, or are none that is known: all these names, and theirs."""
+        """Group operations by series; yield each series (`None`: unknown), its names, and the operations.
+
+        Args:
+            names: in quotation marks, one for each operation.
+            every: the operations.
+        """
         known = {name: self._names.get(series_name(name[1:-1])) for name in set(names)}
         names_of: dict[_Name | None, list[str]] = {}
         for name, series in known.items():
@@ -470,7 +475,7 @@ class OperationAggregator:
         )
 
     def _room(self) -> int:
-        """Names of each process whose operations may hold its peak."""
+        """Return the number of names, for each process, that may hold its peak."""
         return _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY
 
     def _may_have_been_open(self, start: float, end: float) -> bool:
@@ -485,7 +490,7 @@ class OperationAggregator:
             self._moments[moment] = self._largest_at(moment, closed, best)
 
     def _largest_at(self, moment: float, closed: Iterable[_Closed], best: _Closed | None) -> _Closed | None:
-        """Of those that were open at a moment the one that needed most, of these the one that began last; else `best`."""
+        """Return the operation with the most memory that was open at a moment, the latest of equal ones; else `best`."""
         earliest_end = moment - self._interval
         for one in closed:
             low, start, end, _ = one
@@ -582,7 +587,7 @@ class OperationAggregator:
     def _listed(
         self, closed: list[RecordedOperation], still_open: Sequence[RecordedOperation]
     ) -> ListedOperations:
-        """All of them in their order, which is found once where all were closed."""
+        """Return all operations in their order; if all are closed, the order is computed once."""
         if still_open:
             return ListedOperations([*closed, *still_open])
         if self._table is None or len(self._table) != len(closed):
@@ -674,7 +679,7 @@ class _LiveCandidates:
 
 
 def ties(sized: Iterable[Candidate], low: int) -> list[Candidate]:
-    """Return the candidates that may have had `low` bytes, without those that certainly had less than another."""
+    """Return the candidates whose peak can be `low` bytes; omit those that certainly had less than another."""
     found = [one for one in sized if one.low > 0 and (one.high >= low or (one.high < 0 and one.low >= low))]
     best = max((one.low for one in found), default=0)
     return [one for one in found if one.high >= best or one.low == best]

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from otel_memwatch.run.tree_bounds import SumOverTime
 
     _Used = Sequence[tuple[tuple[str, str], float]]
-    """Of each counter its name, its name as one of the tree, and how much of it was used."""
+    """For each counter: its name, its name for the tree, and the amount used."""
 
 _TOGETHER = 1024
-"""Operations whose use by the tree is found together, which takes a third of the time."""
+"""Operations in one batch when computing the usage of the tree: a batch takes a third of the time."""
 
 
 class OperationContext(NamedTuple):
@@ -39,11 +39,11 @@ class OperationContext(NamedTuple):
     conditions: RunConditions
     ticks: TreeTicks | HistoricTicks
     processes: Mapping[int, Sequence[ProcessBounds]]
-    """All processes by their pid, which may be used again."""
+    """All processes by pid; the kernel may use a pid again."""
     sums: SumOverTime | None
     """Sum of the bounds of all processes over time; `None`: no bound can be certified."""
     have_left: bool
-    """True if processes used memory outside the run's own cgroup."""
+    """True if processes used memory outside the run's cgroup."""
     end: float
     """Monotonic seconds of the last thing recorded."""
     watched_until: float

@@ -130,7 +130,7 @@ class RunEvidence:
 
     @property
     def unseen_max_bytes(self) -> int | None:
-        """Upper bound of any process that ended without one of its own; `None`: there is none."""
+        """Upper bound of any process that ended without an individual one; `None`: there is none."""
         return self.processes.unseen_max_bytes(self.latest_unseen)
 
     @property
@@ -231,7 +231,7 @@ def peak_of_process(
 
 
 def _main(evidence: RunEvidence) -> Peak | None:
-    """Return the peak of the target's own process. If it never had a descendant, wait4's figure is its own."""
+    """Return the peak of the target's process. Without descendants, wait4's figure is its peak."""
     processes, conditions = evidence.processes, evidence.conditions
     target = processes.main
     if target is None:

@@ -13,14 +13,14 @@ _KEPT = 32
 _LIVING = 512
 """Living processes that are followed; those of the smallest memory are given up first."""
 _POINTS = 512
-"""Points of one process; then every second one goes, the smaller of two neighbours."""
+"""Maximum points of one process. Beyond it, the smaller of each two neighbours is dropped."""
 
 Identity = tuple[int, float]
 """Pid and start: pids are used again."""
 
 
 class ProcessLife(NamedTuple):
-    """One process: what it had, when."""
+    """Memory of one process over time."""
 
     pid: int
     start: float
@@ -41,7 +41,7 @@ class _Life:
 
 
 class ProcessLives:
-    """Takes in the lines of processes and keeps the largest lives.
+    """Store of the largest lives, filled from the lines of processes.
 
     Args:
         started: monotonic seconds of the start of the run.
@@ -54,7 +54,7 @@ class ProcessLives:
         self._ended: dict[Identity, _Life] = {}
 
     def add(self, record: ProcessRecord) -> None:
-        """Takes in what is known of a process; costs about a microsecond."""
+        """Add a line of a process; costs about a microsecond."""
         key = record.pid, record.start
         life = self._living.get(key)
         if life is None:

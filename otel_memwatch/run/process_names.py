@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
-"""Programs whose first argument is the program that a person means."""
+"""Interpreters: their first argument names the program."""
 
 _COMPILERS = (
     "cc1", "f951", "lto1", "gcc", "g++", "cc", "c++", "clang", "gfortran", "nvcc", "cicc", "ptxas", "as", "javac", "ghc",
@@ -45,19 +45,20 @@ _TAKES_A_FILE = (
 """Options before a file that is not the source."""
 
 _WORDS_LOOKED_AT = 1000
-"""Limit of the compared arguments of a process: some have a megabyte of them."""
+"""Maximum number of compared arguments of a process: some have a megabyte of them."""
 
 
 def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | None]:
-    """Of each command line what a person has to see of it, program first; `None` where there is none.
+    """Return the words of each command line that distinguish it, program first; `None` if there is no command line.
 
-    =========================================  ======================================================
-    a compiler with a source file              `cc1plus file19.cc`
-    others of the same program and script,     program, script, and the words that not all of them have,
-    with other words                           each after its option: `python worker.py --rank 1`; and what they are all
-                                               told to do, where that comes first: `git fetch origin`
-    else                                       all of it, without the folders of program and script
-    =========================================  ======================================================
+    | command line | words |
+    | --- | --- |
+    | a compiler with a source file | `cc1plus file19.cc` |
+    | others of one program and script that differ | program, script, the differing words, each after its option |
+    | any other | all of it, without the folders of program and script |
+
+    Examples of differing words: `python worker.py --rank 1`, and `git fetch origin`. A common first word stays if it is
+    the subcommand.
 
     Likely secrets are masked.
     """

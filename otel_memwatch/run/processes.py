@@ -1,4 +1,4 @@
-"""The processes of a run, each with all that is known of it in the end."""
+"""Processes of a run, each with its final figures."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _KEPT = (
     "command", "argv", "ppid", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars",
     "minor_faults", "major_faults", "threads", "exit_code", "signal", "note",
 )  # fmt: skip
-"""Fields whose last known value stands."""
+"""Fields that keep their last known value."""
 
 _COUNTERS = (
     "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars", "minor_faults", "major_faults",
 )  # fmt: skip
-"""Those of them that a process has counted since its start."""
+"""Fields that a process counts from its start."""
 
 
 class RecordedProcess(NamedTuple):
-    """A process: the last figures of it, and the bounds of its memory."""
+    """Last figures of a process, and the bounds of its memory."""
 
     bounds: ProcessBounds
     fields: dict[str, Any]
     before: Mapping[str, Any]
-    """The counters when it was first seen, of one that was there before the run; empty for all others."""
+    """Counters at its first sample, if the process is older than the run; empty for all others."""
 
 
 class RecordedProcesses:
@@ -52,7 +52,7 @@ class RecordedProcesses:
     def __init__(self, record: Record, conditions: RunConditions, *, whole: bool) -> None:
         self._conditions = conditions
         self.tree = TreeBounds(conditions)
-        """The same as the aggregator has of a run that is being recorded."""
+        """Bounds of the tree, equal to those of the aggregator during a recording."""
         found: dict[tuple[int, float], RecordedProcess] = {}
         for line in record.process_records():
             key = line.pid, line.start
@@ -66,9 +66,9 @@ class RecordedProcesses:
                 if value is not None:
                     found[key].fields[name] = value
         self.all = sorted(found.values(), key=lambda process: (process.bounds.start, process.bounds.pid))
-        """By their start."""
+        """Sorted by start."""
         self.by_pid: dict[int, list[ProcessBounds]] = {}
-        """The bounds of all, by pid, which may be used again."""
+        """Bounds of all processes, by pid; the kernel may use a pid again."""
         for process in self.all:
             self.by_pid.setdefault(process.bounds.pid, []).append(process.bounds)
         self._add_segments(record.operation_lines)
@@ -89,20 +89,20 @@ class RecordedProcesses:
             ]
             for bounds in reporters:
                 bounds.add_segment(value, time)
-                self.tree.raise_to(bounds, value, time)  # the tree knows the largest of its processes
+                self.tree.raise_to(bounds, value, time)  # the tree keeps the largest of its processes
             if not reporters:
                 self.tree.add_segment(lines.pid, lines.start, value, time)
 
     @property
     def all_ended(self) -> bool:
-        """Whether none of them outlived the recording."""
+        """True if no process outlived the recording."""
         return not self.tree.living
 
     def sum_over_time(self, unseen: Iterable[Span]) -> SumOverTime | None:
-        """Upper bound of the tree's memory over time; `None` where none can be certified.
+        """Return an upper bound of the tree's memory over time; `None`: no bound can be certified.
 
         Args:
-            unseen: processes that no tick saw.
+            unseen: short-lived processes without a sample.
 
         """
         unseen = list(unseen)
@@ -120,7 +120,7 @@ class RecordedProcesses:
         return sum_over_time((span.start, span.end, span.weight(weight)) for span in spans)
 
     def figures(self) -> tuple[ProcessFigures, ...]:
-        """What reports get of each process."""
+        """Return the reported figures of each process."""
         return tuple(map(self._figures, self.all))
 
     def _figures(self, process: RecordedProcess) -> ProcessFigures:

@@ -21,8 +21,7 @@ DRAWN = frozenset(
         catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE,
     }
 )
-"""Metrics that reports draw, or make operations' figures from, beyond those of the aggregator: read with them, so that the
-file is read once."""
+"""Metrics for plots and for figures of operations, beyond those of the aggregator. One pass reads both sets."""
 
 
 class Replayed(NamedTuple):

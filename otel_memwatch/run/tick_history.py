@@ -74,8 +74,9 @@ class TickHistory:
     def __init__(self, conditions: RunConditions) -> None:
         self._conditions = conditions
         self._rows: list[tuple[float, ...]] = []
-        """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then of the processes that no sample saw: since when, how many at most
-        in one window, and whether several windows are merged into one. -1: not known."""
+        """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then three numbers for short-lived processes; -1: not known.
+
+        The three numbers are: since when, how many at most in one window, and whether several windows are merged into one."""
         self._bounds = CgroupBounds(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0
@@ -116,7 +117,7 @@ class TickHistory:
                 self._windows.append(window)
 
     def _new_unseen(self, time: float, level: float | None) -> tuple[float, float, float]:
-        """The processes that no tick saw since the last tick that tells of them: since when, how many, 0 (one window)."""
+        """Return the short-lived processes since the last sample that counts them: since when, how many, 0 (one window)."""
         if level is None:
             return time, 0, 0
         since, self._unseen_before = self._unseen_before, time

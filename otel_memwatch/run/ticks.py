@@ -164,10 +164,10 @@ class TreeTicks:
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The cgroup's high-water mark at the last sample that could read it, in bytes."""
         self.faults, self.faults_elsewhere = self._count_faults()
-        """Page faults of the tree, and those of them that its own control group was not told of."""
+        """Page faults of the tree, and the faults among them that the run's cgroup did not count."""
         self.windows = self._windows(conditions)
         self.mapped = self._series("main_file").largest(-inf, inf) or 0
-        """Most file-backed memory that the target's own process was seen with, in bytes."""
+        """Most file-backed memory of the target's process at a sample, in bytes."""
         self.needed = self._of(samples.field("usage") - samples.field("file"))
         self.unmapped = self._of(samples.field("shmem") + samples.field("kernel"))
         self.counters = {name: series for name in TOTALS if (series := self._series(name)).known}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNCAPPED = 1 << 62
 """Bytes beyond any memory size."""
 _LARGE = 16 << 20
-"""Bytes that an unseen process hardly had. Its bound is known only in the end, but merging has to decide before."""
+"""Bytes that an unseen process is unlikely to exceed. Merging decides before the bound of the process is known."""
 
 _KEPT_WINDOWS = 64
 """Windows that are kept for the end."""
@@ -29,8 +29,8 @@ _KEPT_WINDOWS = 64
 class Span(NamedTuple):
     """A weight from `start` to `end`, both included.
 
-    Its weight is `bound`, plus `unseen_count` processes without a bound before the run has ended: none had more than
-    `unseen_max` then, all together no more than `cap`.
+    Its weight is `bound`, plus `unseen_count` short-lived processes that get a bound only at the end of the run. Each then
+    counts at most `unseen_max`, all together at most `cap`.
     """
 
     start: float
@@ -113,12 +113,12 @@ class EndedSpans:
         self._cap.append(span.cap)
 
     def spans(self) -> list[Span]:
-        """All of them, as merged so far."""
+        """Return all spans, as merged so far."""
         columns = self._start, self._end, self._bound, self._unseen, self._cap
         return [Span(*fields) for fields in zip(*columns, strict=True)]
 
     def sum_over_time(self, unseen_max: int, more: Iterable[Span] = ()) -> SumOverTime:
-        """The sum over all spans and `more`, where no unseen process had more than `unseen_max` bytes."""
+        """Return the sum over all spans and `more`, if no unseen process had more than `unseen_max` bytes."""
         return sum_over_time((s.start, s.end, s.weight(unseen_max)) for s in (*self.spans(), *more))
 
     def merge(self, borders: Sequence[float], horizon: float) -> None:
@@ -172,7 +172,7 @@ class WindowBounds:
         self._other = _TickWindow(-math.inf, 0.0, 0.0, 0)
         """More than any that is not kept."""
         self._open: _TickWindow | None = None
-        """The newest, whose end is the next tick."""
+        """The newest; it ends at the next sample."""
         self._last_tick = -math.inf
 
     def copy(self) -> WindowBounds:

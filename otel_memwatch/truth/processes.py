@@ -56,8 +56,8 @@ def unseen_max(
     | the chain of waits breaks if | because |
     | --- | --- |
     | `reaped` is `None` | we waited for no process |
-    | another program waited for the command | it got what the command's children handed on |
-    | no process waited for one | its parent ignores SIGCHLD: the kernel drops what it used |
+    | another program waited for the command | it got the figures of the command's children |
+    | no process waited for one | its parent ignores SIGCHLD: the kernel drops its usage |
     | a high-water mark was reset and not reported | wait4 covers only the time after |
     | an ancestor is still alive | it keeps the figures of its children until a process waits for it |
 

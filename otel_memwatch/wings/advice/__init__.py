@@ -1,1 +1,1 @@
-"""How much memory, CPU and time to request, from earlier runs."""
+"""Advice on memory, CPU and time to request, from earlier runs."""

@@ -1,18 +1,16 @@
 """Advice on memory, processors and time of a job, based on its runs.
 
-========================  ===========================================================================================
-runs                      use
-========================  ===========================================================================================
-finished, exit code 0     memory, processors, time
-- without upper bound     memory: its best estimate and a margin; no odds if there are many, and the words are "at least"
-killed for memory         memory: the job needed more than the limit; if other runs needed less, the advice is a guess
-failed, cut off, running  memory: a lower bound
-measured by other tools   only without recorded runs: polling misses spikes
-on another system         a job of its own: kernels count memory differently
-========================  ===========================================================================================
+| runs | use |
+| --- | --- |
+| finished, exit code 0 | memory, processors, time |
+| - without upper bound | memory: best estimate and a margin; if many, "at least" and no odds |
+| killed for memory | memory: the job needed more than the limit; if other runs needed less, a guess |
+| failed, cut off, running | memory: a lower bound |
+| measured by other tools | only without recorded runs: polling misses spikes |
+| on another system | a separate job: kernels count memory differently |
 
 The request is the needed memory, with the margins above, plus the most file pages that one process was sampled with. Below that
-sum a program reads its own code from disk again and again: PyTorch, Java and Chromium then hang, and no OOM kill ends them. The
+sum, a program reads its code from disk again and again. PyTorch, Java and Chromium then hang, and no OOM kill ends them. The
 request is at least `LEAST_REQUEST`, and at most memory plus swap of the largest machine that the runs were on.
 """
 
@@ -95,11 +93,11 @@ class Advice(NamedTuple):
     memory: int | None
     """Bytes of the limit, and of the request; `files` are part of it."""
     odds: float | None
-    """Of a run that needs more; `None`: unknown."""
+    """Probability that a run needs more; `None`: unknown."""
     median: int | None
     """Bytes that half of the runs needed."""
     largest: int | None
-    """Bytes of the largest high end that counts: one that is far away counts as the better known runs show (`narrowed`)."""
+    """Bytes of the largest high end that counts, after wide ranges are narrowed (`narrowed`)."""
     cores: float | None
     """Processors that suffice 95 % of the time."""
     seconds: float | None
@@ -129,14 +127,14 @@ def advise(
     feature: str | None = None,
     monitor_share: int = 0,
 ) -> list[Advice]:
-    """Advice for each job among the runs, the one that needs most first.
+    """Return advice for each job among the runs, the largest memory first.
 
     Args:
         rows: runs of any jobs.
-        by: what runs of one job have in common.
-        odds: of the next run needing more than is advised.
-        feature: "input", or the name of a tag with a number, that the memory may depend on; `None`: what explains it is looked for.
-        monitor_share: bytes for the monitor, where it will run under the same limit.
+        by: returns the key that runs of one job share.
+        odds: probability that the next run needs more than advised.
+        feature: "input", or the name of a tag with a number, that the memory may depend on; `None`: search for one.
+        monitor_share: bytes for the monitor, if it will run under the same limit.
 
     """
     jobs: dict[tuple[str, str], list[IndexedRun]] = {}
@@ -245,7 +243,7 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
 
 
 def _finished(advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str) -> Advice:
-    """Return the advice with its request: what is needed plus files, within what schedulers start and machines have."""
+    """Return the advice with its request: needed memory plus files, within the limits of schedulers and machines."""
     memory, notes = needed + files, list(advice.notes)
     machines = [found for row in rows if (found := row.machine_bytes) is not None]
     if machines and memory > max(machines):
@@ -310,12 +308,12 @@ def _advice(
 
 
 def job_of(row: IndexedRun) -> str:
-    """What runs of one job have in common where nobody says it: an engine's rule, else their name, else the command key."""
+    """Return the default key of a job: the engine's rule, else the run's name, else the command key."""
     return row.tags.get("rule") or row.name or row.key
 
 
 def settings_export(rows: Sequence[IndexedRun]) -> bool:
-    """Whether the newest run was exported while it was recorded, for which the monitor needs more."""
+    """Return whether the newest run was exported during the recording: the monitor then needs more memory."""
     from pathlib import Path
 
     from otel_memwatch.record.format import RUN_FILE
@@ -330,7 +328,7 @@ def settings_export(rows: Sequence[IndexedRun]) -> bool:
 
 
 def ended_well(row: IndexedRun) -> bool:
-    """Return whether a run ended as it should: then its peak is what the job needs."""
+    """Return whether a run succeeded, so its peak is the memory that the job needs."""
     return (
         row.state == "finished"
         and not row.exit_code
@@ -341,7 +339,7 @@ def ended_well(row: IndexedRun) -> bool:
 
 
 def _killed_at(row: IndexedRun) -> int:
-    """Bytes that a run that was killed for memory needed at least: what it had, or was allowed to have."""
+    """Return the bytes that a run killed for memory needed at least: its peak or its limit."""
     return max(row.low or 0, min(row.limit or 0, row.cgroup or row.limit or 0))
 
 
@@ -366,7 +364,10 @@ def _scaled(
     odds: float,
     notes: list[str],
 ) -> tuple[ScaledBound | None, str | None]:
-    """The line over the input that explains the memory best; one that was asked for and does not is told in a note."""
+    """Return the line over the input that explains the memory best.
+
+    If the requested input does not explain it, add a note.
+    """
     tags = {name for row in rows for name in row.tags if not name.startswith(_NUMBERED_BY_ENGINES)}
     candidates = [feature] if feature else [INPUT, *sorted(f"tag.{name}" for name in tags)]
     best: tuple[ScaledBound | None, str | None] = None, None
@@ -389,7 +390,7 @@ def _scaled(
 
 
 def input_of(row: IndexedRun, name: str) -> float | None:
-    """The number that a run has under the name of an input: "input", a tag, with or without "tag." before it."""
+    """Return the number of a run's input by name: "input", or a tag, with or without "tag." before it."""
     if name == INPUT:
         return row.input_bytes
     try:
@@ -399,7 +400,7 @@ def input_of(row: IndexedRun, name: str) -> float | None:
 
 
 def _reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
-    """Return a note on page cache beside the request. Only a control group of the run's own tells whose cache it is."""
+    """Return a note on page cache beside the request. Only a dedicated cgroup separates the run's cache from other programs'."""
     pairs = [
         (row.memory, row.cgroup - row.memory - files)
         for row in rows
@@ -416,15 +417,15 @@ def _reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
 
 
 def cores_needed(rows: Sequence[IndexedRun]) -> float | None:
-    """Processors by the averages of the runs: what `cores_over_time` says where the ticks cannot be read."""
+    """Return processors from the averages of the runs: a substitute for `cores_over_time` without samples."""
     used = sorted(row.cores for row in rows if row.cores is not None)
     return used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None
 
 
 def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
-    """The 95th percentile of the processors that the newest runs used in each of their seconds.
+    """Return the 95th percentile of the processors that the newest runs used in each second; `None`: unknown.
 
-    Cost: a run's ticks are read, 10 ms for a minute's. `None`: not known of any.
+    Reading the samples of one minute costs 10 ms.
     """
     import numpy as np
 
@@ -458,7 +459,7 @@ def _time_needed(seconds: Sequence[float], odds: float) -> float | None:
 
 
 def to_json(advice: Advice) -> dict[str, object]:
-    """The advice as a document, in the words of a recommender of Kubernetes where it has them; bytes and seconds."""
+    """Return the advice as a document, in bytes and seconds. Names follow the recommender of Kubernetes if it has one."""
     line = advice.line
     return {
         "job": advice.job,

@@ -1,7 +1,7 @@
 """Summary lines from earlier runs: changes since the last one, and the advice.
 
-Made at the end of every run, while a shell waits: only so many of the newest runs beside it are looked at, each in its
-`run.json` alone.
+They are made at the end of every run, while a shell waits. So only the newest runs in the same directory are read, and
+only the `run.json` of each.
 """
 
 from __future__ import annotations

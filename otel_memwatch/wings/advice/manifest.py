@@ -32,17 +32,21 @@ if TYPE_CHECKING:
 def patch(
     path: str, advice: Advice, container: str | None, *, write: bool, confirmed: bool = False
 ) -> list[str]:
-    """Sets the requests and limits of a container in a YAML file; what changes, in lines "limits.memory of train: 1Gi -> 520Mi".
+    """Set the requests and limits of a container in a YAML file; return the changes as lines.
+
+    Example of a line: "limits.memory of train: 1Gi -> 520Mi".
 
     Args:
         path: of the file, which may hold several documents.
-        advice: whose memory is known.
+        advice: with known memory.
         container: its name; `None`: there is only one.
-        write: whether the file is written; it is replaced at once, and only where something changes.
+        write: whether to write the file. It is replaced atomically, and only if something changes.
         confirmed: write in spite of doubts.
 
-    Raises `Unavailable` without ruamel.yaml, `RunError` where the file cannot be read or written, `UsageError` where it holds no
-    container, or several and none is named, or where there are doubts and nobody has confirmed.
+    Raises:
+        Unavailable: ruamel.yaml is not installed.
+        RunError: the file cannot be read or written.
+        UsageError: the file holds no container, or several and none is named, or doubts are not confirmed.
 
     """
     try:

@@ -1,22 +1,23 @@
-"""What the next run will stay below: prediction bounds from earlier runs, with the odds that it does not.
+"""Prediction bounds for the next run, from earlier runs, with the odds that it exceeds them.
 
-========================  ===========================================================================================
-runs                      bound
-========================  ===========================================================================================
-one                       its high end and a stated margin; no odds can be told
-two and more              mean + t * s * sqrt(1 + 1/n) of the logarithms: the next run is above it with the odds asked
-ones that scatter oddly   the same, or where that is less from the median with the scatter of those above it: a few low
-                          ones widen nothing. And no less than as far above the largest as that is above the median
-========================  ===========================================================================================
+| runs | bound |
+| --- | --- |
+| one | its high end and a stated margin, without odds |
+| two and more | mean + t * s * sqrt(1 + 1/n) of the logarithms: the next run exceeds it with the requested odds |
+| runs that scatter oddly | the smaller of two bounds: the one above, and one from the upper half |
 
-The bound is never below the largest high end that counts, nor below any low end. The scatter of few runs is itself uncertain: to theirs is added
-that which jobs have on the whole, worth four runs (a prior of the inverse gamma kind, under which the bound keeps its form).
-Without it two runs that happen to be alike would promise anything, and two that are not would ask for ten times what is needed.
+* The bound from the upper half is the median plus the scatter of the runs above it: a few low runs widen nothing.
+* For runs that scatter oddly, the bound is also at least twice the largest run less the median.
+* The bound is never below the largest high end that counts, nor below any low end.
 
-That a run's high end is far above its low one tells of the record, not of the job. Three runs and a quarter of all have to
-show how far the job can be above its low ends; the others are taken to be no further above theirs.
+The scatter of few runs is itself uncertain. The usual scatter of jobs is added, with the weight of four runs. It is an
+inverse gamma prior, which keeps the form of the bound. Without it, two similar runs would give a bound without headroom,
+and two different ones ten times the needed memory.
 
-Pure functions on numbers: the summary of every run is made with them, and `statistics` takes 15 ms to load.
+A wide range of a run is a property of the record, not of the job. The best known quarter of the runs, and at least three,
+show how far the job can be above its low ends. The other runs are assumed to be no further above theirs.
+
+Pure functions on numbers: every run's summary calls them, and `statistics` takes 15 ms to load.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ONE_RUN_MARGIN = 0.10
-"""Share of its high end that is added where there is one run."""
+"""Share of the high end that is added for a single run."""
 _PRIOR_SCATTER, _PRIOR_RUNS = 0.02, 4
-"""Scatter of jobs on the whole, as a standard deviation of logarithms, and how many runs it is worth."""
+"""Usual scatter of jobs, as a standard deviation of logarithms, and its weight in runs."""
 _WIDE = 0.05, 3 << 20
 """An interval that is narrower than this share of its low end, or than so many bytes, is never wide."""
 _LEAST_KNOWN = 3
@@ -42,50 +43,50 @@ _LEAST_TESTED = 8
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean of one value or more."""
+    """Return the mean of one value or more."""
     return math.fsum(values) / len(values)
 
 
 def median_of(values: Sequence[float]) -> float:
-    """The median of one value or more."""
+    """Return the median of one value or more."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 class Interval(NamedTuple):
-    """What is known of one run: between `low` and `high`; `high` of `None`: unbounded, as of a run that was killed."""
+    """Range of one run: between `low` and `high`; `high` is `None` if unbounded, for example after a kill."""
 
     low: float
     high: float | None
 
     @property
     def width(self) -> float:
-        """Of what lies between its ends, as a share of the low one; infinite without a high end."""
+        """Width of the range, as a share of its low end; infinite without a high end."""
         return math.inf if self.high is None else (self.high - self.low) / max(self.low, 1.0)
 
 
 class PredictionBound(NamedTuple):
-    """What the next run stays below."""
+    """Upper bound for the next run."""
 
     value: float
     runs: int
-    """Those that it is from."""
+    """Number of runs that it is based on."""
     odds: float | None
-    """Of a run that needs more; `None`: one run cannot tell."""
+    """Probability that a run needs more; `None`: one run gives no estimate."""
     lowered: int = 0
-    """Runs that count by less than their high ends."""
+    """Number of runs that count with less than their high ends."""
     scatter: float | None = None
     """Standard deviation of the logarithms: for small ones as a share of the mean."""
     odd: bool = False
-    """Whether the runs scatter unlike a normal distribution of logarithms."""
+    """True if the logarithms of the runs are not normally distributed."""
 
 
 def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound | None:
-    """The bound for the next run; `None` where no run has a high end.
+    """Return the bound for the next run; `None` if no run has a high end.
 
     Args:
-        known: what is known of each run; values are above 0.
-        odds: of the next run needing more than the bound, as 0.001.
+        known: range of each run; values are above 0.
+        odds: probability that the next run needs more than the bound, for example 0.001.
 
     """
     used = narrowed(known)
@@ -106,7 +107,7 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
 
 
 def narrowed(known: Sequence[Interval]) -> list[Interval]:
-    """The same runs in their order; one with a high end that is far away has it as far above its low one as better known runs show."""
+    """Return the runs in their order, wide ranges narrowed to the relative width that better known runs show."""
     widths = sorted(interval.width for interval in known if interval.high is not None)
     if len(widths) < _LEAST_KNOWN:
         return list(known)
@@ -123,7 +124,7 @@ def narrowed(known: Sequence[Interval]) -> list[Interval]:
 
 
 def _above_median(logarithms: Sequence[float], odds: float) -> float:
-    """The bound from the values above the median alone: a few low ones, as of runs with nothing to do, widen nothing."""
+    """Return the bound from the values above the median alone, so a few low ones, such as idle runs, widen nothing."""
     middle = median_of(logarithms)
     upper = [value - middle for value in logarithms if value > middle]
     freedom = len(upper) + _PRIOR_RUNS
@@ -132,12 +133,12 @@ def _above_median(logarithms: Sequence[float], odds: float) -> float:
 
 
 def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int = 1) -> tuple[float, float]:
-    """How far above the mean the bound for one more value lies, and the standard deviation of the values.
+    """Return the distance of the bound for one more value above the mean, and the standard deviation of the values.
 
     Args:
-        values: differences from what was fitted, or the values themselves.
-        odds: of the next value lying above.
-        prior: the scatter that is worth four values.
+        values: residuals of a fit, or the values themselves.
+        odds: probability that the next value lies above.
+        prior: scatter that has the weight of four values.
         lost: degrees of freedom that the fit took: 1 for a mean, 2 for a line.
 
     """
@@ -150,7 +151,7 @@ def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int 
 
 
 def student_quantile(odds: float, freedom: int) -> float:
-    """The value that Student's t exceeds with these odds (below 0.5), by bisection of its exact distribution."""
+    """Return the value that Student's t exceeds with these odds (below 0.5), by bisection of its exact distribution."""
     low, high = 0.0, 1.0
     while student_exceeds(high, freedom) > odds:
         high *= 2.0
@@ -164,9 +165,10 @@ def student_quantile(odds: float, freedom: int) -> float:
 
 
 def student_exceeds(value: float, freedom: int) -> float:
-    """How likely Student's t is above a value of 0 or more: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """Return the probability that Student's t exceeds a value of 0 or more.
 
-    Above 200 degrees of freedom those of 200 are used, which errs to the safe side by less than 1 % of a quantile.
+    Finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4. Above 200 degrees of freedom, the sums for 200 apply: this errs
+    on the safe side by less than 1 % of a quantile.
     """
     freedom = min(freedom, 200)
     angle = math.atan2(value, math.sqrt(freedom))
@@ -187,9 +189,9 @@ def student_exceeds(value: float, freedom: int) -> float:
 
 
 def looks_normal(values: Sequence[float]) -> bool:
-    """Whether values may be of a normal distribution: the Anderson-Darling test at 1 %; fewer than 8 values always may.
+    """Return whether values fit a normal distribution: the Anderson-Darling test at 1 %; fewer than 8 values always fit.
 
-    What scatters by less than the kernel counts in is as good as equal.
+    Values that scatter by less than the kernel's counting unit count as equal.
     """
     count = len(values)
     if count < _LEAST_TESTED:
@@ -213,18 +215,18 @@ class ScaledBound(NamedTuple):
     base: float
     slope: float
     above: float
-    """What the bound is above the fitted line, in the middle of what was measured."""
+    """Distance of the bound above the fitted line."""
     explained: float
     """Share of the variance that the line explains."""
     runs: int
     least: float
-    """The smallest bound: that of the smallest input that was measured."""
+    """Smallest bound: the one for the smallest measured input."""
     smallest: float
     largest: float
-    """Between these the input was measured; beyond, the line is a guess."""
+    """Largest measured input. Outside `smallest` to `largest`, the line is a guess."""
 
     def at(self, amount: float) -> float:
-        """The bound for an input of this size."""
+        """Return the bound for an input of this size."""
         return max(self.least, self.base + self.slope * amount + self.above)
 
 
@@ -233,7 +235,7 @@ LEAST_EXPLAINED, LEAST_SCALED = 0.8, 8
 
 
 def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -> ScaledBound | None:
-    """The bound as a line over an input, by least squares; `None`: the input does not explain it."""
+    """Return the bound as a line over an input, by least squares; `None`: the input does not explain it."""
     if len(highs) < LEAST_SCALED or len(set(inputs)) < 3:
         return None
     import statistics
@@ -246,7 +248,7 @@ def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -
     if explained < LEAST_EXPLAINED:
         return None
     above, _ = above_mean(rest, odds, _PRIOR_SCATTER * mean_of(highs), lost=2)
-    # At the ends of what was measured the line itself is less certain: the term of least squares for the farthest input.
+    # At the ends of the measured inputs the line is less certain: add the least-squares term of the farthest input.
     middle = mean_of(inputs)
     squares = math.fsum((amount - middle) ** 2 for amount in inputs)
     farthest = max((amount - middle) ** 2 for amount in inputs) / squares

@@ -30,12 +30,12 @@ def processors(advice: Advice) -> int:
 
 
 def minutes(advice: Advice) -> int:
-    """Whole minutes of the time limit; a job of less than one gets one."""
+    """Return the whole minutes of the time limit, at least one."""
     return max(1, math.ceil((advice.seconds or 0.0) / _MINUTE))
 
 
 def text(advice: Advice) -> str:
-    """For a person: what to ask for, how surely that is enough, and what to know about it."""
+    """Return the advice as text: the request, its certainty, and notes."""
     lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
     if advice.median is not None and advice.largest is not None:
         lines.append(
@@ -56,7 +56,7 @@ def text(advice: Advice) -> str:
 
 
 def _feature(advice: Advice) -> str:
-    """Name of what the memory grows with, as a person wrote it."""
+    """Return the name of the input that the memory grows with, as the user wrote it."""
     return (advice.input_name or "").removeprefix("tag.")
 
 
@@ -80,7 +80,7 @@ def _amount(advice: Advice, amount: float) -> str:
 
 
 def sentence(advice: Advice) -> str:
-    """The advice in one line: "request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
+    """Return the advice in one line: "request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
     if advice.memory is None:
         return (
             f"needs at least {size(advice.at_least)}; no successful run yet"
@@ -91,7 +91,7 @@ def sentence(advice: Advice) -> str:
 
 
 def _differ(advice: Advice) -> str:
-    """Reason why the figure of `different` runs is of no use to a person."""
+    """Return the reason why `different` runs give no useful figure."""
     return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
 
 
@@ -123,7 +123,7 @@ def slurm(advice: Advice) -> str:
 
 
 def docker(advice: Advice) -> str:
-    """Options of `docker run`; without swap, so that the limit is one."""
+    """Return the options of `docker run`. They exclude swap: otherwise memory could exceed the limit."""
     assert advice.memory is not None
     memory = f"{mebibytes(advice.memory)}m"
     return "\n".join(
@@ -132,7 +132,7 @@ def docker(advice: Advice) -> str:
 
 
 def kubernetes_resources(advice: Advice) -> dict[str, dict[str, str]]:
-    """The field `resources` of a container: memory is guaranteed; processors are asked for, and not limited."""
+    """Return the field `resources` of a container: memory is guaranteed; processors are requested, not limited."""
     assert advice.memory is not None
     memory = f"{mebibytes(advice.memory)}Mi"
     cores = max(0.05, math.ceil((advice.cores or 1.0) * 20) / 20)
@@ -140,7 +140,7 @@ def kubernetes_resources(advice: Advice) -> dict[str, dict[str, str]]:
 
 
 def kubernetes(advice: Advice) -> str:
-    """The field `resources` of a container, as YAML."""
+    """Return the field `resources` of a container, as YAML."""
     resources = kubernetes_resources(advice)
     lines = [*_comments(advice, "# "), "resources:"]
     for kind, values in resources.items():
@@ -149,14 +149,14 @@ def kubernetes(advice: Advice) -> str:
 
 
 def snakemake(advice: Advice) -> str:
-    """The directives of a rule. `mem_mb` is in units of 10^6 bytes; it grows with the input where that explains it."""
+    """Return the directives of a rule. `mem_mb` is in units of 10^6 bytes, and grows with an input that explains it."""
     assert advice.memory is not None
     memory = str(math.ceil(advice.memory / 1e6))
     line = advice.line
     scaled = line is not None and advice.input_name == INPUT
     if line is not None and scaled:
         base, least = math.ceil((line.base + line.above) / 1e6), math.ceil(line.least / 1e6)
-        # input.size_mb is in units of 10^6 bytes too, so that the slope stays as it is.
+        # input.size_mb is in units of 10^6 bytes too, so the slope needs no conversion.
         memory = (
             f"lambda wildcards, input: max({least}, int({base} + {line.slope:.4g} * input.size_mb + 0.999))"
         )
@@ -219,6 +219,6 @@ TARGETS: dict[str, Callable[[Advice], str]] = {
     "snakemake": snakemake,
     "nextflow": nextflow,
 }
-"""Each target with what writes the advice for it; "json" is one document for all jobs."""
+"""Function that formats the advice, for each target; "json" is one document for all jobs."""
 INSIDE = ("slurm", "kubernetes", "docker")
-"""Targets whose limit holds for the monitor too, where `wrap` runs in the job."""
+"""Targets with a limit that includes the monitor, if `wrap` runs in the job."""

@@ -29,8 +29,8 @@ LESS = 0.95
 def verify(advice: Advice, row: IndexedRun) -> Iterator[str]:
     """Yield a line about each of two runs of the command of `row`, in the directory of its run.
 
-    The command does whatever it does twice more: it is run only where that was asked for. Raises `RunError` where there is
-    nothing to run.
+    The command runs twice more, with all its effects, so only an explicit request runs it. Raises `RunError` if `wrap` did
+    not start the command.
     """
     assert advice.memory is not None
     if not row.command or row.mode != "wrap":

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 POINTS = 600
 LISTED = 2000
-"""Most ranks in the table; the JSON has all."""
+"""Maximum number of ranks in the table; the JSON has all."""
 _WIDTH, _HEIGHT = 1000, 220
 _LINES = 16
-"""Most ranks whose curves are drawn."""
+"""Maximum number of curves."""
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ddd;--paper:#fff;--blue:#0072b2;--sky:#56b4e9;--bad:#b3261e}

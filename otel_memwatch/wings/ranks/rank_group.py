@@ -287,7 +287,7 @@ class RankGroup:
 
     @cached_property
     def dead(self) -> tuple[Rank, ...]:
-        """Runs that failed or whose record stops early, in order of their end."""
+        """Runs that failed, or with a record that stops early, in order of their end."""
         return tuple(
             sorted((rank for rank in self.ranks if rank.died), key=lambda rank: self._end(rank).latest)
         )
