@@ -112,7 +112,7 @@ class RunAggregator:
         """Monotonic seconds of the last sample that read the tree. Costly sources are not read at every sample."""
         self._totals: dict[str, Value] = dict.fromkeys(TOTALS)
         self._fields = fields_in(columns)
-        # In a cgroup of the run's own the bounds of memory needed are the group's, not those by page faults.
+        # If the run has its cgroup, the cgroup bounds the memory needed, not page faults.
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self._devices = DeviceMaxima(columns)

@@ -69,7 +69,7 @@ class CandidateStore(Protocol):
     """Search the operations of a run, in any store."""
 
     def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
-        """Return the operations, of one process or of all, whose peak can be `low` bytes.
+        """Return the operations, of one process or of all, with a peak that can be `low` bytes.
 
         An operation that certainly had less than another one is omitted.
         """

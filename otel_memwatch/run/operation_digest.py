@@ -679,7 +679,7 @@ class _LiveCandidates:
 
 
 def ties(sized: Iterable[Candidate], low: int) -> list[Candidate]:
-    """Return the candidates whose peak can be `low` bytes; omit those that certainly had less than another."""
+    """Return the candidates with a peak that can be `low` bytes; omit those that certainly had less than another."""
     found = [one for one in sized if one.low > 0 and (one.high >= low or (one.high < 0 and one.low >= low))]
     best = max((one.low for one in found), default=0)
     return [one for one in found if one.high >= best or one.low == best]
