@@ -92,7 +92,7 @@ class RecordedRun:
         self.host: Mapping[str, Any] = {
             name: value for name, value in fields.host._asdict().items() if name in host
         }
-        """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
+        """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
         self.mode: str = fields.monitor.mode or "wrap"
         self.state: str = state_of(self.info, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
@@ -178,7 +178,7 @@ class RecordedRun:
 
     @cached_property
     def quality(self) -> Mapping[str, Any]:
-        """How well it was recorded.
+        """Quality of the recording.
 
         Keys: "interval" (seconds between ticks, as asked for), "achieved_hz", "ticks", "missed_ticks" and "longest_gap"
         (seconds); "achieved_hz" and "longest_gap" are `None` with fewer than two ticks.

@@ -53,7 +53,7 @@ class OperationFigures(NamedTuple):
     """An operation with its figures from the record of the whole tree."""
 
     operation: RecordedOperation
-    """As its process reported it: name, ids, status, exact peak of that process."""
+    """Report of its process: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""
     end: float
