@@ -77,6 +77,20 @@ def parse_size(text: str) -> int:
     return size
 
 
+LEAST_LIMIT = 1 << 20
+"""Bytes: below it no command starts, so a smaller limit is a size without its unit."""
+
+
+def parse_limit(text: str) -> int:
+    """Parse a memory limit, in bytes. Raises `ValueError` below `LEAST_LIMIT`."""
+    size = parse_size(text)
+    if size < LEAST_LIMIT:
+        raise ValueError(
+            f"{text!r} is below 1 MiB, in which no command starts (for {text} MiB write {text}MiB)"
+        )
+    return size
+
+
 def parse_duration(text: str) -> float:
     """Parse a duration above 0, in seconds."""
     seconds = parse_seconds(text)
@@ -331,7 +345,7 @@ _OPTIONS: tuple[Option, ...] = (
     Option("warmup", 0, "Warm-up runs to discard before --repeat.", _warmup, "N", (), ("wrap",)),
     Option("limit", None, "Memory limit for the whole run, including swap. If the run exceeds it, the kernel kills all of its "
            "processes, and the summary names the largest one. Requires a cgroup for the run; see "
-           "--limit-fallback.", parse_size, "SIZE", (), ("wrap",)),
+           "--limit-fallback.", parse_limit, "SIZE", (), ("wrap",)),
     Option("limit_fallback", "none", "If no cgroup can be created for the run: fail (none), or limit the private memory of each "
            "process (rlimit). Allocations above that limit fail.", _text, "none|rlimit",
            ("none", "rlimit"), ("wrap",)),

@@ -123,7 +123,7 @@ def test_each_process_is_limited_where_it_was_told_to(tmp_path):
     assert (limit["by"], limit["breached"]) == ("process", None)
 
 
-@pytest.mark.parametrize("limit", ["4", "4G", "-1GiB", "nanGiB", "0MiB"])
+@pytest.mark.parametrize("limit", ["4", "4X", "-1GiB", "nanGiB", "0MiB"])
 def test_what_is_no_size_is_refused(tmp_path, limit):
     done = wrap(tmp_path, "open('started', 'w')", f"--limit={limit}")
     assert (done.returncode, os.listdir(tmp_path)) == (2, [])

@@ -465,7 +465,7 @@ def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
         env=environment(),
     )
     assert (done.returncode, "MemoryError" in done.stderr) == (1, True)
-    told = "400.0 MiB of address space for each process (ulimit -v)"
+    told = "400.0 MiB of address space per process (ulimit -v)"
     assert told in done.stderr
     assert told in (place / "report.txt").read_text()
     page = subprocess.run(

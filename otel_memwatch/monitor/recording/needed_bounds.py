@@ -32,14 +32,22 @@ class NeededBounds:
         self._bounds = CgroupBounds(RunConditions.of(info))
 
     def declare(self, columns: Sequence[Column]) -> None:
-        """Take the columns of the samples that follow."""
-        metrics = [column.metric for column in columns]
-        self._low = metrics.index(catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW)
-        self._high = metrics.index(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH)
+        """Take the columns of the samples that follow.
+
+        Without the two columns nothing is filled in: a source that only waits for processes has none.
+        """
+        place = {column.metric: number for number, column in enumerate(columns)}
+        self._places = (
+            place.get(catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW),
+            place.get(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH),
+        )
         self._make = sample_maker(columns)
 
     def fill(self, time: float, values: list[Value]) -> None:
         """Put the bounds of the window that ended at the sample before into the values of a sample."""
+        low, high = self._places
+        if low is None or high is None:
+            return
         window = self._bounds.add(self._make((time, *values)))
         if window is not None:
-            values[self._low], values[self._high] = window.low, window.high
+            values[low], values[high] = window.low, window.high

@@ -54,7 +54,7 @@ def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
     if row.state == "broken":
         # Only the last column may be long: it does not widen other rows.
         return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
-    end = shorten(row.reason, _END)
+    end = row.reason if room is None else shorten(row.reason, _END)
     return (
         path,
         name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.runtime import exact
+from otel_memwatch.truth.exact import is_one_figure
 
 MIB = 1 << 20
 
@@ -30,5 +31,5 @@ def test_an_error_of_a_megabyte_or_half_a_percent_is_small(error: int, value: in
 def test_both_bounds_have_to_be_near() -> None:
     assert not exact.is_exact(10 * MIB, 8 * MIB, 10 * MIB)
     assert not exact.is_exact(10 * MIB, 10 * MIB, 12 * MIB)
-    assert exact.is_one_figure(9 * MIB, 11 * MIB)
-    assert not exact.is_one_figure(9 * MIB, 12 * MIB)
+    assert is_one_figure(9 * MIB, 11 * MIB)
+    assert not is_one_figure(9 * MIB, 12 * MIB)
