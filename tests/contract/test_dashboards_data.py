@@ -156,7 +156,7 @@ def test_the_measure_of_an_alert_has_values(monitored, alert):
 def test_the_kill_is_told_in_words_that_help(monitored):
     (alert,) = monitored.killed
     assert alert["state"] == "firing"
-    assert alert["annotations"]["summary"] == "oom (oom-1): the OOM killer ended a process."
+    assert alert["annotations"]["summary"] == "oom (oom-1): the OOM killer killed a process."
 
 
 def test_no_alert_has_a_broken_template(monitored):

@@ -114,18 +114,18 @@ def test_the_branch_that_grew_is_found(simulated):
     found = [series for series in growth if float(series["value"][1]) > 0.2]
     assert float(grew["value"][1]) == len(found)
     assert {series["metric"]["vcs_ref_head_name"] for series in found} == {"branch-1"}
-    variation = one(simulated, "memwatch-ci/Varies most by itself/A")
+    variation = one(simulated, "memwatch-ci/Largest variation without a change/A")
     assert all(0 <= float(series["value"][1]) < 0.1 for series in variation)
 
 
 def test_gib_hours_are_limits_times_durations(simulated):
     _, runs, _ = simulated
     limits = {"train": 0.5, "tests": 0.25, "large": 200 / 1024}
-    (asked_for,) = one(simulated, "memwatch-cost/GiB-hours asked for/A")
+    (asked_for,) = one(simulated, "memwatch-cost/GiB-hours requested/A")
     exact = sum(limits.get(run.of.service, 0) * run.seconds / 3600 for run in runs)
     # Minutes that are looked at stand for those that are not.
     assert float(asked_for["value"][1]) == pytest.approx(exact, rel=0.1)
-    (price,) = one(simulated, "memwatch-cost/Price of what was never needed/A")
+    (price,) = one(simulated, "memwatch-cost/Price of unneeded memory/A")
     (unneeded,) = one(simulated, "memwatch-cost/GiB-hours never needed/A")
     assert float(price["value"][1]) == pytest.approx(2 * float(unneeded["value"][1]))
     assert 0 < float(unneeded["value"][1]) < float(asked_for["value"][1])
@@ -137,7 +137,7 @@ def test_groups_are_those_that_were_simulated(simulated):
     active = sum(run.start <= middle <= run.start + run.seconds for run in runs)
     (ranks,) = one(simulated, "memwatch-groups/Ranks active/A", at=middle)
     assert abs(float(ranks["value"][1]) - active) <= 3, "recorded each half a minute"
-    listed = one(simulated, "memwatch-groups/Ranks that need most/A")
+    listed = one(simulated, "memwatch-groups/Largest ranks/A")
     assert {series["metric"]["memwatch_group_id"] for series in listed} == {f"group-{n}" for n in range(7)}
     assert len(
         {(s["metric"]["memwatch_group_id"], s["metric"]["memwatch_group_rank"]) for s in listed}

@@ -54,12 +54,12 @@ def test_huge_pages_are_told_beside_what_was_needed(group: str, tmp_path: Path) 
     assert run.peaks.tree.bytes < PAGES * PAGE
     assert run.peaks.hugetlb is not None
     assert run.peaks.hugetlb.bytes == PAGES * PAGE
-    assert "beside it 16.0 MiB of huge pages (hugetlbfs)" in done.err
+    assert "plus 16.0 MiB of huge pages (hugetlbfs)" in done.err
     # a record whose monitor died tells the same
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     del info["peaks"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(info))
-    assert "beside it 16.0 MiB of huge pages (hugetlbfs)" in summary(load(tmp_path / "run"))
+    assert "plus 16.0 MiB of huge pages (hugetlbfs)" in summary(load(tmp_path / "run"))
 
 
 def test_without_huge_pages_nothing_is_said(tmp_path: Path) -> None:
