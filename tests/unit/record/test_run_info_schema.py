@@ -77,6 +77,7 @@ def test_a_damaged_field_loses_none_of_the_others(name: str, damage: Any) -> Non
 @pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit"])
 def test_a_damaged_field_of_a_section_loses_none_of_the_others(section: str) -> None:
     whole = getattr(RunInfo.of(WHOLE), section)
+    assert whole._fields
     for name in whole._fields:
         found = getattr(RunInfo.of({**WHOLE, section: {**WHOLE[section], name: [1]}}), section)
         assert getattr(found, name) is None
