@@ -179,7 +179,7 @@ def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> 
     script = "x = bytearray(120 << 20)"
     done = call("wrap", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"next run +request 1", done.stderr)
+    assert re.search(r"advice +request 1", done.stderr)
     for _ in range(3):
         call("wrap", "--quiet", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
     tried = call("advise", "filler", "--verify", cwd=tmp_path)

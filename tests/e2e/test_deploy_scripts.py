@@ -103,7 +103,7 @@ def test_the_action_shows_the_peak_and_gives_it_to_later_steps(runner):
     assert done.stdout == "one\n0\n"
     assert said == ""
     assert int(outputs(runner)["peak-bytes"]) > 100_000
-    assert "| **Memory needed** |" in Path(runner["GITHUB_STEP_SUMMARY"]).read_text()
+    assert "| **peak memory** |" in Path(runner["GITHUB_STEP_SUMMARY"]).read_text()
     info = json.loads((Path(outputs(runner)["directory"]) / "run.json").read_text())
     assert info["resource"]["service.name"] == "tests"
     assert info["resource"]["vcs.ref.head.name"] == "main"

@@ -67,7 +67,8 @@ def _memory(context: Context, found: Location | None) -> Location | None:
     own = context.own_cgroup
     if own is None or found is None:
         return found
-    if own.holds(context.root, context.proc) is not False:
+    # A zombie is shown in the root group: one that ended since it was looked up was in the run's group all the same.
+    if own.holds(context.root, context.proc) is not False or _has_ended(context, context.root):
         return found._replace(path=str(own.path))
     return found
 
