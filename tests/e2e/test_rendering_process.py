@@ -53,7 +53,7 @@ def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
         command = run.command(work("s400 x7"), plot=True)
         outcome = run.run(command, env=run.variables(**library(tmp_path, "matplotlib", DYING)))
         assert outcome.code == 7, outcome.err
-        assert "exit code 7, after" in outcome.err
+        assert "exit code 7 after" in outcome.err
         told = "memory.png could not be made: OpenBLAS error: no memory left, giving up.; the record is whole"
         assert [line for line in outcome.ours if told in line], outcome.err
         assert (run.out / "report.txt").exists()
@@ -115,7 +115,7 @@ def test_told_to_end_while_a_picture_is_drawn(tmp_path: Path) -> None:
         os.kill(wrapped.pid, signal.SIGTERM)
         outcome = run.wait(wrapped)
         assert outcome.code == 7
-        assert "exit code 7, after" in outcome.err
+        assert "exit code 7 after" in outcome.err
         assert "memory.png" not in outcome.err
         finished(run)
 
