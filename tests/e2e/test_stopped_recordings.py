@@ -194,16 +194,16 @@ def test_operations_before_and_after_the_stop(tmp_path: Path, group: list[str]) 
             # What its process told of itself needed no monitor.
             assert figures.operation.peak is not None
             assert figures.operation.peak.certainty.value == counters.of_process(figures.operation.peak.bytes)
-            assert figures.tree_peak is not None
         before = by_name["before"].tree_peak
         assert before is not None
         if "require" in group:
             assert before.certainty.value in certainties(before.bytes, group)
-        for name in ("across", "after"):
-            peak = by_name[name].tree_peak
-            assert peak is not None
-            assert (peak.certainty.value, peak.high) == ("interval", None)
-            assert peak.bytes >= 85 * MIB
+        # Its own resident size holds libraries: it is no lower bound of the memory that the tree needed.
+        across, after = by_name["across"].tree_peak, by_name["after"].tree_peak
+        assert across is not None
+        assert (across.certainty.value, across.high) == ("interval", None)
+        assert across.bytes >= 30 * MIB
+        assert after is None or after.high is None
 
 
 # -- the disk
