@@ -67,8 +67,7 @@ def _memory(context: Context, found: Location | None) -> Location | None:
     own = context.own_cgroup
     if own is None or found is None:
         return found
-    # A zombie is shown in the root group: one that ended since it was looked up was in the run's group all the same.
-    if own.holds(context.root, context.proc) is not False or _has_ended(context, context.root):
+    if own.holds(context.root, context.proc) is not False:
         return found._replace(path=str(own.path))
     return found
 
@@ -95,6 +94,9 @@ def find(context: Context) -> Groups:
             f"{location.path} has no memory accounting.",
             "the root group has none; a container, or systemd-run --scope, does",
         )
+    if context.own_cgroup is not None and readable > 0:
+        # The groups above hold other programs: 20 GiB were reported for a command of 1 MiB.
+        raise Unavailable(f"The run's cgroup {chain[0]} is gone or unreadable.", "run the command again")
     chain = chain[readable:]
     own = context.own_cgroup is not None and str(context.own_cgroup.path) == chain[0]
     return Groups(
