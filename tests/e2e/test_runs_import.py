@@ -76,8 +76,8 @@ def place(tmp_path: Path) -> Path:
 def test_each_format_is_taken_in_as_sampled_and_by_whom(place: Path) -> None:
     done = call("runs", "import", *FILES, "--tag", "batch=1", cwd=place)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "align.tsv: 1 run of Snakemake, 1 row left out" in done.stderr
-    assert "trace.txt: 1 run of Nextflow, 2 rows left out" in done.stderr
+    assert "align.tsv: 1 run of Snakemake, 1 row without a memory figure skipped" in done.stderr
+    assert "trace.txt: 1 run of Nextflow, 2 rows without a memory figure skipped" in done.stderr
     rows: dict[str, dict[str, Any]] = {
         row["measured_by"]: row for row in json.loads(call("runs", "--json", cwd=place).stdout)
     }
@@ -93,7 +93,7 @@ def test_each_format_is_taken_in_as_sampled_and_by_whom(place: Path) -> None:
     assert (rows["GNU time"]["command"], rows["GNU time"]["seconds"]) == (["sort", "data.txt"], 62.5)
     assert rows["GNU time"]["totals"]["write_bytes"] == 8192
     again = call("runs", "import", *FILES, "--tag", "batch=1", cwd=place)
-    assert "0 runs of sacct, 1 known already" in again.stderr
+    assert "0 runs of sacct, 1 already imported" in again.stderr
     assert "sampled, Snakemake" in call("runs", cwd=place).stdout
     (told,) = json.loads(call("advise", "--where", "by=Snakemake", "--for", "json", cwd=place).stdout)[
         "advice"
@@ -112,7 +112,10 @@ def test_a_task_from_the_cache_is_one_run_in_however_many_traces(tmp_path: Path)
     (tmp_path / "second.txt").write_text(TRACE + "4\ttorn\n" + TASK.format(id=9, status="CACHED", code=0))
     (tmp_path / "third.txt").write_text(TRACE + TASK.format(id=9, status="ABORTED", code="-"))
     done = call("runs", "import", "first.txt", "second.txt", "third.txt", cwd=tmp_path)
-    assert "second.txt: 0 runs of Nextflow, 1 known already, 1 row left out" in done.stderr
+    assert (
+        "second.txt: 0 runs of Nextflow, 1 already imported, 1 row without a memory figure skipped"
+        in done.stderr
+    )
     assert sorted(rows_of(tmp_path, "name", "exit", "signal"), key=str) == [
         ["UNZIP", 0, None],
         ["UNZIP", None, 15],
@@ -123,7 +126,7 @@ def test_jobs_that_slurm_ended_or_that_go_on_are_no_jobs_that_needed_no_more(tmp
     for name in ("week1.txt", "week2.txt"):
         (tmp_path / name).write_text(SACCT)
         told = call("runs", "import", name, cwd=tmp_path).stderr
-    assert "0 runs of sacct, 3 known already, 1 row left out" in told
+    assert "0 runs of sacct, 3 already imported, 1 row without a memory figure skipped" in told
     found = sorted(rows_of(tmp_path, "tag.slurm.job", "exit", "signal", "memory", "cpu"), key=str)
     assert found == [
         ["10", 0, None, 4 << 20, 1.04],
@@ -166,7 +169,7 @@ def test_each_command_of_a_file_ended_in_its_own_way(tmp_path: Path) -> None:
         (["import", "odd.txt"], "is in no format that can be imported"),
         (["import", "absent"], "cannot be read"),
         (["import", "time.txt", "--tag", "x"], "is not KEY=VALUE"),
-        (["prune"], "Say what is to stay"),
+        (["prune"], "Pass --keep N, --older DURATION"),
         (["prune", "--older", "long"], "is not a duration"),
     ],
 )

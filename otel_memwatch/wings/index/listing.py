@@ -54,17 +54,12 @@ def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
     if row.state == "broken":
         # Only the last column may be long: it does not widen other rows.
         return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
-    end = row.reason if room is None else shorten(row.reason, _END)
-    return (
-        path,
-        name,
-        started,
-        duration(row.seconds),
-        memory(row),
-        _certainty(row),
-        row.state if row.state != "finished" else end,
-        command_line(row.command, room),
-    )
+    end = row.reason if row.state == "finished" else row.state
+    command = command_line(row.command, room)
+    if len(end) > _END:
+        # A long reason stands in the last column too, or is shortened on a terminal.
+        end, command = ("", f"{end}  {command}") if room is None else (shorten(end, _END), command)
+    return (path, name, started, duration(row.seconds), memory(row), _certainty(row), end, command)
 
 
 def memory(row: IndexedRun) -> str:

@@ -62,16 +62,6 @@ def _has_ended(context: Context, pid: int) -> bool:
         return True
 
 
-def _memory(context: Context, found: Location | None) -> Location | None:
-    """The run's own group where the target is in it, also after the target has ended; else what was found."""
-    own = context.own_cgroup
-    if own is None or found is None:
-        return found
-    if own.holds(context.root, context.proc) is not False:
-        return found._replace(path=str(own.path))
-    return found
-
-
 def find(context: Context) -> Groups:
     """Find the groups of the target. Raises `Unavailable` when no memory group of it can be read."""
     try:
@@ -81,11 +71,13 @@ def find(context: Context) -> Groups:
         raise Unavailable(
             f"{error.filename}: {error.strerror}.", "a kernel with control groups has it"
         ) from None
-    location = _memory(context, locate(memberships, mounts, "memory"))
+    location = locate(memberships, mounts, "memory")
     if location is None:
         raise Unavailable("No memory control group is mounted.", "mount cgroup2 on /sys/fs/cgroup")
     usage = "memory.usage_in_bytes" if location.version == 1 else "memory.current"
+    own = context.own_cgroup is not None
     if context.own_cgroup is not None:
+        # Also if the target has ended or left: a dead process is listed in the root group.
         location = location._replace(path=str(context.own_cgroup.path))
     chain = ancestors(location)
     readable = next((i for i, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)), None)
@@ -94,11 +86,10 @@ def find(context: Context) -> Groups:
             f"{location.path} has no memory accounting.",
             "the root group has none; a container, or systemd-run --scope, does",
         )
-    if context.own_cgroup is not None and readable > 0:
+    if own and readable > 0:
         # The groups above hold other programs: 20 GiB were reported for a command of 1 MiB.
         raise Unavailable(f"The run's cgroup {chain[0]} is gone or unreadable.", "run the command again")
     chain = chain[readable:]
-    own = context.own_cgroup is not None and str(context.own_cgroup.path) == chain[0]
     return Groups(
         location.version,
         chain[0],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -219,3 +220,10 @@ def test_a_command_that_ended_elsewhere_was_outside(tmp_path: Path, group: str, 
     tree = Ended({ROOT_PID: f"0::{group}\n".encode()})
     context = version2(tmp_path)._replace(tree=cast("TreeSource", tree))
     assert values(open_source(context))["outside"] == outside
+
+
+def test_an_unreadable_cgroup_of_the_run_is_not_replaced_by_the_groups_above_it(tmp_path: Path) -> None:
+    context = version2(tmp_path)
+    own = SimpleNamespace(path=tmp_path / "cgroup" / "a" / "removed")
+    with pytest.raises(Unavailable, match="removed is gone or unreadable"):
+        open_source(context._replace(own_cgroup=cast("Any", own)))
