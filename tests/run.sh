@@ -65,7 +65,7 @@ environment() {
 stage_tests() {
     rm -rf "$stage"
     mkdir -p "$stage"
-    for part in tests pyproject.toml README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs dashboards deploy .github; do
+    for part in tests pyproject.toml README.md CHANGELOG.md changes CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs dashboards deploy .github; do
         [ ! -e "$part" ] || cp -r "$part" "$stage"
     done
 }

@@ -1,4 +1,4 @@
-"""Cut a release: give the unreleased changes a version and a date, and set the version in every file.
+"""Cut a release: move the news of `changes/` to CHANGELOG, and set the version in every file.
 
 Usage:
 
@@ -9,7 +9,6 @@ Usage:
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VERSION_FILE = ROOT / "otel_memwatch/_version.py"
 CHANGELOG = ROOT / "CHANGELOG.md"
+NEWS = ROOT / "changes"
 
 
 def version() -> str:
@@ -40,16 +40,16 @@ def cut(new: str) -> str | None:
     old = version()
     if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", new):
         return f"{new} is no version: 1.2.3, or 1.2.3rc1"
-    if not notes("Unreleased"):
-        return "CHANGELOG.md has nothing that is unreleased"
+    if not list(NEWS.glob("*.*.md")):
+        return "changes/ has no news of a change"
     if notes(new):
         return f"CHANGELOG.md has a section {new} already"
     VERSION_FILE.write_text(
         VERSION_FILE.read_text().replace(f'__version__ = "{old}"', f'__version__ = "{new}"')
     )
-    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-    text = CHANGELOG.read_text().replace("## Unreleased\n", f"## Unreleased\n\n## {new} ({today})\n", 1)
-    CHANGELOG.write_text(text)
+    subprocess.run(
+        [sys.executable, "-m", "towncrier", "build", "--yes", "--version", new], cwd=ROOT, check=True
+    )
     listed = subprocess.run(
         ["git", "ls-files", "-z", "deploy"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -93,7 +93,7 @@ def test_issue_forms_can_be_read():
 
 def copied(folder: Path) -> Path:
     """What `cut.py` changes, as a repository."""
-    for name in ("deploy", "CHANGELOG.md"):
+    for name in ("deploy", "changes", "CHANGELOG.md", "pyproject.toml"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
     (folder / "otel_memwatch").mkdir()
     (folder / "otel_memwatch/_version.py").write_text(f'__version__ = "{__version__}"\n')

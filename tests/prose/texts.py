@@ -109,8 +109,8 @@ def document_texts() -> Iterator[Text]:
     for path in documents():
         place = str(path.relative_to(ROOT))
         yield from paragraphs(path.read_text(), "docs", _room(path), place)
-    changes = (ROOT / "CHANGELOG.md").read_text()
-    yield from paragraphs(changes.split("\n## ")[1], "docs", "CHANGELOG.md", "CHANGELOG.md, first section")
+    for path in sorted((ROOT / "changes").glob("*.*.md")):
+        yield from paragraphs(path.read_text(), "docs", "changes", f"changes/{path.name}")
     for folder in ("dashboards", "deploy", "docs", ".github"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file():

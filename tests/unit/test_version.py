@@ -9,6 +9,7 @@ from pathlib import Path
 import otel_memwatch
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+NEWS = CHANGELOG.parent / "changes"
 
 
 def headings() -> list[str]:
@@ -19,15 +20,14 @@ def test_what_is_installed_has_the_version_of_the_package() -> None:
     assert metadata.version("otel-memwatch") == otel_memwatch.__version__
 
 
-def test_the_changelog_begins_with_what_is_unreleased_or_with_this_version() -> None:
-    assert re.fullmatch(
-        rf"Unreleased|{re.escape(otel_memwatch.__version__)}( - \d{{4}}-\d\d-\d\d)?", headings()[0]
-    )
+def test_news_of_the_next_release_are_files_of_a_known_kind() -> None:
+    names = [path.name for path in NEWS.glob("*") if path.name != "template.md"]
+    assert all(re.fullmatch(r"[a-z0-9.-]+\.(added|changed|removed|fixed)\.md", name) for name in names), names
 
 
-def test_the_changelog_tells_of_this_version_and_of_each_once() -> None:
+def test_the_changelog_begins_with_this_version_and_has_each_once() -> None:
     names = [heading.split()[0] for heading in headings()]
-    assert otel_memwatch.__version__ in names
+    assert names[0] == otel_memwatch.__version__
     assert len(set(names)) == len(names)
-    versions = [tuple(map(int, name.split("."))) for name in names if name != "Unreleased"]
+    versions = [tuple(map(int, name.split("."))) for name in names]
     assert versions == sorted(versions, reverse=True), "the newest comes first"
