@@ -1,4 +1,4 @@
-"""What the monitor says to the person."""
+"""Messages of the monitor to the user."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Messages:
-    """Prints what the person should know, and keeps what went wrong.
+    """Messages to the user, and the list of problems.
 
     Args:
-        write: prints one message; lines to stderr, since stdout is the target's.
+        write: prints one message, to stderr: stdout belongs to the target.
 
     Attributes:
-        over_budget: one sentence for each figure that was more than it may be.
-        problems: one sentence for each thing that kept the record from being whole; `--strict` asks for none.
+        over_budget: one sentence for each figure that exceeds its budget.
+        problems: one sentence for each reason why the record is incomplete; `--strict` accepts none.
 
     """
 
@@ -26,14 +26,14 @@ class Messages:
         self._write = write
 
     def info(self, text: str) -> None:
-        """Prints something as it is."""
+        """Print a text unchanged."""
         self._write(text)
 
     def over(self, sentence: str) -> None:
-        """Keeps, and prints nothing of, what was more than it may be: the summary says so."""
+        """Keep a figure that exceeds its budget. The summary prints it."""
         self.over_budget.append(sentence)
 
     def problem(self, sentence: str) -> None:
-        """Prints, under our name, what keeps the record from being whole, and keeps it."""
+        """Print why the record is incomplete, after our name, and keep it."""
         self.problems.append(sentence)
         self._write(f"otel-memwatch: {sentence}")

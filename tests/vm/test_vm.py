@@ -127,7 +127,7 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
     is_interval(job)
-    is_hinted(job, "exact with: a control group of its own (the service manager gave no group within")
+    is_hinted(job, "for an exact figure: a cgroup of its own (the service manager gave no group within")
     job.is_clean()
 
 
@@ -160,8 +160,12 @@ def test_a_service_of_a_user_is_not_left(machine: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "unit", "hint"),
     [
-        ("root-service", "/system.slice/memwatch-job.service", "exact with: Delegate=yes in the unit"),
-        ("root-service-limited", "/system.slice/run-", "exact with: Delegate=yes in the unit"),
+        (
+            "root-service",
+            "/system.slice/memwatch-job.service",
+            "for an exact figure: set Delegate=yes in the unit",
+        ),
+        ("root-service-limited", "/system.slice/run-", "for an exact figure: set Delegate=yes in the unit"),
         ("user-login-limited", "/user.slice/user-1000.slice/session-", "with the same limit"),
     ],
 )

@@ -1,8 +1,9 @@
-"""A hard limit on the memory of a run: its own control group has it, and nothing of the run outlives a breach.
+"""Hard memory limit of a run, set on the cgroup made for it.
 
-The kernel kills one process, the one that it thinks best. What is left of a job then goes on without it, waits for it, or
-starts it again: here all of the tree is ended at once, and what happened is told. A process that is about to be killed is
-still there when the kernel tells of it, so that who had how much can be read.
+At a breach the kernel kills only one process, which it chooses. The rest of the job would continue without it, wait for it
+or restart it. This module therefore kills the whole tree and reports the breach.
+
+The kernel reports a breach before the chosen process is gone, which leaves time to read the size of each process.
 """
 
 from __future__ import annotations
@@ -27,31 +28,37 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 
 NOT_STARTED = 126
-"""Exit code where the command could not be put under its limit, and so was not started."""
+"""Exit code if the limit could not be applied. The command is not started then."""
 
 _ROOM = 2 << 20
 _CONFIRM_SECONDS = 0.2
-"""Time within which the kernel counts a kill that it has told of: version 1 tells before it looks for whom to kill."""
+"""Seconds to wait until the kernel counts a kill that it reported. Version 1 reports before it chooses a process."""
 _END_SECONDS = 5.0
 _JUST_ENDED = 0.3
-"""Seconds before the breach was told within which a process that ended was ended by it: ticks look no more often."""
+"""Seconds: a process that ended this shortly before the reported breach was killed by it. Samples are no denser."""
 _LARGEST = 5
-"""Processes that are told of, by their size."""
+"""Number of processes to report, largest first."""
 
 
 class HardLimit:
-    """Watches over the limit of a run's own group, from `watch` to `stop`.
+    """Memory limit of a run, enforced from `watch` to `stop`.
 
     Attributes:
-        bytes: that the group may have.
-        breached: monotonic seconds at which the kernel said that it wanted more; `None`: not so far.
+        bytes: the limit.
+        breached: monotonic seconds at which the kernel reported a breach; `None`: none so far.
 
     """
 
     def __init__(
         self, size: int, group: OwnCgroup | None = None, spare: frozenset[int] = frozenset()
     ) -> None:
-        """`group`: `None` where each process has the limit. `spare`: processes of ours in the group, which are not ended."""
+        """Set the limit up.
+
+        Args:
+            size: the limit in bytes.
+            group: the run's cgroup; `None` if the limit applies to each process.
+            spare: our processes in the cgroup, which are not killed.
+        """
         self.bytes = size
         self._spare = spare
         self.breached: float | None = None
@@ -61,7 +68,10 @@ class HardLimit:
         self._wake, self._waker = os.pipe()
 
     def watch(self) -> None:
-        """Begins to watch, in a thread of its own. Raises `OSError` where the kernel does not tell, `Unavailable` without room."""
+        """Start the thread that watches the limit.
+
+        Raises `OSError` if the kernel does not report kills, `Unavailable` if no thread can be started.
+        """
         if self._group is None:
             self._over.set()
             return
@@ -74,7 +84,7 @@ class HardLimit:
             raise
 
     def stop(self) -> None:
-        """Watches no longer; whoever was to be ended has been."""
+        """Stop watching, once all processes that had to be killed are dead."""
         with contextlib.suppress(OSError):
             os.write(self._waker, b".")
         self._over.wait(_END_SECONDS)
@@ -84,7 +94,7 @@ class HardLimit:
         poll.register(descriptor, events)
         poll.register(self._wake, select.POLLIN)
         try:
-            # It may have wanted too much before anybody watched.
+            # The breach may precede this thread.
             if group.oom_kills():
                 self._end_all(group)
             while self.breached is None:
@@ -100,9 +110,9 @@ class HardLimit:
             self._over.set()
 
     def _look(self, group: OwnCgroup, descriptor: int) -> None:
-        """The kernel says that the group, or one around it, had no more: whether ours was meant, and then the end of all."""
+        """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
         largest = self._read_largest(group)
-        # Version 2 tells again only once its file was read from the beginning; version 1 has no file to go back in.
+        # Version 2 reports again only after its file was read from the start. Version 1 has no such file.
         with contextlib.suppress(OSError):
             os.lseek(descriptor, 0, os.SEEK_SET)
         with contextlib.suppress(OSError):
@@ -116,7 +126,7 @@ class HardLimit:
         self._end_all(group)
 
     def _end_all(self, group: OwnCgroup) -> None:
-        """Ends every process of the group, those that they have started in the meantime too."""
+        """Kill every process of the cgroup, including those started in the meantime."""
         self.breached = time.monotonic()
         until = self.breached + _END_SECONDS
         while (pids := set(group.all_pids()) - self._spare) and time.monotonic() < until:
@@ -140,12 +150,12 @@ class HardLimit:
     def verdict(
         self, operations: Iterable[RecordedOperation], processes: Iterable[ProcessRecord], peak: int | None
     ) -> dict[str, Any]:
-        """What came of it, as `record.format` describes it.
+        """Return the outcome of the limit, in the form that `record.format` describes.
 
         Args:
-            operations: of the run.
-            processes: its records. The one that the kernel chose may have been gone before we could look.
-            peak: bytes that the tree needed at most.
+            operations: operations of the run.
+            processes: process records of the run. The process that the kernel killed may have ended before we read it.
+            peak: upper bound of the tree's peak, in bytes.
 
         """
         largest = self._largest_of(processes) if self.breached is not None else []
@@ -162,7 +172,7 @@ class HardLimit:
         }
 
     def _largest_of(self, processes: Iterable[ProcessRecord]) -> list[dict[str, Any]]:
-        """The largest processes that lived when it was breached: as they were read then, or as they are recorded."""
+        """Return the largest processes at the breach, from the readings then or from the record."""
         assert self.breached is not None
         found = {one["pid"]: one for one in self._largest}
         ended = self.breached - _JUST_ENDED
@@ -179,15 +189,17 @@ class HardLimit:
 
 
 def guarded(enter: Callable[[], None]) -> Callable[[], None]:
-    """`enter`, which puts the command under its limit before it is executed; where it cannot, nothing is executed."""
+    """Return a function that applies the limit through `enter` and ends the process if that fails."""
 
     def enter_or_end() -> None:
         try:
             enter()
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is no limit
+        except Exception as error:  # noqa: BLE001 - any failure leaves the command without a limit
             os.write(
                 2,
-                os.fsencode(f"otel-memwatch: not started, since it cannot be put under its limit: {error}\n"),
+                os.fsencode(
+                    f"otel-memwatch: the memory limit cannot be applied, so the command was not started: {error}\n"
+                ),
             )
             os._exit(NOT_STARTED)
 
@@ -195,7 +207,7 @@ def guarded(enter: Callable[[], None]) -> Callable[[], None]:
 
 
 def limit_data(size: int) -> Callable[[], None]:
-    """What limits the private memory of the calling process, and of each that it starts, to `size` bytes (RLIMIT_DATA)."""
+    """Return a function that sets RLIMIT_DATA to `size` bytes: private memory of the caller and of each descendant."""
     import resource
 
     def enter() -> None:
@@ -207,8 +219,8 @@ def limit_data(size: int) -> Callable[[], None]:
 
 
 def needs_group(reason: Unavailable) -> UsageError:
-    """Why a run cannot have its limit where it can have no group, and what would help."""
+    """Return the error for `--limit` without a cgroup of the run's own, with a hint."""
     return UsageError(
-        f"--limit needs a control group of the run's own: {reason.message}",
+        f"--limit requires a cgroup of the run's own: {reason.message}",
         f"{reason.hint or 'wrap as root'}; or --limit-fallback rlimit, which limits each process",
     )

@@ -1,4 +1,4 @@
-"""`attach`: record a process that we did not start, until it ends or somebody stops us."""
+"""`attach`: record a process that we did not start, until it ends or we are stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.workers.uploading import Uploader
 
 _POLL_SECONDS = 0.2
-"""Seconds between two looks for a process where the kernel cannot report its end to us (no pidfd)."""
+"""Seconds between two checks for a process if the kernel cannot report its end (no pidfd)."""
 
 
 def attach(
@@ -38,15 +38,21 @@ def attach(
     stop_fd: int | None = None,
     prepared: bool = False,
 ) -> None:
-    """Records process `pid` and its descendants; returns when it has ended, on a signal, or at end of file of `stop_fd`.
+    """Record process `pid` and its descendants until it ends, a signal arrives, or a byte arrives on `stop_fd`.
 
-    `prepared`: whoever started us has made the run directory, and may have marked operations in it.
-    Writes one byte to `ready_fd` once the first tick is recorded. Raises `UsageError` when there is no such
-    process or nothing of it may be read.
+    Args:
+        pid: the process.
+        settings: the options in force.
+        say: prints one line.
+        ready_fd: receives one byte once the first sample is recorded.
+        stop_fd: a byte ends the recording. End of file does not: an exec closes the descriptor too.
+        prepared: our parent has made the run directory, and may have marked operations in it.
+
+    Raises `UsageError` if the process does not exist or is unreadable.
     """
     if shows_others():
         raise UsageError(
-            "/proc is that of another pid namespace: no process can be found in it by its pid.",
+            "/proc is that of another pid namespace, so PIDs cannot be looked up.",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
     for sentence in (*misspelt(os.environ), *ignored(settings)):
@@ -55,7 +61,7 @@ def attach(
         argv = _command_of(pid)
     except UsageError:
         if prepared and not _exists(pid):
-            return  # it has ended before we came up: what it has recorded itself is there
+            return  # it ended before we started; its own records remain
         raise
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
@@ -88,7 +94,7 @@ def attach(
 
 
 def _upload_rest(uploader: Uploader, wake: int) -> str | None:
-    """Uploads what is left, and gives what went wrong. A signal gives it up: one more than that which ended the recording."""
+    """Upload the rest; return the failure, if any. A signal aborts it, beside the one that ended the recording."""
     if _signalled(wake):
         os.read(wake, 1)
     return uploader.finish(lambda: _signalled(wake))
@@ -99,7 +105,7 @@ def _signalled(wake: int) -> bool:
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
-    """Argv of the process, or its short name in brackets where argv is empty or hidden."""
+    """Return the argv of the process, or its short name in brackets if argv is empty or hidden."""
     import psutil
 
     try:
@@ -109,12 +115,12 @@ def _command_of(pid: int) -> tuple[str, ...]:
         raise UsageError(f"There is no process {pid}.") from None
     except psutil.AccessDenied:
         raise UsageError(
-            f"Process {pid} may not be read by this user.", "run as its owner, or as root"
+            f"Process {pid} is not readable by this user.", "run as its owner, or as root"
         ) from None
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """Environment of the process at its start; empty where it may not be read."""
+    """Return the environment of the process at its start; empty if unreadable."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -124,7 +130,7 @@ def _environment_of(pid: int) -> dict[str, str]:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; `None` where the system has none."""
+    """Return a descriptor that becomes readable when the process ends; `None` if unsupported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -132,7 +138,7 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def _wake_on_signals() -> int:
-    """A descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP."""
+    """Return a descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -143,7 +149,7 @@ def _wake_on_signals() -> int:
 
 
 def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
-    """Waits until the recording has to end; why it does, in words."""
+    """Wait until the recording has to end; return why, in words."""
     reasons = {wake: "recording stopped by a signal"}
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"
@@ -154,7 +160,7 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
         if pidfd is not None and pidfd in ready:
             return reasons[pidfd]
         if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":
-            # Its end was closed without a word: by an exec, which the process survives, or with the process.
+            # The other end was closed without a byte: by an exec, which the process survives, or by its end.
             del reasons[stop_fd]
             stop_fd = None
             continue
@@ -175,6 +181,6 @@ def _exists(pid: int) -> bool:
 
 
 def _ending(monitor: Monitor, why: str) -> Ending:
-    """How it ended: of a process that is not our child only whether it ended, and whether the OOM killer was at work."""
+    """Return how the recording ended. For a process that is not our child: whether it ended, and any OOM kills."""
     ending = monitor.ending(None, None, monitor.oom_kills())
     return ending._replace(reason=f"{why}; {ending.reason}" if ending.oom_kills else why)

@@ -1,6 +1,6 @@
-"""Complete the record of a run whose target has ended and whose sampling thread has stopped.
+"""Completion of the record, after the target has ended and the sampling thread has stopped.
 
-Everything between the end of the command and the prompt, in order, for `wrap`:
+Steps of `wrap` between the end of the command and the prompt, in order:
 
 ====================  ==============================================================  =====
 step                  code                                                            ms
@@ -8,7 +8,7 @@ step                  code                                                      
 stop the limit        `HardLimit.stop`, with --limit only                             -
 last sample           `Monitor.finish` waits for the sampling thread                  1.0
 ends of processes     `ProcessTree.finish`: the last figures of all                   0.2
-operations            `_operations`: the rest of what the target has marked           0.1
+operations            `_operations`: the rest of the target's operations              0.1
 figures               `RunAggregator.peaks`, `.totals`                                0.3
 run.json              `RunWriter.update`: state, exit, peaks, totals                  3.3
 telemetry             `_deliver`: at most 2 s with an endpoint that does not answer   -
@@ -21,8 +21,8 @@ upload                at most 60 s, with --upload only                          
 resources             `RunResources.close`: witness, scope, cgroup                    0.4
 ====================  ==============================================================  =====
 
-Milliseconds are the least of ten runs of a command of 1.1 s with two processes, on two processors that were shared with
-other work; the median of the whole was 114 ms there. `-`: not taken by default.
+Milliseconds are the minimum of ten runs of a command of 1.1 s with two processes, on two processors shared with other
+work. The median of the whole was 114 ms there. `-`: skipped by default.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
 
 
 class _Operations(NamedTuple):
-    """The operations that the target has marked."""
+    """Operations that the target has marked."""
 
     sized: CandidateStore | None
-    """What peaks are attributed by; `None`: there were none."""
+    """Operations to attribute peaks to; `None`: none."""
     still_open: Sequence[RecordedOperation]
     to_export: int
-    """Those of the closed ones that the program does not export itself."""
+    """Number of closed operations that the program does not export itself."""
     read_again: bool
-    """Whether the record has more than we followed: spans that the program exported into it."""
+    """True if the record holds more than we followed: spans that the program exported into it."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
-    """Writes the end of the run into the record and gives telemetry the final figures.
+    """Write the end of the run into the record and send the final figures to telemetry.
 
-    `end` words how the target ended; it is called when the last figures of all processes are known. `None`: the recording
-    came to no aggregator, so that there are no figures; how the run ended has been written all the same.
+    `end` describes how the target ended; it is called once the last figures of all processes are known. Return `None` if
+    the recording has no aggregator, hence no figures. The end of the run is written in any case.
     """
     writer = recording.writer
     if recording.batcher.aggregator is None:
@@ -77,7 +77,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     ending = end()
     writer.check()
     operations = _operations(recording)
-    aggregator = recording.batcher.aggregator  # with the processes that `finish` has recorded just now
+    aggregator = recording.batcher.aggregator  # includes the processes that `finish` has just recorded
     _note_missing_ticks(recording)
     peaks = aggregator.peaks(operations.sized, whole=recording.watched_to_the_end)
     if recording.limit is not None:
@@ -105,13 +105,13 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
 
 
 def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
-    """Writes only how a run ended whose recording never came about. Its state stays "running": it has no figures."""
+    """Write the end of a run without a recording. Its state stays "running", since it has no figures."""
     writer.update(ended=moment(ended), exit=ending._asdict())
     writer.close()
 
 
 def _operations(recording: RunRecording) -> _Operations:
-    """Reads what the target has written of its operations since the last look."""
+    """Read the operations that the target has written since the last read."""
     assert recording.follower is not None
     while recording.read_operations():
         pass
@@ -134,9 +134,9 @@ def _operations(recording: RunRecording) -> _Operations:
 def _at_their_last(
     recording: RunRecording, still_open: Sequence[RecordedOperation]
 ) -> Sequence[RecordedOperation]:
-    """Operations that were never closed, with what ticks and the ends of their processes tell beyond their last boundary.
+    """Return the open operations, with figures of samples and process ends after their last boundary.
 
-    The one in which a program was killed for its memory is among them: by its lines alone it had what it began with.
+    A program killed for its memory leaves such an operation. Its lines alone show only the memory at its start.
     """
     history, aggregator = recording.batcher.history, recording.batcher.aggregator
     if not still_open or history is None or aggregator is None:
@@ -153,7 +153,7 @@ def _at_their_last(
 
 
 def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
-    """What reports are told of operations, so that nothing is read again that we have read."""
+    """Return the operations for reports, which then need not read them again."""
     from otel_memwatch.run.recorded_run import KnownOperations
 
     history, aggregator, follower = (
@@ -174,7 +174,7 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
 
 
 def _processes(recording: RunRecording) -> list[ProcessRecord]:
-    """The records of the processes; none where their file has gone."""
+    """Return the process records; none if their file is gone."""
     from otel_memwatch.record.open import read_run
 
     if recording.writer.in_place:
@@ -184,7 +184,7 @@ def _processes(recording: RunRecording) -> list[ProcessRecord]:
 
 
 def _note_missing_ticks(recording: RunRecording) -> None:
-    """Notes from when on the record has no ticks although the run went on."""
+    """Note the time from which the record lacks samples although the run continued."""
     writer = recording.writer
     if recording.watched_to_the_end and not writer.missing:
         return
@@ -194,12 +194,12 @@ def _note_missing_ticks(recording: RunRecording) -> None:
     if writer.missing:
         since = max(0.0, until - started)
         writer.note_mark(
-            f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from memory"
+            f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from the monitor's memory"
         )
 
 
 def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: _Operations) -> None:
-    """Gives telemetry the final figures; what it could not deliver is marked in the record."""
+    """Send the final figures to telemetry; mark undelivered ones in the record."""
     telemetry = recording.telemetry
     if telemetry is None or not telemetry.active:
         return
@@ -207,16 +207,16 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
     from otel_memwatch.run.results import Peaks
 
     peaks = Peaks.from_json(recording.writer.info["peaks"])
-    told = Ended(ended, ending, peaks, operations.still_open, operations.to_export)
-    for problem in telemetry.finish(told):
+    final = Ended(ended, ending, peaks, operations.still_open, operations.to_export)
+    for problem in telemetry.finish(final):
         recording.writer.mark(problem)
 
 
 def _written(writer: RunWriter) -> tuple[Path, Mapping[str, Any]]:
-    """Directory and description that reports are made of, with a mark where the record does not hold the end of the run."""
+    """Return directory and `run.json` for the reports, with a mark if the record lacks the end of the run."""
     in_place = writer.in_place
     directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
-    # As a reader of the file would have it: tuples become lists, keys text.
+    # Convert as a reader of the file gets it: tuples become lists, keys text.
     return directory, json.loads(json.dumps(writer.info))

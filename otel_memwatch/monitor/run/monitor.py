@@ -1,7 +1,7 @@
-"""The monitor of one run, as the supervisor's thread sees it: started, informed of every process that ends, finished.
+"""Monitor of one run, for the supervisor's thread, which starts it, reports ended processes to it and finishes it.
 
-Everything heavy is imported in the monitor's own thread, after the target has started. Whatever goes wrong here becomes one
-line on stderr and a mark in the record; it never reaches the target.
+The monitor's thread imports everything heavy, after the target has started. Any failure here becomes one line on stderr and
+a mark in the record; it never reaches the target.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from otel_memwatch.record.writer import RunWriter
 
 _ROOM = 32 << 20
-"""Bytes of address space that the monitor takes beside telemetry: 20 MiB, and some for a large tree."""
+"""Bytes of address space of the monitor without telemetry: 20 MiB, and some for a large tree."""
 
 
 class ReapedChildren:
-    """Ends of processes, noted by the supervisor's thread, for the source process_tree, which may not be open yet."""
+    """Ends of processes, from the supervisor's thread to the source process_tree, which may open later."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class ReapedChildren:
         self._tree: Any = None
 
     def note(self, child: ChildExit) -> None:
-        """Hands the end of a process to the tree, at once or as soon as there is one."""
+        """Pass the end of a process to the tree, at once or as soon as it is open."""
         with self._lock:
             if self._tree is None:
                 self._early.append(child)
@@ -55,7 +55,7 @@ class ReapedChildren:
                 self._tree.note_exit(child)
 
     def connect(self, tree: Any) -> None:
-        """Hands it all that has been noted so far, and what comes."""
+        """Pass all ends so far to the tree, and each later one."""
         with self._lock:
             self._tree = tree
             for child in self._early:
@@ -63,10 +63,10 @@ class ReapedChildren:
 
 
 class Monitor:
-    """Records one run from `start` to `finish`.
+    """Recording of one run, from `start` to `finish`.
 
     Attributes:
-        messages: what was said to the person, problems among them.
+        messages: messages to the user, with the problems.
 
     """
 
@@ -89,7 +89,7 @@ class Monitor:
         self._stop = Flag()
         """Set when the target has ended."""
         self._drivers_asked = Flag()
-        """Set when no driver need be waited for any more."""
+        """Set when no driver is pending."""
         self._first_tick = threading.Event()
         self._reaped = ReapedChildren()
         self._writer: RunWriter | None = None
@@ -100,7 +100,7 @@ class Monitor:
     # -- called by the supervisor's thread
 
     def start(self) -> None:
-        """Starts the thread; where the system allows no more, the run is not recorded."""
+        """Start the thread. If the system allows no more threads, the run is not recorded."""
         self._thread_errors.keep()
         keep_to_one_heap()
         try:
@@ -110,22 +110,22 @@ class Monitor:
             self._let_go()
 
     def wait_for_first_tick(self, seconds: float) -> bool:
-        """Whether the first tick was recorded, or given up, within `seconds`."""
+        """Return whether the first sample was recorded, or given up, within `seconds`."""
         return self._first_tick.wait(seconds)
 
     def note_exit(self, child: ChildExit) -> None:
-        """Notes what the kernel said of a process that the supervisor reaped. Raises nothing."""
+        """Note the kernel's figures of a process that the supervisor reaped. Raises nothing."""
         try:
             self._reaped.note(child)
         except Exception as error:  # noqa: BLE001 - the supervisor goes on
-            self.messages.problem(f"the end of process {child.pid} could not be recorded: {describe(error)}")
+            self.messages.problem(f"cannot record the end of process {child.pid}: {describe(error)}")
 
     def oom_kills(self) -> int | None:
-        """Processes of the control group that the OOM killer has killed since the first tick; `None`: unknown."""
+        """Return the number of OOM kills in the cgroup since the first sample; `None`: unknown."""
         return None if self._recording is None else self._recording.growth_of_group(OOM_KILLS)
 
     def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
-        """How the target ended, in words, with what its control group had and may have."""
+        """Return how the target ended, in words, with peak and limit of its cgroup."""
         from otel_memwatch.run.ending import describe_end
         from otel_memwatch.runtime.memory_headroom import own_share
 
@@ -137,10 +137,13 @@ class Monitor:
         return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
     def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool] | None = None) -> None:
-        """Waits for the last tick, completes the record, and makes the report. `end` words how the target ended.
+        """Wait for the last sample, complete the record and make the report. Then wait for a last scrape, if requested.
 
-        Then lingers for a last scrape, where that was asked for. When `interrupted` says that we should go, there is
-        no picture and no lingering; `None`: nobody can say so, then there is a picture and no lingering.
+        Args:
+            end: describes how the target ended.
+            interrupted: returns whether we should end: then make no picture and do not wait. `None`: unknown; make a
+                picture and do not wait.
+
         """
         ended = time.monotonic()
         if self._recording is not None and self._recording.telemetry is not None:
@@ -156,10 +159,10 @@ class Monitor:
             if completed is not None:
                 self._render(completed, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
-            self.messages.problem(f"the record could not be completed: {describe(error)}")
+            self.messages.problem(f"the record is incomplete: {describe(error)}")
         telemetry = None if self._recording is None else self._recording.telemetry
         if telemetry is not None:
-            with contextlib.suppress(Exception):  # what there was to deliver has been delivered
+            with contextlib.suppress(Exception):  # everything is delivered by now
                 telemetry.linger(interrupted or (lambda: True))
             telemetry.close()
 
@@ -187,7 +190,7 @@ class Monitor:
     # -- the monitor's thread
 
     def _record(self) -> None:
-        """Records the run, from the first tick, taken as early as can be, to the last."""
+        """Record the run, from the earliest possible sample to the last."""
         from otel_memwatch.record.writer import RunWriter
 
         try:
@@ -200,7 +203,7 @@ class Monitor:
             recording.take_first_tick()
             self._first_tick.set()
             recording.open_the_rest(self._stop, self._listening, self.messages.info)
-            # What exists now lives as long as the run: the collector of garbage need never look through it.
+            # Objects that exist now live as long as the run, so the garbage collector need not scan them.
             gc.freeze()
             gc.enable()
             recording.run(self._stop)
@@ -212,9 +215,9 @@ class Monitor:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Keeps nobody waiting for what will not come."""
+        """Release everyone who waits for the first sample or for the OTLP port."""
         self._first_tick.set()
         served = self._recording is not None and self._recording.telemetry is not None
         if self._listening is not None and not served:
-            # The target would wait for answers of a port that nobody serves.
+            # The target would wait for answers from a port that is not served.
             self._listening.socket.close()

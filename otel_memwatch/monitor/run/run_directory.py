@@ -1,4 +1,4 @@
-"""Where a run is recorded, what it is called, and how its directory is made. Imports little: the command waits for it."""
+"""Place, name and creation of a run directory. Imports little: the command waits for it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 
 _TRIES = 100
-"""Names that are tried where runs begin within the same second, on machines that share a directory."""
+"""Names to try if machines that share a directory start runs within the same second."""
 
 
 def run_name(argv: Sequence[str], name: str | None = None) -> str:
-    """A name that no other run of this machine has: UTC time to the second, the run's name or its command's, our pid."""
+    """Return a name unique on this machine: UTC time in seconds, the name of the run or command, our pid."""
     kept = "".join(c if c in _NAME_CHARACTERS else " " for c in name or command_label(argv))
     base = "_".join(kept.split()).strip("._") or "run"
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
 
 
 def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Callable[[str], None]) -> Path:
-    """Creates the run directory and gives its absolute path.
+    """Create the run directory and return its absolute path.
 
-    `settings` name it ("out"), or where it is made ("runs") and what it is called there ("name").
+    `settings` name the directory ("out"), or its parent ("runs") and a part of its name ("name").
 
-    A directory that was asked for has to be possible: `UsageError` where it is not. The default one gives way to
-    one in the temporary directory, and `say` gets a line about it, where the working directory cannot be written:
-    that must not keep the command from running. `UsageError` where there is none to be had either.
+    - Requested directory: raises `UsageError` if it cannot be created.
+    - Default directory: if the working directory is not writable, use one in the temporary directory and `say` it, since
+      the command must run. Raises `UsageError` if that fails too.
     """
     out, runs = settings["out"], settings["runs"]
     if out is not None:
@@ -54,7 +54,7 @@ def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Ca
 
 
 def _create_below(runs: Path, name: str) -> Path:
-    """Makes a run directory of that name, or with a number behind it where another machine has made one within the second."""
+    """Create a run directory of that name, with a number appended if another machine took the name within the second."""
     path = runs / name
     for number in range(2, _TRIES):
         if not os.path.lexists(path):
@@ -65,20 +65,20 @@ def _create_below(runs: Path, name: str) -> Path:
 
 
 def create_directory(path: Path) -> None:
-    """Makes the run directory, parents included. Raises `UsageError` when it exists or cannot be made."""
+    """Create the run directory and its parents. Raises `UsageError` if it exists or cannot be created."""
     try:
         os.makedirs(path.parent, exist_ok=True)
         os.mkdir(path, DIRECTORY_MODE)
     except OSError as error:
         if os.path.lexists(path):
             raise UsageError(
-                f"{path} exists already.", "a run is never overwritten: name another directory"
+                f"{path} exists already.", "runs are never overwritten; name another directory"
             ) from None
         raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None
 
 
 def absolute(path: str) -> Path:
-    """The absolute path; raises `UsageError` where the working directory that it starts from is gone."""
+    """Return the absolute path. Raises `UsageError` if the working directory is gone."""
     try:
         return Path(os.path.abspath(path))
     except OSError as error:
@@ -88,10 +88,10 @@ def absolute(path: str) -> Path:
 
 
 def temporary_runs() -> Path:
-    """A directory of the user's own for runs, in the temporary directory; raises `UsageError` where there is none.
+    """Return the user's directory for runs in the temporary directory. Raises `UsageError` if none can be created.
 
-    Others may write there too: what bears our name and is not ours, or is open to others, is left alone for a
-    directory with a name that nobody could know.
+    Others may write to the temporary directory. If our name belongs to another user or is writable for others, use a
+    directory with an unpredictable name.
     """
     import tempfile
 
@@ -100,14 +100,12 @@ def temporary_runs() -> Path:
         if not _is_our_own(path):
             path = Path(tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-"))
     except OSError as error:
-        raise UsageError(
-            f"There is no place for a run directory: {error.strerror}.", "name one with --out"
-        ) from None
+        raise UsageError(f"Cannot create a run directory: {error.strerror}.", "name one with --out") from None
     return path
 
 
 def _is_our_own(path: Path) -> bool:
-    """Makes the directory where it is not there; whether it is one that nobody else can write to."""
+    """Create the directory if it does not exist; return whether only this user can write to it."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(DIRECTORY_MODE)
     found = os.lstat(path)

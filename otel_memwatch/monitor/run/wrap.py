@@ -48,10 +48,10 @@ STRICT_EXIT_CODE = 125
 
 
 class RunResources:
-    """Everything that a wrapped run owns. `wrap` takes one part after the other and gives all back at the end.
+    """Resources of a wrapped run. `wrap` acquires them step by step; `close` releases them.
 
-    Given back, whatever happens and in this order: the witness process of the target, the scope, the cgroup. The scope
-    and its peak vanish with its last process, which is the witness.
+    `close` always releases in this order: the witness process of the target, the scope, the cgroup. The scope and its peak
+    vanish with its last process, which is the witness.
     """
 
     directory: Path
@@ -66,14 +66,14 @@ class RunResources:
         if self._scope is not None:
             self._given_back.callback(self._scope.close)
         self.misplaced: str | None = None
-        """Why the command is not in the cgroup that was made or asked for."""
+        """Reason why the command is not in the cgroup that was made or requested."""
         self.listening: Listening | None = None
         self.uploader: Uploader | None = None
         self.limit: HardLimit | None = None
         self.monitor: Monitor | None = None
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._given_back.close()
 
     @property
@@ -83,12 +83,12 @@ class RunResources:
 
     @property
     def helpers(self) -> frozenset[int]:
-        """Our own processes beside the target, which are not part of the run."""
+        """Our helper processes, which are not part of the run."""
         return self.target.helpers if self.uploader is None else self.target.helpers | {self.uploader.pid}
 
     def launch(self) -> None:
-        """Start the command. If that fails, nothing is left of the run."""
-        # What the machine has in use right before the command, to compare with what it has later.
+        """Start the command. If that fails, the run leaves nothing behind."""
+        # Memory in use right before the command, for comparison with later samples.
         self.oom_kills, self.allocated_before = OomKills(), read_allocated()
         try:
             self.target = launch(
@@ -109,7 +109,7 @@ class RunResources:
             self._find_scope(self._scope)
 
     def start_limit(self) -> None:
-        """Watch the memory limit, if there is one: the whole run is killed if it exceeds it."""
+        """Enforce the memory limit, if set: kill the whole run if it exceeds the limit."""
         if self.settings["limit"] is None:
             return
         from otel_memwatch.monitor.guard.limit import HardLimit
@@ -119,12 +119,12 @@ class RunResources:
             self.limit.watch()
         except (OSError, Unavailable) as error:
             self.say(
-                "otel-memwatch: at the limit the OOM killer kills one process; otel-memwatch cannot kill the rest: "
-                f"{describe(error)}"
+                "otel-memwatch: if the run exceeds its limit, the kernel kills only one process; "
+                f"otel-memwatch cannot kill the others: {describe(error)}"
             )
 
     def start_monitor(self) -> None:
-        """Start to record. If that fails, `monitor` stays `None` after a line about it; raises nothing."""
+        """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
         monitor: Monitor | None = None
         try:
             from otel_memwatch.monitor.messages import Messages
@@ -140,9 +140,7 @@ class RunResources:
                 environment=dict(os.environ),
                 floor=self.target.floor,
                 own_cgroup=self.cgroup,
-                cgroup_hint=self.cgroup_hint
-                if misplaced is None
-                else f"a control group of its own ({misplaced})",
+                cgroup_hint=self.cgroup_hint if misplaced is None else f"a cgroup of its own ({misplaced})",
                 helpers=self.helpers,
                 allocated_before=self.allocated_before,
                 limit=self.limit,
@@ -151,18 +149,18 @@ class RunResources:
                 self.directory, self.settings, info, self.trace, Messages(self.say), listening=self.listening
             )
             if misplaced is not None and self.settings["cgroup"] == "require":
-                monitor.messages.problem(f"the command is not in its control group: {misplaced}")
+                monitor.messages.problem(f"the command is not in its cgroup: {misplaced}")
             monitor.start()
             if self.uploader is not None:
                 self.uploader.begin(self.directory)
-        except Exception as error:  # noqa: BLE001 - as when there is no memory left
+        except Exception as error:  # noqa: BLE001 - for example, no memory left
             self.say(f"otel-memwatch: nothing is recorded: {describe(error)}")
             if monitor is None and self.listening is not None:
                 self.listening.socket.close()  # the target would wait for answers that never come
         self.monitor = monitor
 
     def finish(self, end: ChildExit) -> None:
-        """Complete the record. A signal that asks us to go cuts short what can wait."""
+        """Complete the record. A signal that asks us to end skips optional work."""
         if self.limit is not None:
             self.limit.stop()
         if self.monitor is None:
@@ -199,14 +197,14 @@ class RunResources:
             self._cgroup.remove()
 
     def _variables(self) -> dict[str, str]:
-        """Return the variables that the command gets beside our own environment."""
+        """Return the variables that the command gets in addition to our environment."""
         variables = {RUN_DIRECTORY_VARIABLE: str(self.directory), TRACEPARENT: self.trace.traceparent}
         if self.settings["exact_gpu"]:
             variables[OPTIONS["exact_gpu"].variable] = "1"
         return {**variables, **(self.listening.variables if self.listening else {})}
 
     def _entrance(self) -> Callable[[], None] | None:
-        """Return what the command's process calls before it executes the command; `None`: nothing."""
+        """Return the function that the child calls before it executes the command; `None`: none."""
         enter: Callable[[], None] | None = None
         if self._scope is not None:
             enter = self._scope.entered
@@ -227,8 +225,10 @@ def wrap(
 ) -> NoReturn:
     """Run `argv` and end the calling process as the command ended. Calls `on_start` right before the command starts.
 
-    Raises `UsageError` before anything has been started, `CommandNotStarted` if the command cannot be executed (its exit
-    code is a shell's: 127 or 126), `Unavailable` if `cgroup` is "require" and there is none.
+    Raises:
+        UsageError: before anything was started.
+        CommandNotStarted: if the command cannot be executed, with a shell's exit code (127 or 126).
+        Unavailable: if `cgroup` is "require" and none is available.
     """
     for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
@@ -245,7 +245,7 @@ def wrap(
             run.uploader = start_uploader(settings["upload"], say)
         on_start()
         run.launch()
-        # From here on the command runs: whatever fails here, it is waited for, and we end as it ends.
+        # From here on the command runs. Whatever fails, wait for it and end as it ends.
         run.start_limit()
         run.start_monitor()
         end = run.target.wait(run.monitor.note_exit if run.monitor else lambda _: None)
@@ -259,12 +259,12 @@ def wrap(
 
 
 def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | None, str | None]:
-    """Return a cgroup of the run, or the scope to request from the service manager, or a hint how to get one."""
+    """Return a cgroup for the run, a scope to request from the service manager, or a hint how to get one."""
     mode, limit = settings["cgroup"], settings["limit"]
     if mode == "off":
         if limit is not None and settings["limit_fallback"] == "none":
             raise UsageError(
-                "--limit needs a control group, which --cgroup off excludes.", "--limit-fallback rlimit"
+                "--limit requires a cgroup, which --cgroup off excludes.", "or pass --limit-fallback rlimit"
             )
         return None, None, None
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup, systemd_runs
@@ -294,7 +294,7 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
 
 
 def _listen(settings: Mapping[str, Any]) -> Listening | None:
-    """Open the port for spans of the target, if requested. The target gets its number in its environment."""
+    """Open the port for the target's spans, if requested. The target reads its number from the environment."""
     if not settings["receive_otlp"]:
         return None
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
@@ -305,7 +305,7 @@ def _listen(settings: Mapping[str, Any]) -> Listening | None:
 def _run_directory(
     argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
 ) -> Path | None:
-    """Make the run directory. Return `None`, after a line about it, if that fails and no option requires one."""
+    """Make the run directory. If that fails and no option requires one, print why and return `None`."""
     try:
         return make_run_directory(settings, argv, say)
     except UsageError as error:
@@ -321,7 +321,7 @@ def _run_unrecorded(argv: Sequence[str]) -> NoReturn:
 
 
 def _load() -> Iterator[None]:
-    """Import what the first sample needs, module by module. The command does not wait for this."""
+    """Import the modules for the first sample, one per step. The command does not wait for this."""
     for name in _FIRST_NEEDED:
         with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
             import_module(f"otel_memwatch.{name}")
@@ -329,7 +329,7 @@ def _load() -> Iterator[None]:
 
 
 def _interrupted() -> bool:
-    """Return whether a signal asks us to go."""
+    """Return whether a signal asks us to end."""
     import signal
 
     # All signals are blocked in this thread: a signal that was sent to us is pending.

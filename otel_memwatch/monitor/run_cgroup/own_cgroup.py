@@ -1,8 +1,8 @@
-"""A control group made for one run: its watermark is the exact peak of the whole tree.
+"""Cgroup made for one run. Its high-water mark is the exact peak of the whole tree.
 
-It is made only where the hierarchy is ours to use: as a child of our own version 1 group, or in a version 2 subtree that
-has been delegated to us. What a service manager owns is never reorganised, and no process but our own is moved. Where
-there is no such place, `service_manager` may be given a group to use.
+- We create it only in a hierarchy that we may use: below our version 1 cgroup, or in a version 2 subtree delegated to us.
+- We never reorganise a service manager's cgroups and move only our own process.
+- If no such place exists, `service_manager` may request a cgroup.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from otel_memwatch.runtime.procfs.control_group import (
 from otel_memwatch.runtime.procfs.process import is_exiting
 
 PREFIX = "memwatch-"
-"""Names of our groups: this, the pid of their maker, its pid namespace, and a random part."""
+"""Prefix of our cgroups' names. The maker's pid, its pid namespace and a random part follow."""
 LEAF = "memwatch-monitor-"
-"""Names of the groups that we move ourselves to where version 2 demands it."""
+"""Prefix of the cgroups that we move ourselves to if version 2 requires it."""
 
 _ENTRANCES = {1: "tasks", 2: "cgroup.procs"}
-"""Where a process enters. Moving whole processes (cgroup.procs) waits until every processor has passed through the
-scheduler (synchronize_rcu under cgroup_threadgroup_rwsem); moving single threads (tasks), of which a process that was
-just forked has one, does not. Version 2 has no such file for groups that count memory."""
+"""File through which a process enters.
+
+Moving a whole process (cgroup.procs) waits until every processor has passed through the scheduler (synchronize_rcu under
+cgroup_threadgroup_rwsem). Moving a single thread (tasks) does not, and a process that was just forked has only one.
+Version 2 has no such file for cgroups that count memory."""
 
 _NO_LIMIT = {
     "memory.max": "max",
@@ -47,12 +49,12 @@ _NO_LIMIT = {
     "io.max": "",
     "io.latency": "",
 }
-"""How the files of a group begin that limits nothing. pids.max is left out: systemd sets it everywhere."""
+"""Initial text of the files of a cgroup without limits. systemd sets pids.max everywhere, so it is omitted."""
 
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
-"""Endings of the names of the groups that systemd owns."""
+"""Suffixes of systemd's cgroups."""
 
 
 def _read(path: str) -> bytes:
@@ -73,20 +75,20 @@ def _reason(error: OSError) -> str:
 
 
 def systemd_runs() -> bool:
-    """Whether systemd is what runs this machine or container, by systemd's own sign (sd_booted)."""
+    """Return whether systemd manages this machine or container, checked as sd_booted(3) does."""
     return os.path.isdir("/run/systemd/system")
 
 
 def _what_would_help() -> str:
     if systemd_runs():
-        return "systemd-run --user --scope -p Delegate=yes gives one that may be used"
-    return "root, or a control group that root has given to this user"
+        return "systemd-run --user --scope -p Delegate=yes otel-memwatch ..."
+    return "run as root, or in a cgroup delegated to you"
 
 
 class OwnCgroup:
-    """The run's own control group. Made by `create`, entered by the target's `add_self`, ended by `remove`.
+    """Cgroup of the run: `create` makes it, the target enters it with `add_self`, `remove` ends it.
 
-    `given`: it is a service manager's, which has moved the target into it and removes it.
+    `given`: it belongs to a service manager, which moves the target into it and removes it.
     """
 
     def __init__(self, path: str, version: int, leaf: str | None = None, *, given: bool = False) -> None:
@@ -114,7 +116,7 @@ class OwnCgroup:
         *,
         limit: int | None = None,
     ) -> OwnCgroup:
-        """Make the group, with a `limit` in bytes. Raises `Unavailable` where there can be none. Cost: a millisecond, once."""
+        """Make the cgroup, with a `limit` in bytes. Raises `Unavailable` if that is impossible. Costs 1 ms, once."""
         try:
             memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
             mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
@@ -128,22 +130,21 @@ class OwnCgroup:
             return group
         except OSError as error:
             raise Unavailable(
-                f"A control group of the run's own could not be made: {_reason(error)}.",
+                f"Cannot create a cgroup for the run: {_reason(error)}.",
                 _what_would_help(),
             ) from None
 
     def add_self(self) -> None:
-        """Put the calling process, which has one thread, into the group. Raises `OSError` where the kernel refuses.
+        """Put the calling process, which has one thread, into the cgroup. Raises `OSError` if the kernel refuses.
 
-        One write: 30 us on version 1, about 12 ms and at times 100 ms of waiting on version 2.
+        One write: 30 us on version 1, about 12 ms on version 2, with occasional waits of 100 ms.
         """
         os.write(self._entrance, b"0")
 
     def holds(self, pid: int, proc: Path = Path("/proc")) -> bool | None:
-        """Whether a process is in the group or in one below it; `None`: it has ended, or is about to.
+        """Return whether a process is in the cgroup or below it; `None`: it has ended, or is about to.
 
-        Version 1 tells of a process that is ending that it is in the root group, wherever it was. Cost: 13 us for one that
-        is in it, 26 us for one that is not.
+        Version 1 reports the root cgroup for an ending process. Costs 13 us for a process inside, 26 us for one outside.
         """
         try:
             if self._is_on(_read(f"{proc}/{pid}/cgroup")):
@@ -153,21 +154,21 @@ class OwnCgroup:
             return None
 
     def held(self, cgroup: bytes | None) -> bool | None:
-        """As `holds`, of a process that has ended, by its zombie's /proc/PID/cgroup; `None`: version 1 does not tell."""
+        """Return `holds` for an ended process, from its zombie's /proc/PID/cgroup; `None`: unknown (version 1)."""
         return None if cgroup is None or self.version == 1 else self._is_on(cgroup)
 
     def _is_on(self, cgroup: bytes) -> bool:
-        # The name has a random part, so that no other group on the path can be meant.
+        # The random part of the name excludes any other cgroup on the path.
         return b"/" + os.fsencode(self.path.name) in cgroup
 
     def pids(self) -> list[int]:
-        """Processes in the group itself; none where it is gone."""
+        """Return the processes in the cgroup itself; none if it is gone."""
         with contextlib.suppress(OSError):
             return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
         return []
 
     def all_pids(self) -> list[int]:
-        """Processes in the group and in the groups below it."""
+        """Return the processes in the cgroup and below it."""
         pids = []
         for folder, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):
@@ -175,9 +176,9 @@ class OwnCgroup:
         return pids
 
     def set_limit(self, size: int) -> None:
-        """Let it have `size` bytes, swap among them, at most; a smaller limit that it has already stays.
+        """Limit the cgroup to `size` bytes, including swap. A smaller existing limit stays.
 
-        Raises `Unavailable` where the kernel refuses.
+        Raises `Unavailable` if the kernel refuses.
         """
         try:
             now = self.limit()
@@ -186,7 +187,7 @@ class OwnCgroup:
                 _write(f"{self.path}/memory.limit_in_bytes", str(size).encode())
                 with contextlib.suppress(
                     OSError
-                ):  # a kernel may keep no account of swap; then nothing goes there
+                ):  # the kernel may not account for swap; then the cgroup uses none
                     _write(f"{self.path}/memory.swappiness", b"0")
                 with contextlib.suppress(FileNotFoundError):
                     _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size).encode())
@@ -195,16 +196,16 @@ class OwnCgroup:
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{self.path}/memory.swap.max", b"0")
         except OSError as error:
-            raise Unavailable(f"The control group takes no limit: {_reason(error)}.") from None
+            raise Unavailable(f"The cgroup takes no limit: {_reason(error)}.") from None
 
     def tells_of_kills(self) -> tuple[int, int]:
-        """A descriptor that becomes readable when the group has no memory left, and the events to poll it for.
+        """Return a descriptor that becomes readable when the cgroup runs out of memory, and the events to poll it for.
 
-        It may do so for want of memory of a group above too: `oom_kills` tells whether somebody was killed. Raises `OSError`.
+        A shortage in an enclosing cgroup triggers it too: check `oom_kills` for an actual kill. Raises `OSError`.
         """
         if self.version == 2:
             descriptor = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
-            os.read(descriptor, 4096)  # what it says by now is no news
+            os.read(descriptor, 4096)  # consume the events so far
             return descriptor, select.POLLPRI
         told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
@@ -219,24 +220,24 @@ class OwnCgroup:
         return told, select.POLLIN
 
     def peak(self) -> int:
-        """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.
+        """Return the largest memory charged to the cgroup, in bytes, with page cache and kernel memory, shared pages once.
 
-        Since the last reset, on version 1: the source `cgroup` resets the watermark of a group of the run's own at
-        every tick, and its column memwatch.cgroup.memory.peak keeps the maximum of all.
+        On version 1 it counts since the last reset. The source `cgroup` resets the high-water mark of the run's cgroup at
+        every sample; its column memwatch.cgroup.memory.peak keeps the overall maximum.
         """
         return int(os.pread(self._peak, 64, 0))
 
     def oom_kills(self) -> int:
-        """Processes of the group that the kernel's OOM killer has killed; 0 on kernels that do not count (before 4.13)."""
+        """Return the number of processes that the OOM killer killed here; 0 on kernels that do not count (before 4.13)."""
         return parse_keyed(_read(f"{self.path}/{self._events}")).get("oom_kill", 0)
 
     def limit(self) -> int | None:
-        """The group's own limit in bytes, as copied from the group above; `None`: none."""
+        """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""
         name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
         return parse_limit(_read(f"{self.path}/{name}"))
 
     def remove(self) -> tuple[int, ...]:
-        """Remove the group if nothing is left in it; returns the pids that are, which keep it. Idempotent."""
+        """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
         for fd in (self._entrance, self._peak):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -254,7 +255,7 @@ class OwnCgroup:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove an empty group and the empty groups that the target made below it. Raises `OSError` when one is in use."""
+    """Remove an empty cgroup and the empty ones that the target made below it. Raises `OSError` if one is in use."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(path):
             below = f"{path}/{name}"
@@ -264,7 +265,7 @@ def _remove_tree(path: str) -> None:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the empty groups of monitors that were killed."""
+    """Remove the empty cgroups of killed monitors."""
     for name in os.listdir(parent):
         maker, _, rest = name.removeprefix(PREFIX).partition("-")
         if name.startswith(PREFIX) and maker.isdigit() and not _lives(maker, rest.partition("-")[0]):
@@ -273,14 +274,14 @@ def _sweep(parent: str) -> None:
 
 
 def _lives(pid: str, namespace: str) -> bool:
-    """Whether the maker of a group may be alive. Of another pid namespace, its end shows when nobody is left in it."""
+    """Return whether the maker of a cgroup may be alive: in another pid namespace, while any process of it is."""
     if namespace == _namespace("self"):
         return os.path.exists(f"/proc/{pid}")
     return any(_namespace(name) == namespace for name in os.listdir("/proc") if name.isdigit())
 
 
 def _namespace(pid: str) -> str:
-    """Number of a process's pid namespace; empty where it cannot be read."""
+    """Return the number of a process's pid namespace; empty if unreadable."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except OSError:
@@ -295,7 +296,7 @@ def _make_group(parent: str) -> str:
 
 def _make(location: Location | None) -> OwnCgroup:
     if location is None:
-        raise Unavailable("No memory control group is mounted.", "mount cgroup2 on /sys/fs/cgroup")
+        raise Unavailable("No cgroup with a memory controller is mounted.", "mount cgroup2 on /sys/fs/cgroup")
     if location.read_only:
         raise Unavailable(
             f"{location.point} is mounted read-only.", "in a container: mount /sys/fs/cgroup writable"
@@ -307,10 +308,10 @@ def _make_v1(location: Location) -> OwnCgroup:
     parent = location.path
     if _managed(parent) and not _delegated(location):
         raise Unavailable(
-            f"{parent} belongs to systemd.", "systemd-run --scope -p Delegate=yes gives a group of one's own"
+            f"{parent} belongs to systemd.", "systemd-run --scope -p Delegate=yes otel-memwatch ..."
         )
     if _read(f"{parent}/memory.use_hierarchy").strip() != b"1":
-        raise Unavailable(f"{parent} does not count what its children use (memory.use_hierarchy is 0).")
+        raise Unavailable(f"{parent} does not count its children's memory (memory.use_hierarchy is 0).")
     _sweep(parent)
     path = _make_group(parent)
     try:
@@ -327,8 +328,8 @@ def _make_v1(location: Location) -> OwnCgroup:
 def _make_v2(location: Location) -> OwnCgroup:
     if not _delegated(location):
         raise Unavailable(
-            f"{location.path} has not been delegated to us.",
-            "systemd-run --user --scope -p Delegate=yes COMMAND delegates",
+            f"{location.path} is not delegated to this user.",
+            "systemd-run --user --scope -p Delegate=yes otel-memwatch ...",
         )
     parent, leaf = _parent_v2(location)
     try:
@@ -356,7 +357,7 @@ def _max(group: str) -> int | None:
 
 
 def _parent_v2(location: Location) -> tuple[str, str | None]:
-    """The group to make ours in, and the leaf that we had to move to so that it could be one."""
+    """Return the cgroup to make ours in, and the leaf that we had to move to for it."""
     ours = location.path
     for group in ancestors(location):
         if b"memory" in _read(f"{group}/cgroup.subtree_control").split():
@@ -367,11 +368,12 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
             break
     if b"memory" not in _read(f"{ours}/cgroup.controllers").split():
         raise Unavailable(
-            f"{ours} has no memory controller.", "enable it in cgroup.subtree_control of the group above"
+            f"{ours} has no memory controller.", "enable it in cgroup.subtree_control of the parent cgroup"
         )
     if _read(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
         raise Unavailable(
-            f"{ours} holds other processes than ours, which we do not move.", "start in a scope of one's own"
+            f"{ours} holds other processes, which we do not move.",
+            "start otel-memwatch in a scope of its own",
         )
     leaf = f"{ours}/{LEAF}{os.getpid()}"
     os.mkdir(leaf, 0o755)
@@ -385,21 +387,25 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
 
 
 def _is_kept_to(group: str) -> bool:
-    """Whether the target must not be beside a group, but below it: there it would be neither counted nor limited by it.
+    """Return whether the target must stay below a cgroup: beside it, the cgroup would neither count nor limit it.
 
-    A service is restarted and ended as the group that it is; a group of ours is another run's; a limit was set by somebody.
+    That holds for:
+
+    - a service, which systemd restarts and ends as a cgroup
+    - one of our cgroups, which is another run's
+    - a cgroup with a limit
     """
     name = group.rpartition("/")[2]
     return name.endswith(".service") or is_of_a_run(name) or limit_of(group) is not None
 
 
 def is_of_a_run(name: str) -> bool:
-    """Whether a group of this name was made for a run, of whichever monitor."""
+    """Return whether a monitor made the cgroup of this name for a run."""
     return name.startswith(PREFIX) and name.removeprefix(PREFIX)[:1].isdigit()
 
 
 def limit_of(group: str) -> str | None:
-    """The first limit that a group of version 2 sets, as "file value"; `None`: none."""
+    """Return the first limit of a version 2 cgroup, as "file value"; `None`: none."""
     for name, none in _NO_LIMIT.items():
         try:
             value = _read(f"{group}/{name}").decode("ascii", "replace").strip()
@@ -411,7 +417,7 @@ def limit_of(group: str) -> str | None:
 
 
 def _leave(leaf: str) -> None:
-    """Move ourselves back from the leaf to the group above, as it was."""
+    """Move ourselves back from the leaf to its parent, and restore that."""
     above = leaf[: leaf.rindex("/")]
     with contextlib.suppress(OSError):
         _write(f"{above}/cgroup.subtree_control", b"-memory")
@@ -432,7 +438,7 @@ def _attribute(path: str, name: str) -> bool:
 
 
 def _delegated(location: Location) -> bool:
-    """Whether the group, or one above it, was given to us: marked by systemd, or the writable root of a container."""
+    """Return whether we may use the cgroup: systemd marks it or a parent as delegated, or it is a container's writable root."""
     if any(_attribute(group, name) for group in ancestors(location) for name in _DELEGATED):
         return True
     container_root = location.path == location.point.rstrip("/") and os.path.exists(

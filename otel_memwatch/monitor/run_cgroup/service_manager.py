@@ -1,20 +1,20 @@
-"""A control group that systemd gives to whoever asks: a transient scope, for a command started in a login session.
+"""Transient systemd scope, as the cgroup of a command started in a login session.
 
-It is asked for through systemd's own `busctl`, once the command's process exists and before the program runs in it; the
-process waits until it has been moved. The monitor stays where it is. A scope is gone when its last process ends, whatever
-became of the monitor.
+We request it through systemd's `busctl`, once the command's process exists and before it executes the program. The process
+waits until systemd has moved it; the monitor does not move. A scope vanishes with its last process, whatever happens to
+the monitor.
 
-Only a session's scope (`session-3.scope`) is left for it, and only where nothing is lost or gained by that:
+The command leaves only a session's scope (`session-3.scope`), and only if it neither escapes nor gains a limit:
 
 ===========================================  ==================================================================
-group of the caller                          asked
+cgroup of the caller                         manager that is asked
 ===========================================  ==================================================================
-user-1000.slice/session-3.scope, user 1000   the user's own manager, for a scope in user@1000.service/app.slice
+user-1000.slice/session-3.scope, user 1000   the user's manager, for a scope in user@1000.service/app.slice
 user-0.slice/session-3.scope, root           the system's manager, for a scope beside the session's, in its slice
-the same with a limit on the session, or on  nobody: the command would escape from the one limit, or meet the other
-the groups that it would be moved into
-a service                                    nobody: its manager ends, restarts and accounts for what is in it
-a container, a Slurm step, a pod, a group    nobody: whoever made it counts and limits by it
+the same with a limit on the session, or on  none: the command would escape from the one limit, or meet the other
+the cgroups that it would be moved into
+a service                                    none: its manager ends, restarts and accounts for its processes
+a container, a Slurm step, a pod, a cgroup   none: its maker uses it to count and limit
 of another run of ours
 ===========================================  ==================================================================
 """
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE = 0.25
-"""Seconds that the command waits for the service manager at most.
+"""Seconds that the command waits at most for the service manager.
 
-One that is well (systemd 252) needs 2.5 times as long as `busctl --version`, measured where both are emulated: 15 ms."""
+A healthy one (systemd 252) takes 15 ms, 2.5 times as long as `busctl --version`, measured with both emulated."""
 INSISTENCE = 10.0
-"""The same where the run must not be without a group of its own."""
+"""`PATIENCE` of a run that requires a cgroup of its own."""
 _LOOK = 0.0005
-"""Seconds between two looks whether the process has been moved."""
+"""Seconds between two checks for the end of the move."""
 
 _SESSION = re.compile(r"/user\.slice/user-(\d+)\.slice/session-[^/]+\.scope")
 _CALL = (
@@ -59,20 +59,20 @@ _CALL = (
 
 
 class Asked(NamedTuple):
-    """Whom to ask, and for what."""
+    """Service manager to ask, and the requested place of the scope."""
 
     socket: str
-    """Path of the bus that the manager is on."""
+    """Path of the manager's bus."""
     unit_slice: str
-    """The slice that the scope is to be in."""
+    """Slice of the scope."""
     folder: str
-    """Directory of the control group of that slice, where its scopes are."""
+    """Cgroup directory of that slice, which holds its scopes."""
 
 
 def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
-    """Whom to ask for a scope for a process of `uid` in the control group `group` (of version 2, mounted at `point`).
+    """Return the manager to ask for a scope for a process of `uid` in `group` (a version 2 cgroup, mounted at `point`).
 
-    Raises `Unavailable`, with a hint, where the group must not be left. Reads some twenty small files (0.3 ms).
+    Raises `Unavailable`, with a hint, if the process must not leave the cgroup. Reads about 20 small files (0.3 ms).
     """
     owner = _session_owner(group, uid)
     above = f"{point}/user.slice/user-{owner}.slice"
@@ -86,37 +86,44 @@ def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
         entered = [manager, folder]
         if "memory" not in _read(f"{manager}/cgroup.controllers").split():
             raise Unavailable(
-                f"The manager of user {uid} counts no memory.", f"Delegate=memory in user@{uid}.service"
+                f"The service manager of user {uid} counts no memory.",
+                f"set Delegate=memory in user@{uid}.service",
             )
     for limited in [f"{point}{group}", *entered]:
         limit = limit_of(limited) or _tasks(limited)
         if limit is not None:
             raise Unavailable(
-                f"{limited.rpartition('/')[2]} has a limit of its own ({limit}), to which the command keeps.",
+                f"{limited.rpartition('/')[2]} has a limit ({limit}), which the command must not escape.",
                 "systemd-run --scope -p Delegate=yes with the same limit",
             )
     if not os.path.exists(f"{above}/memory.peak"):
-        raise Unavailable("This kernel keeps no watermark of a group of version 2.", "Linux 5.19 or newer")
+        raise Unavailable(
+            "This kernel has no high-water mark for cgroups of version 2.", "use Linux 5.19 or newer"
+        )
     if not os.path.exists(asked.socket):
-        raise Unavailable(f"There is no service manager on {asked.socket}.", "the package dbus-user-session")
+        raise Unavailable(
+            f"There is no service manager on {asked.socket}.", "install the package dbus-user-session"
+        )
     return asked
 
 
 def _session_owner(group: str, uid: int) -> int:
-    """Whose session a group is. Raises `Unavailable` where it is none, or none that `uid` may leave."""
+    """Return the owner of a session's cgroup. Raises `Unavailable` for another cgroup, or one that `uid` must not leave."""
     session = _SESSION.fullmatch(group)
     name = group.rpartition("/")[2] or "/"
     if session is None:
         if is_of_a_run(name):
-            raise Unavailable(f"The group {name} is another run's, which is to count this one as well.")
+            raise Unavailable(f"The cgroup {name} is another run's, which must count this run as well.")
         hint = "systemd-run --user --scope -p Delegate=yes" if uid else "systemd-run --scope -p Delegate=yes"
         if name.endswith(".service"):
-            hint = f"Delegate=yes in the unit {name}"
-        raise Unavailable(f"The group {name} is not left, as it accounts for what runs in it.", hint)
+            hint = f"set Delegate=yes in the unit {name}"
+        raise Unavailable(
+            f"The command must stay in the cgroup {name}, which accounts for its processes.", hint
+        )
     owner = int(session[1])
     if uid not in (0, owner):
         raise Unavailable(
-            f"The session {name} is of another user.", "log in as the user who runs the command"
+            f"The session {name} belongs to another user.", "log in as the user who runs the command"
         )
     return owner
 
@@ -130,21 +137,21 @@ def _read(path: str) -> str:
 
 
 def _tasks(group: str) -> str | None:
-    """A limit on the number of processes, which neither a session nor a user's manager has by itself."""
+    """Return a limit on the number of processes. Sessions and users' managers have none by default."""
     value = _read(f"{group}/pids.max")
     return f"pids.max {value}" if value not in ("", "max") else None
 
 
 def find() -> Asked | None:
-    """Whom to ask for a scope for a child of this process; `None` where memory is not counted by version 2.
+    """Return the manager to ask for a scope for a child of this process; `None` if version 2 does not count memory.
 
-    Raises `Unavailable` where nobody can be asked, or the group must not be left.
+    Raises `Unavailable` if no manager can be asked, or if the process must not leave its cgroup.
     """
-    # A manager of another pid namespace would move somebody else's process.
+    # A manager of another pid namespace would move another process with the same pid.
     if _read("/proc/1/comm") != "systemd":
-        raise Unavailable("The first process that can be seen is not systemd.", "outside of the container")
+        raise Unavailable("Process 1 is not systemd.", "run outside of the container")
     if _busctl() is None:
-        raise Unavailable("systemd's busctl is not installed.", "the package systemd")
+        raise Unavailable("systemd's busctl is not installed.", "install the package systemd")
     try:
         with open("/proc/self/cgroup", "rb") as groups, open("/proc/self/mountinfo", "rb") as mounts:
             location = locate(parse_memberships(groups.read()), parse_mounts(mounts.read()), "memory")
@@ -156,34 +163,34 @@ def find() -> Asked | None:
 
 
 def _busctl() -> str | None:
-    """Path of the machine's own: one that PATH finds first may be of another systemd (conda has one)."""
+    """Return the path of the system's busctl. The first in PATH may belong to another systemd (conda has one)."""
     paths = ("/usr/bin/busctl", "/bin/busctl", "/run/current-system/sw/bin/busctl")
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
 class Scope:
-    """A scope for one process: made before it is forked, asked for by its parent, waited for by itself."""
+    """Scope for one process. The parent requests it after the fork; the child waits for it."""
 
     def __init__(self, asked: Asked, patience: float, limit: int | None = None) -> None:
-        """`limit`: bytes that the scope may have, swap among them; `None`: no limit."""
+        """Prepare the request. `limit`: bytes, including swap; `None`: no limit."""
         self._asked = asked
         self._limit = limit
         self._patience = patience
         base = f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
-        # Two names, since systemd before 253 has to be asked a second time, and one name is good for one attempt.
+        # systemd before 253 needs a second request, and each request needs a new name.
         self.names = (f"{base}.scope", f"{base}-a.scope")
         self._answers, self._answer = os.pipe()
         self._asking: int | None = None
 
     def ask(self, pids: Sequence[int]) -> None:
-        """Begin to have processes of ours moved into the scope. Called by their parent; does not wait (1 ms)."""
+        """Request a move of our processes into the scope. The parent calls this; it does not wait (1 ms)."""
         commands = (
             self._command(self.names[0], pids, newer=True),
             self._command(self.names[1], pids, newer=False),
         )
         script = " || ".join(" ".join(f"'{word}'" for word in words) for words in commands)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        # Nothing of the target's is held open by it: a pipe that the command closes has its end then.
+        # Keep none of the target's files open: a pipe that the command closes must end then.
         actions: list[tuple[int, int, int] | tuple[int, int]] = [
             (os.POSIX_SPAWN_DUP2, null, 0),
             (os.POSIX_SPAWN_DUP2, self._answer, 1),
@@ -199,7 +206,7 @@ class Scope:
                 ["sh", "-c", script],
                 {"PATH": "/usr/bin:/bin"},
                 file_actions=actions,
-                setpgroup=0,  # the terminal's keys are not for it
+                setpgroup=0,  # keeps the terminal's keys away from it
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGINT],
             )
@@ -209,7 +216,7 @@ class Scope:
             self._answer = -1
 
     def _command(self, name: str, pids: Sequence[int], *, newer: bool) -> tuple[str, ...]:
-        """The call of systemd's, for a scope that is to its processes as the session's is."""
+        """Return the call to systemd, for a scope that treats its processes as the session's scope does."""
         properties = [
             ("Description", "s", "recorded by otel-memwatch"),
             ("Slice", "s", self._asked.unit_slice),
@@ -221,15 +228,15 @@ class Scope:
         if self._limit is not None:
             properties += [("MemoryMax", "t", str(self._limit)), ("MemorySwapMax", "t", "0")]
         if newer:
-            # Else all of the scope would be ended where one process of it was killed for want of memory (253), and
-            # systemd-oomd, which does not look into sessions, would (248).
+            # Without OOMPolicy (253), systemd ends the whole scope after an OOM kill of one process. Without
+            # ManagedOOMPreference (248), systemd-oomd, which ignores sessions, may kill the scope.
             properties += [("OOMPolicy", "s", "continue"), ("ManagedOOMPreference", "s", "omit")]
         words = [word for one in properties for word in one]
         return (
             _busctl() or "busctl",
             f"--address=unix:path={self._asked.socket}",
             f"--timeout={int(self._patience * 1000)}ms",
-            "--allow-interactive-authorization=no",  # nobody is asked for a password on our account
+            "--allow-interactive-authorization=no",  # never prompt for a password
             *_CALL,
             name,
             "fail",
@@ -239,16 +246,16 @@ class Scope:
         )
 
     def entered(self) -> None:
-        """Wait until the calling process is in the scope. Raises `Unavailable` when it is not going to be.
+        """Wait until the calling process is in the scope, at most `PATIENCE`. Raises `Unavailable` if that fails.
 
-        Called in the child before the program replaces it; `PATIENCE` at most.
+        The child calls this before the program replaces it.
         """
         os.close(self._answer)
         end = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
         said, over = b"", False
-        # Until it is over too: then our parent need not end it, and has no children of it to tell from the target's.
+        # Also wait for the end of busctl. The parent then need not end it, nor tell its children from the target's.
         while not (self._inside() and over):
             if time.monotonic() > end:
                 if self._inside():
@@ -269,13 +276,13 @@ class Scope:
         return group in self.names
 
     def group(self) -> OwnCgroup:
-        """The scope's control group, once a process has entered it. Raises `OSError` when it is not there."""
+        """Return the scope's cgroup, once a process has entered it. Raises `OSError` if it does not exist."""
         folder = self._asked.folder
         name = next((name for name in self.names if os.path.isdir(f"{folder}/{name}")), self.names[0])
         return OwnCgroup(f"{folder}/{name}", 2, given=True)
 
     def close(self) -> None:
-        """Let go of what asked. What it asked for stays: it ends with the last process in it."""
+        """End the request. The scope itself stays until its last process ends."""
         for fd in (self._answers, self._answer):
             if fd >= 0:
                 os.close(fd)
@@ -283,7 +290,7 @@ class Scope:
         if self._asking is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._asking, signal.SIGKILL)
-            # The shell, and what it had started, which is our child now.
+            # Reap the shell and its children, which are ours now.
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-self._asking, 0):
                     pass
@@ -291,9 +298,9 @@ class Scope:
 
 
 def trial(asked: Asked) -> tuple[Path, float]:
-    """Ask for a scope for a process that does nothing: where it is, and the seconds that it took.
+    """Request a scope for an idle process; return its path and the seconds that it took.
 
-    Raises `Unavailable` where there is none to be had.
+    Raises `Unavailable` if none is available.
     """
     scope = Scope(asked, INSISTENCE)
     begun = time.monotonic()
@@ -309,15 +316,16 @@ def trial(asked: Asked) -> tuple[Path, float]:
     try:
         scope.ask([pid])
         if not os.read(entered, 1):
-            raise Unavailable("The service manager gave no group.", "wrap --cgroup require -- true tells why")
+            raise Unavailable(
+                "The service manager gave no cgroup.",
+                "for the reason, run: otel-memwatch wrap --cgroup require -- true",
+            )
         seconds = time.monotonic() - begun
         group = scope.group()
         group.remove()
         return group.path, seconds
     except OSError as error:
-        raise Unavailable(
-            f"The group that the service manager gave cannot be read: {error.strerror}."
-        ) from None
+        raise Unavailable(f"The service manager's cgroup cannot be read: {error.strerror}.") from None
     finally:
         os.close(entered)
         os.kill(pid, signal.SIGKILL)

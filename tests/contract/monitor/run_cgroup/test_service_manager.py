@@ -129,7 +129,7 @@ def test_another_run_s_group_is_not_left_and_nobody_is_told_to(machine: Machine,
 
 def test_the_hint_for_a_service_names_its_unit(machine: Machine) -> None:
     for unit in ("job.service", "memwatch-job.service"):
-        assert machine.refusal(f"/system.slice/{unit}", 0).hint == f"Delegate=yes in the unit {unit}"
+        assert machine.refusal(f"/system.slice/{unit}", 0).hint == f"set Delegate=yes in the unit {unit}"
 
 
 @pytest.mark.parametrize("group", [SESSION, MANAGER, f"{MANAGER}/app.slice"])
@@ -187,7 +187,7 @@ def test_nothing_is_asked_where_nobody_answers_or_nothing_would_be_counted(machi
     (machine.run / "user/1000/bus").unlink()
     assert "no service manager" in machine.refusal(SESSION, 1000).message
     (machine.point / USER_SLICE.strip("/") / "memory.peak").unlink()
-    assert "watermark" in machine.refusal(SESSION, 1000).message
+    assert "high-water mark" in machine.refusal(SESSION, 1000).message
 
 
 class Asking:

@@ -202,7 +202,7 @@ def test_a_limit_that_the_kernel_refuses_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "hint"), [(True, "systemd-run --user"), (False, "root, or a control group that root")]
+    ("runs", "hint"), [(True, "systemd-run --user"), (False, "run as root, or in a cgroup")]
 )
 def test_what_would_help_is_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool, hint: str
