@@ -31,6 +31,9 @@ _NAME = re.compile(
     r"|\b\w+\(\)?|\b\w*_\w+|\b[\w-]+(?:[./][\w-]+)+/?|(?<!\w)/\w[\w/.-]*"
 )
 _PART = re.compile(r"\n\s*(?:[-*]|\d+\.)\s|\n\s*\n|\n#+ |\|(?:\s*-+:?\s*\|)*|\n\s{2,}(?=\w+: )")
+_RULE = r"^[ \t]*=+(?: +=+)+[ \t]*$"
+_TABLE = re.compile(rf"{_RULE}.*?{_RULE}.*?{_RULE}", re.DOTALL | re.MULTILINE)
+"""Table of a docstring: a rule, the header, a rule, the rows, a rule."""
 _END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[\"'(*]*(?:[A-Z¤\d]|otel-|wait4))")
 _WORD = re.compile(r"[^\W\d_][\w'-]*")
 _COUNTED = re.compile(r"[\w¤][\w¤.,'%-]*")
@@ -58,7 +61,8 @@ def words(text: str) -> int:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text; list items and table cells are separate."""
-    parts = _PART.split("\n" + prose(text))
+    rows = _TABLE.sub(lambda found: found[0].replace("\n", "\n\n"), prose(text))
+    parts = _PART.split("\n" + rows)
     return [sentence for part in parts for sentence in _END.split(" ".join(part.split())) if sentence]
 
 

@@ -43,7 +43,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!--.*?-->", re.DOTALL)
 _HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!|SBATCH).*\n)+", re.MULTILINE)
 _ANNOTATION = re.compile(r"^\s*-?\s*(?:summary|description|label|placeholder|about): (.+)$", re.MULTILINE)
-_C_COMMENT = re.compile(r"/\*(.*?)\*/|^\s*//(.*)$|\s//\s(.*)$", re.DOTALL | re.MULTILINE)
+_C_COMMENT = re.compile(r"/\*((?s:.*?))\*/|((?:^[ \t]*//.*\n)+)|\s//\s(.*)$", re.MULTILINE)
 
 
 class Text(NamedTuple):
@@ -74,8 +74,11 @@ def package_texts() -> Iterator[Text]:
         elif path.suffix == ".md":
             yield from paragraphs(path.read_text(), "package", path.name, place)
         elif path.suffix in {".c", ".js", ".css"}:
-            for found in _C_COMMENT.finditer(path.read_text()):
-                yield Text("package", room, place, found[1] or found[2] or found[3])
+            source = path.read_text()
+            for found in _C_COMMENT.finditer(source):
+                line = source[: found.start()].count("\n") + 1
+                text = re.sub(r"^[ \t]*(?://+|\*)", "", found[1] or found[2] or found[3], flags=re.MULTILINE)
+                yield Text("package", room, f"{place}:{line}", text)
 
 
 def python_texts(source: str, kind: str, room: str, place: str) -> Iterator[Text]:
