@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -16,6 +17,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=(hypothesis.HealthCheck.too_slow,),
 )
 hypothesis.settings.load_profile("shared")
+
+# A command without compiled files takes three times as long to start, and the tests start thousands.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 TOGETHER = (
     "tests/contract/test_dashboards_data.py",
