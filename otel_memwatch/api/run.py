@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from otel_memwatch import run as analysis
-from otel_memwatch.api.picture import Picture
 from otel_memwatch.errors import MemwatchError, Unavailable, UsageError
 from otel_memwatch.record.samples import column_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
     from otel_memwatch.api.monitor_process import MonitorProcess
 
     Signature = tuple[tuple[str, int, int], ...]
+
+
+class Picture(PosixPath):
+    """Path of a picture. As the value of a notebook cell it shows the picture."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:  # noqa: ARG002 - IPython's signature
+        """Return the path and the picture by media type; for a PDF or a missing file, only the path."""
+        bundle: dict[str, Any] = {"text/plain": str(self)}
+        try:
+            if self.suffix == ".svg":
+                bundle["image/svg+xml"] = self.read_text("utf-8")
+            elif self.suffix == ".png":
+                bundle["image/png"] = base64.b64encode(self.read_bytes()).decode("ascii")
+        except OSError:
+            pass
+        return bundle
 
 
 class Run(analysis.RecordedRun):

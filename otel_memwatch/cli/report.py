@@ -9,8 +9,7 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.reports.output import print_report, put
 from otel_memwatch.run import load
-from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.index.find_running import find_running
+from otel_memwatch.wings.index.find import find_run, find_running
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.ranks.commands import old_clock_options, print_group, put_group
 from otel_memwatch.wings.ranks.groups import find_group
@@ -96,9 +95,9 @@ def command(
             put_group(group_page(group).encode("utf-8", "backslashreplace"), page, force=force)
         return
     if follow:
-        from otel_memwatch.wings.live.follow import follow as print_lines
+        from otel_memwatch.wings.live import lines
 
-        print_lines(LiveRun(find_running(run)), every)
+        lines.follow(LiveRun(find_running(run)), every)
         return
     group = find_group(run)
     if group is not None:

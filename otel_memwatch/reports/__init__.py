@@ -123,14 +123,14 @@ _ROWS = (
         "snakemake-benchmark",
         "Row of a Snakemake benchmark file, from exact figures.",
         ".tsv",
-        "otel_memwatch.wings.engines.snakemake_benchmark",
+        "otel_memwatch.wings.engines.snakemake",
         exported=True,
     ),
     Report(
         "nextflow-trace",
         "Nextflow's trace of a task (.command.trace), from exact figures.",
         ".trace",
-        "otel_memwatch.wings.engines.nextflow_trace",
+        "otel_memwatch.wings.engines.nextflow",
         exported=True,
     ),
     Report(

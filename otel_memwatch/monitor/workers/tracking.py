@@ -37,7 +37,7 @@ def track(directory: Path, chosen: str, messages: Messages, hurried: Callable[[]
     if not names:
         return
     try:
-        worker = Worker("otel_memwatch.wings.trackers.sending", discard_output=True)
+        worker = Worker("otel_memwatch.wings.trackers", discard_output=True)
     except (OSError, MemoryError) as error:
         messages.problem(f"nothing was sent to {' and '.join(names)}: {error}")
         return

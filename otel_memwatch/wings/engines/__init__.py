@@ -1,6 +1,7 @@
 """Correction of workflow engines' measurement files with exact figures of recorded runs.
 
-`ENGINES` lists the engines; each is a module with `correct(directory, runs)`.
+`ENGINES` lists the engines. Each is a module with `correct(directory, runs)`, which yields each file and the reason if it
+could not be corrected.
 
 * A file is replaced atomically.
 * It keeps its times; otherwise engines would repeat jobs.
@@ -11,14 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.run import RecordedRun, load
-from otel_memwatch.runtime.typed import NamedTuple
-from otel_memwatch.wings.index.tree import run_directories
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from otel_memwatch.run import RecordedRun
+
+    Correction = Callable[[Path, Sequence[RecordedRun]], Iterator[tuple[Path, str]]]
 
 ENGINES = {
     "snakemake": "The benchmark files of a workflow's finished jobs.",
@@ -29,16 +34,14 @@ ENGINES = {
 ORIGINAL = ".orig"
 
 
-class Corrected(NamedTuple):
-    """Result for the files of a workflow."""
+def correct(engine: str, directory: Path, runs: Path) -> Iterator[tuple[Path, str]]:
+    """Correct the files of the workflow in `directory` with the runs below `runs`. Raises `RunError`.
 
-    made_exact: tuple[Path, ...]
-    left_out: tuple[tuple[Path, str], ...]
-    """Unchanged files, each with the reason."""
+    Yields each file, with the reason if it is unchanged, else an empty text.
+    """
+    from otel_memwatch.run import load
+    from otel_memwatch.wings.index.tree import run_directories
 
-
-def correct(engine: str, directory: Path, runs: Path) -> Corrected:
-    """Correct the files of the workflow in `directory` with the runs below `runs`. Raises `RunError`."""
     finished = []
     for path in run_directories(str(runs)):
         with contextlib.suppress(RunError):
@@ -51,8 +54,15 @@ def correct(engine: str, directory: Path, runs: Path) -> Corrected:
             "otel-memwatch shell --help says how rules are recorded",
         )
     finished.sort(key=lambda run: run.started_wall)
-    work: Callable[[Path, Sequence[RecordedRun]], Corrected] = import_module(f".{engine}", __name__).correct
-    return work(directory, finished)
+    work: Correction = import_module(f".{engine}", __name__).correct
+    yield from work(directory, finished)
+
+
+def largest_sample(run: RecordedRun, metric: str) -> float | None:
+    """Return the largest recorded value of a metric; `None`: none was recorded."""
+    samples = run.samples()
+    values = [max(known) for column in samples.find(metric) if len(known := samples.known(column)[1])]
+    return float(max(values)) if values else None
 
 
 def replace(path: Path, text: str) -> None:

@@ -35,8 +35,9 @@ def command(engine: str, directory: str, *, runs: str | None) -> None:
         raise RunError(f"There is no directory {directory}.")
     usual = place / RUNS_DIRECTORY
     where = Path(runs) if runs else usual if usual.is_dir() else place
-    corrected = correct(engine, place, where)
-    for path, why in corrected.left_out:
+    corrected = list(correct(engine, place, where))
+    left = [(path, why) for path, why in corrected if why]
+    for path, why in left:
         click.echo(f"{os.path.relpath(path, place)} is left as it is: {why}", err=True)
-    made = count(len(corrected.made_exact), "file")
-    click.echo(f"{made} made exact, {len(corrected.left_out)} left; originals: *{ORIGINAL}")
+    made = count(len(corrected) - len(left), "file")
+    click.echo(f"{made} made exact, {len(left)} left; originals: *{ORIGINAL}")

@@ -1,41 +1,79 @@
-"""Nextflow's `.command.trace` of each task, from exact figures; `.command.memwatch.json` beside it is the run's report.
+"""Nextflow's traces from exact figures: the report `nextflow-trace`, and the `.command.trace` of each task.
+
+The format is `nextflow.trace/v2`, one key per line. Units are those of Nextflow's wrapper:
+
+* memory: KB of 1024 bytes
+* I/O: bytes
+* time: milliseconds
+* shares: tenths of a percent
+
+`peak_rss` and `rss` are both the memory that the tree needed, each page once. Unknown figures are omitted.
 
 A task's directory is the working directory of its run. Nextflow reads the trace when a task ends. Files that it has
-already written (`trace.txt`, its report) keep the figures of Nextflow's wrapper.
+already written (`trace.txt`, its report) keep the figures of Nextflow's wrapper. `.command.memwatch.json` beside the trace
+is the run's report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch.reports import write
-from otel_memwatch.run import RecordedRun
-from otel_memwatch.wings.engines import ORIGINAL, Corrected, replace
-from otel_memwatch.wings.engines.nextflow_trace import HEAD, trace_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.wings.engines import ORIGINAL, largest_sample, replace
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
+
+HEAD = "nextflow.trace/v2"
 TRACE, FIGURES = ".command.trace", ".command.memwatch.json"
+_KB = 1024
 
 
-def correct(directory: Path, runs: Sequence[RecordedRun]) -> Corrected:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Write the head and a line for each key."""
+    lines = [HEAD, *(f"{key}={value}" for key, value in trace_of(run).items())]
+    out.write(("\n".join(lines) + "\n").encode("ascii"))
+
+
+def trace_of(run: RecordedRun) -> dict[str, int]:
+    """Return the known keys in Nextflow's order."""
+    totals, tree = run.totals, run.peaks.tree
+    needed = None if tree is None or tree.low is None else tree.bytes
+    cpu, machine = totals.get("cpu_seconds"), run.host.get("memory_bytes")
+    virtual = largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL)
+    found: dict[str, float | None] = {
+        "realtime": 1000 * run.seconds,
+        "%cpu": None if cpu is None or not run.seconds else 1000 * cpu / run.seconds,
+        "rchar": totals.get("read_chars"),
+        "wchar": totals.get("write_chars"),
+        "read_bytes": totals.get("read_bytes"),
+        "write_bytes": totals.get("write_bytes"),
+        "%mem": None if needed is None or not machine else 1000 * needed / machine,
+        "rss": None if needed is None else needed / _KB,
+        "peak_vmem": None if virtual is None else virtual / _KB,
+        "peak_rss": None if needed is None else needed / _KB,
+    }
+    return {key: round(value) for key, value in found.items() if value is not None}
+
+
+def correct(directory: Path, runs: Sequence[RecordedRun]) -> Iterator[tuple[Path, str]]:
     """Correct the traces of the tasks below `directory`. If a task has several runs, the last one counts."""
     latest: dict[Path, RecordedRun] = {}
     for run in runs:
         if run.cwd and run.tags.get("nextflow.task"):
             latest[Path(run.cwd).resolve()] = run
-    exact: list[Path] = []
-    left_out: list[tuple[Path, str]] = []
     for path in sorted(directory.glob(f"**/{TRACE}")):
         found = latest.get(path.parent.resolve())
-        why = "no run of its task" if found is None else _correct(path, found)
-        if why:
-            left_out.append((path, why))
-        else:
-            exact.append(path)
-    return Corrected(tuple(exact), tuple(left_out))
+        yield path, "no run of its task" if found is None else _correct(path, found)
 
 
 def _correct(path: Path, run: RecordedRun) -> str:
+    """Correct one trace. Return the reason if that fails, else an empty text."""
     original = path.with_name(path.name + ORIGINAL)
     try:
         head, *lines = (original if original.is_file() else path).read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,8 @@
-"""Snakemake's benchmark files, from exact figures.
+"""Snakemake's benchmark files from exact figures: the report `snakemake-benchmark`, and the files of a workflow.
+
+* The columns are Snakemake's (snakemake.benchmark, TSV). Sizes are in MiB; unknown figures are NA.
+* `max_rss` and `max_pss` are both the memory that the tree needed, each page once.
+* Snakemake's `max_rss` counts shared pages once per process, and both of its figures are maxima of a few samples.
 
 Snakemake's records connect files and runs:
 
@@ -13,17 +17,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping, number, text
-from otel_memwatch.run import RecordedRun
-from otel_memwatch.runtime.typed import NamedTuple
-from otel_memwatch.wings.engines import ORIGINAL, Corrected, replace
-from otel_memwatch.wings.engines.snakemake_benchmark import UNKNOWN, benchmark_row
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple
+from otel_memwatch.wings.engines import ORIGINAL, largest_sample, replace
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
+
+UNKNOWN = "NA"
+_MIB = 1 << 20
 _RULE = re.compile(r"^(?:local)?(?:rule|checkpoint) \S+:$")
 _FIELD = re.compile(r"^    (output|benchmark): (.+)$")
 _LARGEST = 64 << 20
@@ -40,25 +51,54 @@ class _Made(NamedTuple):
     ended: float
 
 
-def correct(directory: Path, runs: Sequence[RecordedRun]) -> Corrected:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Write the head and the row."""
+    row = benchmark_row(run)
+    out.write(("\t".join(row) + "\n" + "\t".join(row.values()) + "\n").encode("ascii"))
+
+
+def benchmark_row(run: RecordedRun) -> dict[str, str]:
+    """Return the row by column, in their order."""
+    totals, tree, cpu = run.totals, run.peaks.tree, run.totals.get("cpu_seconds")
+    whole = int(run.seconds)
+    mebibytes = {
+        "rss": None if tree is None or tree.low is None else tree.bytes,
+        "vms": largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL) or None,
+        "uss": largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_USS) or None,
+        "in": totals.get("read_bytes"),
+        "out": totals.get("write_bytes"),
+    }
+    size = {name: _two(None if value is None else value / _MIB) for name, value in mebibytes.items()}
+    return {
+        "s": f"{run.seconds:.4f}",
+        "h:m:s": f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}",
+        "max_rss": size["rss"],
+        "max_vms": size["vms"],
+        "max_uss": size["uss"],
+        "max_pss": size["rss"],
+        "io_in": size["in"],
+        "io_out": size["out"],
+        "mean_load": _two(None if cpu is None or not run.seconds else 100 * cpu / run.seconds),
+        "cpu_time": _two(cpu),
+    }
+
+
+def _two(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def correct(directory: Path, runs: Sequence[RecordedRun]) -> Iterator[tuple[Path, str]]:
     """Correct the benchmark files of the workflow in `directory`, with runs in the order of their starts."""
     made = dict(_metadata(directory / ".snakemake" / "metadata"))
-    exact: list[Path] = []
-    left_out: list[tuple[Path, str]] = []
     for name, outputs in _benchmarks(directory / ".snakemake" / "log").items():
         path = directory / name
         if not path.is_file():
             continue
         how = next((made[output] for output in outputs if output in made), None)
         if how is None:
-            left_out.append((path, "Snakemake does not say which command it is of"))
-            continue
-        why = _correct(path, [run for run in runs if _is_of(run, how)])
-        if why:
-            left_out.append((path, why))
+            yield path, "Snakemake does not say which command it is of"
         else:
-            exact.append(path)
-    return Corrected(tuple(exact), tuple(left_out))
+            yield path, _correct(path, [run for run in runs if _is_of(run, how)])
 
 
 def _is_of(run: RecordedRun, how: _Made) -> bool:
@@ -87,19 +127,19 @@ def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
             head = lines[0].split("\t")
             if "max_rss" not in head:
                 return "it has no column max_rss"
-            changed = [lines[0], *(_row(head, row, exact) for row, exact in zip(rows, found, strict=True))]
+            changed = [lines[0]]
+            for row, exact in zip(rows, found, strict=True):
+                cells = row.split("\t")
+                if len(cells) != len(head):
+                    return f"a row has {len(cells)} of {len(head)} columns"
+                # Unknown figures become NA: the engine's numbers include the monitor, which it mistook for the job.
+                changed.append(
+                    "\t".join(exact.get(name, cell) for name, cell in zip(head, cells, strict=True))
+                )
         replace(path, "\n".join(changed) + "\n")
     except (OSError, ValueError) as error:
         return str(error)
     return ""
-
-
-def _row(head: Sequence[str], row: str, exact: dict[str, str]) -> str:
-    cells = row.split("\t")
-    if len(cells) != len(head):
-        raise ValueError(f"a row has {len(cells)} of {len(head)} columns")
-    # Unknown figures become NA: the engine's numbers include the monitor, which it mistook for the job.
-    return "\t".join(exact.get(name, cell) for name, cell in zip(head, cells, strict=True))
 
 
 def _object(row: str, exact: dict[str, str]) -> str:
@@ -115,24 +155,16 @@ def _benchmarks(logs: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for log in sorted(logs.glob("*.log")):
         outputs: list[str] = []
-        for line in _lines(log):
-            if _RULE.match(line):
-                outputs = []
-            elif field := _FIELD.match(line):
-                if field[1] == "output":
-                    outputs = field[2].split(", ")
-                else:
-                    found[field[2]] = outputs
-    return found
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with contextlib.suppress(OSError), log.open(encoding="utf-8", errors="replace") as file:
             for line in file:
-                yield line.rstrip("\n")
-    except OSError:
-        return
+                if _RULE.match(line):
+                    outputs = []
+                elif field := _FIELD.match(line):
+                    if field[1] == "output":
+                        outputs = field[2].split(", ")
+                    else:
+                        found[field[2]] = outputs
+    return found
 
 
 def _metadata(folder: Path) -> Iterator[tuple[str, _Made]]:

@@ -12,20 +12,25 @@ a URL              as a path, in a store; the runs are fetched        likewise
 a name             the newest run of this name, or in a directory     all runs of this name, or in directories
                    of this name                                       of this name
 GROUP/RANK         the newest run of this rank of a group             all runs of this rank; GROUP alone: the group
+a PID              the run of this process (`find_running` only)
 =================  ==================================================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, RUN_FILE, RUNNING
+from otel_memwatch.record.open import read_info
+from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.index import index, runs_home
 from otel_memwatch.wings.index.remote import here, is_remote
+from otel_memwatch.wings.index.tree import run_directories
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,6 +75,52 @@ def _fetched_run(url: str) -> Path:
         raise RunError(f"There are no runs in {where}.")
     newest = os.path.relpath(rows[-1].path, here(url))
     raise UsageError(f"{where} holds {len(rows)} runs.", f"name one, as in {where}/{newest}")
+
+
+def find_running(given: str | None) -> Path:
+    """Return the run of a recorded process or monitor given by PID; for other arguments the same as `find_run`.
+
+    Raises `UsageError` if no run belongs to the process.
+    """
+    if given is None or not (given.isascii() and given.isdecimal()) or os.path.isdir(given):
+        return find_run(given)
+    pid = int(given)
+    found = _of_environment(pid) or _of_record(pid)
+    if found is None:
+        raise UsageError(
+            f"Process {pid} belongs to no run that can be found from here.",
+            f"name its run directory, or record it with: otel-memwatch attach {pid}",
+        )
+    return found
+
+
+def _of_environment(pid: int) -> Path | None:
+    """Return the run named in the process's environment, which `wrap` sets for its command."""
+    wanted = f"{RUN_DIRECTORY_VARIABLE}=".encode()
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    for variable in variables:
+        if variable.startswith(wanted):
+            path = Path(os.fsdecode(variable.removeprefix(wanted)))
+            return path if os.path.isfile(path / RUN_FILE) else None
+    return None
+
+
+def _of_record(pid: int) -> Path | None:
+    """Return the run below the default directory with this process as target or monitor."""
+    try:
+        runs = [Path(path) for path in run_directories(runs_home())]
+    except RunError:
+        return None
+    for path in runs:
+        with contextlib.suppress(RunError):
+            info = RunInfo.of(read_info(path / RUN_FILE))
+            if info.state == RUNNING and pid in (info.target.pid, info.monitor.pid):
+                return path
+    return None
 
 
 def find_runs(given: Sequence[str]) -> list[IndexedRun]:

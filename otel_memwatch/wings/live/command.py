@@ -11,7 +11,8 @@ import click
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.reports.output import print_report, print_text
 from otel_memwatch.run import load
-from otel_memwatch.wings.index.find_running import find_running
+from otel_memwatch.wings.index.find import find_running
+from otel_memwatch.wings.live import lines
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.ranks.groups import find_group
 
@@ -30,8 +31,6 @@ def command(run: str | None, *, every: float, once: bool) -> None:
     This works from any terminal, also over ssh: only the record is read. PID is a process of the run. Without RUN, or
     with "latest", it is the newest run below memwatch-runs. RUN may be a group. Needs rich: pip install 'otel-memwatch[live]'.
     """
-    from otel_memwatch.wings.live.follow import one_look
-
     once = once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb"
     group = find_group(run)
     if group is not None:
@@ -43,10 +42,9 @@ def command(run: str | None, *, every: float, once: bool) -> None:
         return
     found = LiveRun(find_running(run))
     if once:
-        one_look(found)
+        lines.one_look(found)
         return
     _need_rich("otel-memwatch report --follow")
-    from otel_memwatch.wings.live import lines
     from otel_memwatch.wings.live.screen import show
 
     ended_by = show(found, every)

@@ -1,10 +1,11 @@
-"""Figures of a run in progress in words, for the live view, for `--once` and for `report --follow`."""
+"""Figures of a run in progress in words: for the live view, and printed as lines by `--once` and `report --follow`."""
 
 from __future__ import annotations
 
 import time
 
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.output import print_report, print_text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import (
     clean,
@@ -21,8 +22,7 @@ from otel_memwatch.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.model import RecordedOperation
-    from otel_memwatch.wings.live.live_run import LiveFigures, LiveProcess
+    from otel_memwatch.wings.live.live_run import LiveFigures, LiveRun
 
 _SILENT = 5
 """Sampling intervals without a sample before a warning is shown."""
@@ -31,6 +31,12 @@ _FAR = 86400.0
 """Longest time until the limit, in seconds, that is worth showing."""
 _FULL = 0.9
 _OPERATION = 40
+_WIDTH = 100
+_PROCESSES = 6
+_ONE_LOOK = 2.0
+"""Longest time in seconds to read a long record for figures once."""
+_SHARE = 0.5
+"""Part of the interval for reading a long record."""
 
 
 class Fact(NamedTuple):
@@ -95,26 +101,23 @@ def _limit(figures: LiveFigures) -> Iterator[Fact]:
 def operations(figures: LiveFigures) -> list[str]:
     """Return a line for each open operation, the innermost of each process last."""
     now = figures.started + figures.seconds
-    return [_operation(operation, now) for operation in figures.operations]
-
-
-def _operation(operation: RecordedOperation, now: float) -> str:
-    peak = "" if operation.peak is None else f", peak so far {peak_figure(operation.peak)}"
-    return f"{shorten(operation.name, _OPERATION)} (pid {operation.pid}) for {duration(max(0.0, now - operation.start))}{peak}"
+    shown = []
+    for operation in figures.operations:
+        peak = "" if operation.peak is None else f", peak so far {peak_figure(operation.peak)}"
+        lasted = duration(max(0.0, now - operation.start))
+        shown.append(f"{shorten(operation.name, _OPERATION)} (pid {operation.pid}) for {lasted}{peak}")
+    return shown
 
 
 def process_rows(figures: LiveFigures, number: int, width: int) -> list[tuple[str, str, str]]:
     """Return pid, resident size and name of the largest processes."""
     shown = figures.processes[:number]
-    names = phrases.process_names([_as_figures(process) for process in figures.processes[:100]], width)
+    named = [phrases.Named(process.command, process.argv) for process in figures.processes[:100]]
+    names = phrases.process_names(named, width)
     return [
         (str(process.pid), "-" if process.rss is None else size(process.rss), name)
         for process, name in zip(shown, names, strict=False)
     ]
-
-
-def _as_figures(process: LiveProcess) -> phrases.Named:
-    return phrases.Named(process.command, process.argv)
 
 
 def devices(figures: LiveFigures) -> list[str]:
@@ -146,3 +149,26 @@ def one_line(figures: LiveFigures) -> str:
     if figures.operations:
         parts.append("in " + shorten(figures.operations[-1].name, _OPERATION))
     return "  ".join(parts)
+
+
+def one_look(run: LiveRun) -> None:
+    """Print the current figures."""
+    figures = run.look(_ONE_LOOK)
+    printed = [title(figures, _WIDTH), state(figures), ""]
+    printed += [f"{fact.label:<14}{fact.text}" for fact in facts(figures, run.last_tick_wall, run.interval)]
+    rows = process_rows(figures, _PROCESSES, 70)
+    if rows:
+        printed += ["", *(f"  {pid:>8}  {rss:>10}  {name}" for pid, rss, name in rows)]
+    printed += [f"{'open':<14}{text}" for text in operations(figures)]
+    printed += [f"{'GPU':<14}{text}" for text in devices(figures)]
+    print_text("\n".join(printed) + "\n")
+
+
+def follow(run: LiveRun, every: float) -> None:
+    """Print a line every `every` seconds until the run has ended, then its summary."""
+    from otel_memwatch.run import load
+
+    while (figures := run.look(_SHARE * every)).state == "running":
+        print_text(one_line(figures) + "\n")
+        time.sleep(every)
+    print_report("summary", load(run.path))

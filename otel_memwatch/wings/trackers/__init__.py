@@ -11,26 +11,30 @@ tensorboard  `AIP_TENSORBOARD_LOG_DIR`, `TENSORBOARD_LOG_DIR`        the directo
 trackio      `TRACKIO_PROJECT`, and the name of our run              PROJECT or PROJECT/NAME
 ===========  ======================================================  =====================================
 
-Each tracker is a module of that name with `send(figures, page, into)`. It uses the tracker's client with its configured
-servers and tokens, and returns the place of the figures in words. A run stores these variables in its tags.
+The tracker's client uses its configured servers and tokens (`clients`). A run stores these variables in its tags.
+
+At the end of `wrap`, a worker process sends (`main`). If `wrap` ends meanwhile, sending continues for up to a minute.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError, describe
 from otel_memwatch.record.format import PAGE_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from otel_memwatch.run import RecordedRun
+
+_LONGEST = 60
+"""Seconds after which a worker that still sends is ended."""
 
 
 class Tracker(NamedTuple):
@@ -96,35 +100,47 @@ def send(name: str, run: RecordedRun, into: str | None = None) -> str:
     `into` is as above; `None`: from the run's tags, else from the environment. Raises `UsageError` if no run is selected or
     the client is not installed, and `RunError` if the client fails.
     """
+    from otel_memwatch.reports import write
+    from otel_memwatch.wings.trackers.clients import CLIENTS
     from otel_memwatch.wings.trackers.figures import tracked_figures
 
     tracker = TRACKERS[name]
     if importlib.util.find_spec(tracker.module) is None:
         raise UsageError(f"{tracker.module} is not installed.", f"pip install {tracker.package}")
-    target = into or run.tags.get(tracker.tag) or _variable(tracker)
+    variables = [os.environ[name] for name in tracker.variables if os.environ.get(name)]
+    target = next(filter(None, (into, run.tags.get(tracker.tag), *variables)), None)
     if not target:
         raise UsageError(
             f"No run of {name} is selected.", f"pass --into, or set {' or '.join(tracker.variables)}"
         )
     figures = tracked_figures(run)
-    module = import_module(f".{name}", __name__)
+    page = Path(run.path) / PAGE_FILE
     with tempfile.TemporaryDirectory(prefix="memwatch-") as folder:
         try:
-            place: str = module.send(figures, _page(run, Path(folder)), target)
+            if not page.is_file():
+                page = write("html", run, Path(folder) / PAGE_FILE)
+            return CLIENTS[name](figures, page, target)
         except Exception as error:
             raise RunError(f"{name} rejected the figures: {describe(error)}.") from error
-    return place
 
 
-def _variable(tracker: Tracker) -> str | None:
-    return next((os.environ[name] for name in tracker.variables if os.environ.get(name)), None)
+def main(_arguments: list[str]) -> None:
+    """Send a run to trackers, as a worker process.
 
+    The job contains `directory`, the run, and `trackers`, their names. Each tracker gets one answer: `failed` is `None`, or a
+    sentence.
+    """
+    from otel_memwatch.run import load
+    from otel_memwatch.runtime.worker import serve
 
-def _page(run: RecordedRun, folder: Path) -> Path:
-    """Return the page of the run; made now if it is missing."""
-    page = Path(run.path) / PAGE_FILE
-    if page.is_file():
-        return page
-    from otel_memwatch.reports import write
+    def work(job: Mapping[str, Any], say: Callable[..., None]) -> None:
+        for name in job["trackers"]:
+            try:
+                send(name, load(job["directory"]))
+            except Exception as error:  # noqa: BLE001 - a client may raise anything
+                say(tracker=name, failed=describe(error))
+            else:
+                say(tracker=name, failed=None)
 
-    return write("html", run, folder / PAGE_FILE)
+    signal.alarm(_LONGEST)
+    serve(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 
@@ -61,10 +62,12 @@ def tracked_figures(run: RecordedRun) -> TrackedFigures:
         f"{_PREFIX}ended": run.ending.reason,
         f"{_PREFIX}run": os.path.abspath(run.path),
     }
+    summary = io.BytesIO()
+    render("summary", run, summary)
     return TrackedFigures(
         scalars,
         words,
-        _summary(run),
+        summary.getvalue().decode("utf-8", "replace"),
         run.name or run.path.name,
         run.started_wall,
         run.started_wall + run.seconds,
@@ -82,11 +85,3 @@ def _scalars(name: str, figure: Figure) -> Iterator[tuple[str, float]]:
         for word, bound in (("low", figure.low), ("high", figure.high)):
             if bound is not None:
                 yield f"{full}_{word}", float(bound)
-
-
-def _summary(run: RecordedRun) -> str:
-    import io
-
-    out = io.BytesIO()
-    render("summary", run, out)
-    return out.getvalue().decode("utf-8", "replace")

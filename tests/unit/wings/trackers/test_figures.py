@@ -1,4 +1,4 @@
-"""What a tracker is told: forty numbers at most, those of the operations that needed most, bounds where nothing is exact."""
+"""Figures for a tracker: at most forty numbers, the largest operations, and bounds if a figure is not exact."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from otel_memwatch.errors import UsageError
 from otel_memwatch.run import load
 from otel_memwatch.wings import trackers
+from otel_memwatch.wings.trackers.clients import CLIENTS
 from otel_memwatch.wings.trackers.figures import MOST, tracked_figures
 from tests.support.run_directory import MIB
 from tests.support.sound_run import CLOSING, OPENING, sound
@@ -65,14 +66,12 @@ def test_which_run_of_a_tracker_is_meant(tmp_path: Path, monkeypatch: pytest.Mon
     sound(tmp_path, tags={"wandb.run": "remembered"})
     told: list[str] = []
 
-    class Client:
-        @staticmethod
-        def send(_figures: object, page: Path, into: str) -> str:
-            assert page.stat().st_size > 0
-            told.append(into)
-            return into
+    def client(_figures: object, page: Path, into: str) -> str:
+        assert page.stat().st_size > 0
+        told.append(into)
+        return into
 
-    monkeypatch.setattr(trackers, "import_module", lambda *_: Client)
+    monkeypatch.setitem(CLIENTS, "wandb", client)
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda _: True)
     for variable in ("WANDB_RUN_ID", "TRACKIO_PROJECT"):
         monkeypatch.delenv(variable, raising=False)
