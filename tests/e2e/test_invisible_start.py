@@ -120,7 +120,7 @@ def test_line_ends_of_windows_are_named(tmp_path: Path) -> None:
     make_files(tmp_path)
     done = run([*PROGRAM, "wrap", "--", "./crlf"], tmp_path)
     assert b"its interpreter /bin/sh\\r does not exist" in done.stderr
-    assert b"line ends of Windows" in done.stderr
+    assert b"Windows line endings" in done.stderr
 
 
 def test_a_parent_death_signal_is_the_commands(prefix: list[str], tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def call(place: Path, *words: str, **variables: str) -> subprocess.CompletedProc
     ("command", "told"),
     [
         (["sleep 1"], "otel-memwatch wrap -- sh -c 'sleep 1'"),
-        (["cd", "/"], "a shell has it"),
+        (["cd", "/"], "it is a shell built-in"),
         (["FOO=1", "ls"], "to set a variable: FOO=... otel-memwatch wrap -- COMMAND"),
     ],
 )

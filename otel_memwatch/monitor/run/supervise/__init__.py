@@ -1,8 +1,11 @@
-"""Start a command so that it cannot tell that we are there, see it through, and end as it ended.
+"""Supervision of a command, which runs as it would without us.
 
-`launch` starts it, `Target.wait` passes signals on, follows its stops and reaps the whole tree, `end_like`
-gives its exit code or its signal to whoever started us. The process that calls these is parent, subreaper and
-monitor in one: main thread here, everything else in threads that are started after `launch`.
+- `launch` starts the command.
+- `Target.wait` passes on signals, follows the command's stops and reaps the whole tree.
+- `end_like` ends this process with the command's exit code or signal.
+
+The process that calls these is parent, subreaper and monitor in one. Its main thread runs here. All other threads start
+after `launch`.
 """
 
 from otel_memwatch.monitor.run.supervise.ending import end_like

@@ -1,4 +1,4 @@
-"""The command as it will be executed: arguments, environment, where it is looked for; and why it was not."""
+"""Command to execute: arguments, environment and search path; and the reason if exec fails."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _NOT_HERE = frozenset(
     getattr(errno, name)
     for name in ("ENOENT", "ENOTDIR", "ESTALE", "ENODEV", "ETIMEDOUT", "ENAMETOOLONG", "ELOOP")
 )
-"""Errors after which a search along PATH goes on."""
+"""Errors after which the search along PATH continues."""
 _SHELL = b"/bin/sh"
 
 
 class Command:
-    """Arguments and environment in bytes, and `execute`, which replaces the process as execvp(3) would.
+    """Arguments and environment in bytes, and `execute`, which replaces the process like execvp(3).
 
     Args:
-        argv: program and arguments; text is encoded as the file system's names are (surrogates become the
-            bytes they stand for).
-        variables: added to the environment that this process was given, in place of those of the same name.
+        argv: program and arguments. Text is encoded like file names: surrogates become the bytes that they represent.
+        variables: added to the environment of this process; they replace variables of the same name.
 
     Raises:
-        CommandNotStarted: for a command that no system call could express.
+        CommandNotStarted: for a command that no system call can express.
+
     """
 
     def __init__(self, argv: Sequence[str | bytes], variables: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class Command:
         self.candidates = self._candidates()
 
     def _candidates(self) -> list[bytes]:
-        """Paths to try, in order: the name itself when it has a slash, else the name in each directory of PATH."""
+        """Return the paths to try, in order: the name itself if it has a slash, else the name in each directory of PATH."""
         name = self.argv[0]
         if b"/" in name or not name:
             return [name] if name else []
@@ -49,7 +49,7 @@ class Command:
         return [os.path.join(directory, name) for directory in path.split(b":")]
 
     def execute(self) -> tuple[int, bytes]:
-        """Become the command. Returns only when that failed: the errno, and the path that it is about."""
+        """Become the command. Return only if that fails: the errno, and the path that caused it."""
         failure = (errno.ENOENT, self.argv[0])
         for path in self.candidates:
             error = self._become(path, self.argv)
@@ -68,18 +68,18 @@ class Command:
             return error.errno or errno.EINVAL
 
     def failure(self, number: int, path: bytes) -> CommandNotStarted:
-        """The error of `execute` as a person wants to read it, with a shell's exit code."""
+        """Return the error of `execute` in words, with a shell's exit code."""
         name, shown_path = _readable(self.argv[0]), _readable(path)
         if number == errno.ENOENT:
             interpreter = _interpreter(path)
             if interpreter:
-                hint = "the file has the line ends of Windows" if interpreter.endswith("\\r") else None
+                hint = "the file has Windows line endings" if interpreter.endswith("\\r") else None
                 return CommandNotStarted(
                     f"{shown_path}: its interpreter {interpreter} does not exist", 127, hint
                 )
             if b"/" in self.argv[0]:
                 return CommandNotStarted(f"{name}: no such file", 127)
-            return CommandNotStarted(f"{name}: command not found", 127, _what_was_meant(self.argv, name))
+            return CommandNotStarted(f"{name}: command not found", 127, _hint(self.argv, name))
         if os.path.isdir(path):
             return CommandNotStarted(f"{shown_path} is a directory", 126)
         if number == errno.EACCES:
@@ -90,8 +90,9 @@ class Command:
         return CommandNotStarted(f"{shown_path}: {os.strerror(number).lower()}", 126)
 
 
-_SHOWN = 100
-_OF_SHELLS = frozenset(
+_LONGEST_SHOWN = 100
+"""Characters of a command line that a hint repeats."""
+_BUILT_INS = frozenset(
     (
         b"alias",
         b"cd",
@@ -108,22 +109,20 @@ _OF_SHELLS = frozenset(
         b":",
     )
 )
-"""Commands that are no programs: a shell has them."""
+"""Shell built-ins, which are not programs."""
 
 
-def _what_was_meant(argv: Sequence[bytes], name: str) -> str | None:
-    """What helps whoever typed a command that is not there."""
+def _hint(argv: Sequence[bytes], name: str) -> str | None:
+    """Return advice for a command that does not exist; `None`: none."""
     if os.path.isfile(argv[0]):
-        return f"to run the file of that name here, write ./{name}"
+        return f"to run the file in this directory, write ./{name}"
     if b" " in argv[0].strip():
         import shlex
 
-        line = name if len(name) <= _SHOWN else "..."
-        return (
-            f"quotes make it one word; a line for a shell is: otel-memwatch wrap -- sh -c {shlex.quote(line)}"
-        )
-    if argv[0] in _OF_SHELLS:
-        return "a shell has it: otel-memwatch wrap -- sh -c '...'"
+        line = name if len(name) <= _LONGEST_SHOWN else "..."
+        return f"quotes make it one word; for a shell command line: otel-memwatch wrap -- sh -c {shlex.quote(line)}"
+    if argv[0] in _BUILT_INS:
+        return "it is a shell built-in: otel-memwatch wrap -- sh -c '...'"
     variable, equals, _ = argv[0].partition(b"=")
     if equals and variable.decode("ascii", "replace").isidentifier():
         return f"to set a variable: {_readable(variable)}=... otel-memwatch wrap -- COMMAND"
@@ -131,10 +130,10 @@ def _what_was_meant(argv: Sequence[bytes], name: str) -> str | None:
 
 
 def environment() -> dict[bytes, bytes]:
-    """The environment that this process was given, byte for byte.
+    """Return the environment that this process inherited, byte for byte.
 
-    Python may have added LC_CTYPE to `os.environ` (PEP 538), so the kernel's copy is read; without /proc it
-    is `os.environb`. Of variables that are there twice the first counts, as for getenv(3).
+    Python may have added LC_CTYPE to `os.environ` (PEP 538), so the kernel's copy is read. Without /proc use
+    `os.environb`. If a variable occurs twice, the first one counts, as in getenv(3).
     """
     try:
         with open("/proc/self/environ", "rb") as file:
@@ -150,7 +149,7 @@ def environment() -> dict[bytes, bytes]:
 
 
 def _looks_like_text(path: bytes) -> bool:
-    """Whether a file that the kernel cannot execute may be a shell script: no null byte in its first line."""
+    """Return whether a file that the kernel cannot execute may be a shell script: no null byte in its first line."""
     try:
         with open(path, "rb") as file:
             return b"\0" not in file.read(80).split(b"\n")[0]
@@ -159,9 +158,9 @@ def _looks_like_text(path: bytes) -> bool:
 
 
 def _interpreter(path: bytes) -> str | None:
-    """What the first line of a script names, when the script is there and that is not.
+    """Return the interpreter in the first line of a script if it does not exist; `None` otherwise.
 
-    Read as the kernel reads it: the carriage return at the end of a line from Windows is a part of the name.
+    Like the kernel, take the carriage return of a Windows line end as part of the name.
     """
     try:
         with open(path, "rb") as file:

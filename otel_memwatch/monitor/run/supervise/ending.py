@@ -1,4 +1,4 @@
-"""How children end: their last figures, read while they are zombies; and how we end like one."""
+"""Ends of children, with their last figures, read while they are zombies; and our end, as the command ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _BLOCK = 512
-"""Bytes of what Linux counts as one block of I/O in a rusage."""
+"""Bytes of one block of I/O in a rusage on Linux."""
 
 
 def peek() -> int | None:
-    """Pid of a child that is dead and not yet reaped; `None` when there is none."""
+    """Return the pid of a dead child that is not reaped yet; `None`: none."""
     if not hasattr(os, "waitid"):
         return None
     try:
@@ -35,9 +35,9 @@ def peek() -> int | None:
 
 
 def reap(main: int) -> ChildExit | None:
-    """Reap one dead child and give its figures; `None` when no child is dead.
+    """Reap one dead child and return its figures; `None` if no child is dead.
 
-    Its files in /proc are read first: they go with the zombie.
+    Its files in /proc are read first: they disappear with the zombie.
     """
     pid = peek()
     if pid is None and hasattr(os, "waitid"):
@@ -52,8 +52,8 @@ def reap(main: int) -> ChildExit | None:
     if dead == 0:
         return None
     from otel_memwatch.model import (
-        ChildExit,  # by now the monitor has loaded it; the target's start need not wait
-    )
+        ChildExit,
+    )  # loaded by the monitor by now, so the command's start need not wait
 
     code = os.waitstatus_to_exitcode(wait_status)
     return ChildExit(
@@ -78,15 +78,16 @@ def reap(main: int) -> ChildExit | None:
 
 
 def own_max_rss() -> int:
-    """Largest RSS of this process so far, in bytes."""
+    """Return the largest RSS of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 def end_like(end: ChildExit) -> NoReturn:
     """End this process as the child ended: with its exit code, or by the same signal.
 
-    No core is written for us. As PID 1, which no signal of its own can end, the exit code is 128 + the signal.
-    Nothing runs after this, atexit functions included: flush and close first.
+    - We write no core file.
+    - PID 1 cannot end itself by a signal. There the exit code is 128 + the signal.
+    - Nothing runs after this, not even atexit functions: flush and close first.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -95,9 +96,8 @@ def end_like(end: ChildExit) -> NoReturn:
         os._exit(end.exit_code or 0)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    system_calls.prctl(
-        system_calls.PR_SET_DUMPABLE, 0
-    )  # a core_pattern that is a program does not ask RLIMIT_CORE
+    # A core_pattern that names a program ignores RLIMIT_CORE.
+    system_calls.prctl(system_calls.PR_SET_DUMPABLE, 0)
     with contextlib.suppress(OSError, ValueError):
         signal.signal(end.signal, signal.SIG_DFL)
     with contextlib.suppress(OSError, ValueError):
@@ -107,7 +107,7 @@ def end_like(end: ChildExit) -> NoReturn:
 
 
 def _read(pid: int, name: str) -> bytes | None:
-    if shows_others():  # another process bears this pid there
+    if shows_others():  # another process has this pid there
         return None
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
@@ -117,7 +117,7 @@ def _read(pid: int, name: str) -> bytes | None:
 
 
 def _start(stat: bytes | None) -> float | None:
-    """Monotonic seconds of a process's start, from its stat; `None` where that is not known."""
+    """Return the monotonic seconds of a process's start, from its stat; `None`: unknown."""
     if stat is None:
         return None
     try:

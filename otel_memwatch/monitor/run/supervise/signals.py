@@ -1,4 +1,4 @@
-"""Signals: what we inherited, what we take, who sent it."""
+"""Signals of the supervisor: inherited state, signals taken, and their senders."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 """Signals that stop a job."""
 
 FROM_KEYS = JOB_CONTROL | {signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}
-"""Signals that the terminal sends to the foreground group, when the system does not say who sent them."""
+"""Signals that count as sent by the terminal to the foreground group if the system does not report the sender."""
 
 TAKEN = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
-"""Signals that are blocked in every thread of ours and taken by `take_next`.
+"""Signals that are blocked in all our threads and taken by `take_next`.
 
-The faults are among them because they may be sent as well (a watchdog's SIGABRT, say). One that is our own
-ends us all the same: the kernel does not let a fault be blocked. So are the stop signals: whether this job
-stops is the target's decision (it may ignore Ctrl-Z, or tidy the screen first), and we follow it.
+- Faults are included because another process can send them, for example a watchdog's SIGABRT. A fault of this program
+  still ends it, since the kernel does not let a fault be blocked.
+- Stop signals are included because the target decides whether the job stops: it may ignore Ctrl-Z, or tidy the screen
+  first. We follow it.
 """
 
 SI_KERNEL = 0x80
-"""`si_code` of what the kernel sends: for us, the terminal's keys and hang-up, to the whole foreground group."""
+"""`si_code` of signals from the kernel: here, keys of the terminal and its hang-up, for the whole foreground group."""
 
 _PYTHON_IGNORES = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ") if hasattr(signal, name)
@@ -37,27 +38,27 @@ class Taken(NamedTuple):
 
     number: int
     code: int | None
-    """`si_code`; `None` where the system does not say."""
+    """`si_code`; `None` if the system does not report it."""
     sender: int | None
-    """`si_pid`; 0: the kernel, or a process outside our pid namespace; `None`: not known."""
+    """`si_pid`; 0: the kernel, or a process outside our pid namespace; `None`: unknown."""
 
     @property
     def child_changed(self) -> bool:
-        """The kernel's own SIGCHLD (or perhaps, where the system does not say), not one that somebody sent."""
+        """Return whether the kernel sent this SIGCHLD; true as well if the system does not report the sender."""
         return self.number == signal.SIGCHLD and (self.code is None or self.code > 0)
 
 
 class Inherited(NamedTuple):
-    """What a command started in our place would have inherited."""
+    """State that a command started in our place would have inherited."""
 
     mask: frozenset[int]
     ignored: frozenset[int]
     timers: tuple[tuple[int, float, float], ...]
-    """Running interval timers (which, seconds to the next, interval): they survive exec, but not fork."""
+    """Running interval timers: kind, seconds to the next expiry, interval. They survive exec, but not fork."""
 
 
 def hold() -> Inherited:
-    """Block `TAKEN` in this thread, stop our timers, and give what we had inherited.
+    """Block `TAKEN` in this thread and stop our timers; return the inherited state.
 
     Call it in the main thread before any other thread exists: threads inherit the mask.
     """
@@ -65,16 +66,16 @@ def hold() -> Inherited:
     ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
     ignored.difference_update(number for number in _PYTHON_IGNORES if not _ignored_by_parent(number))
     timers = tuple((which, *signal.setitimer(which, 0)) for which in _TIMERS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, children would vanish without their figures
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children vanish without their figures
     if sys.platform != "linux":
         _keep_from_being_discarded(ignored)
     return Inherited(mask, frozenset(ignored), timers)
 
 
 def let_go(inherited: Inherited) -> None:
-    """Undo `hold`: for a child before exec, and for ourselves when nothing was started.
+    """Undo `hold`: in a child before exec, and in this process if no command was started.
 
-    Handlers of this program become the default, as exec would make them; the mask comes last.
+    Handlers of this program become the default, as by exec. The mask is last.
     """
     for number in TAKEN:
         if number in inherited.ignored:
@@ -96,18 +97,20 @@ def take_next() -> Taken:
 
 
 def discard(numbers: frozenset[signal.Signals]) -> None:
-    """Forget those of the blocked signals that are pending."""
+    """Discard these signals if they are pending."""
     for number in signal.sigpending() & numbers:
         signal.sigwait({number})
 
 
 def _ignored_by_parent(number: int) -> bool:
-    """Whether a signal that Python ignores on its own account was ignored when we were started.
+    """Return whether a signal that Python always ignores was already ignored at our start.
 
-    Python has overwritten it before our first line runs, so the parent's state is the best evidence: a shell
-    passes on what it ignores. Not so a Python parent, which ignores these itself and resets them in its
-    children. A program that set it and then became us (`env --ignore-signal=PIPE otel-memwatch ...`) leaves
-    no trace: then, as without /proc, the default is assumed.
+    Python changes it before our first line runs, so the parent's state is the best evidence:
+
+    - A shell passes on the signals that it ignores.
+    - A Python parent ignores these signals itself and resets them in its children.
+    - A program that ignored it and then became us (`env --ignore-signal=PIPE otel-memwatch ...`) leaves no trace. Then,
+      as without /proc, the default is assumed.
     """
     parent = os.getppid()
     if shows_others():
@@ -123,9 +126,9 @@ def _ignored_by_parent(number: int) -> bool:
 
 
 def _keep_from_being_discarded(ignored: set[int]) -> None:
-    """Give signals that are ignored, by default or by inheritance, a handler that never runs.
+    """Install a handler that never runs for signals that are ignored, by default or by inheritance.
 
-    Linux keeps blocked signals pending whatever their disposition; other systems drop what is ignored.
+    Linux keeps blocked signals pending with any disposition; other systems drop ignored ones.
     """
     names = ("SIGCHLD", "SIGWINCH", "SIGURG", "SIGCONT", "SIGIO", "SIGINFO")
     for number in {getattr(signal, name) for name in names if hasattr(signal, name)} | ignored:

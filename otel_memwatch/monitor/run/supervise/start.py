@@ -1,4 +1,4 @@
-"""Start the command: fork, give back in the child what Python changed, exec."""
+"""Start of the command: fork, undo Python's changes in the child, exec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.typed import NoReturn
 
 _FLOOR_MARGIN = 1024 * 1024
-"""Bytes by which RSS may grow in the child after it was read: a search along PATH takes half of this."""
+"""Bytes by which the RSS of the child may grow between its reading and exec. A search along PATH takes half of this."""
 
 
 def launch(
@@ -28,67 +28,73 @@ def launch(
     forked: Callable[[Sequence[int]], None] | None = None,
     meanwhile: Iterable[object] = (),
 ) -> Target:
-    """Start a command as our child, in our process group, with everything that we were given.
+    """Start a command as our child, in our process group. Call it once, in the main thread, as the only thread.
 
-    It gets our environment with `variables` added, our open files (stdin is not read by us), our signal mask
-    and dispositions and our timers, all as they were when this process was started. From now on we hold none
-    of its files but stderr: a pipe or lock that it closes is closed. Signals are blocked in the calling
-    thread, and so in the threads that it starts later: `Target.wait` takes them. This process becomes the
-    subreaper of its descendants where the system knows that (Linux).
-
-    Call it in the main thread, as the only thread, once.
+    - The command inherits our environment, open files, signal mask, dispositions and timers, unchanged since our start.
+      We do not read stdin.
+    - From now on we hold none of its files except stderr: a pipe or lock that the command closes is closed.
+    - Signals are blocked in the calling thread and in all threads that it starts later. `Target.wait` takes them.
+    - On Linux this process becomes the subreaper of its descendants.
 
     Args:
-        argv: program and arguments, verbatim; the program is looked up in PATH as execvp(3) does.
-        variables: environment variables of ours for the command.
-        before_exec: called in the child before the program replaces it, to put it into a control group. When
-            it raises, the command is started all the same and `Target.misplaced` says why.
-        forked: called here with the pids of the child and of the witness, while the child is in `before_exec`. What
-            it raises keeps the command from nothing: `before_exec` has to find out.
-        meanwhile: iterated here, step by step, until the child is ready: moving it there may take the kernel some ms.
-            What it does must not matter where the command turns out not to exist.
+        argv: program and arguments, verbatim. The program is searched in PATH, like execvp(3).
+        variables: environment variables to add for the command.
+        before_exec: called in the child before exec, to move it into a cgroup. If it raises, the command starts all
+            the same, and `Target.misplaced` has the reason.
+        forked: called in this process with the pids of the child and the witness, while the child is in `before_exec`.
+            Its exceptions are ignored: `before_exec` has to notice the failure.
+        meanwhile: iterated in this process, step by step, until the child is ready. The kernel may take some ms to
+            move the child. The steps must have no effect if the command turns out not to exist.
 
     Raises:
-        CommandNotStarted: with exit code 127 (not found) or 126 (cannot be executed). Signals are then as
-            they were before; stdin and stdout are not.
+        CommandNotStarted: with exit code 127 (not found) or 126 (not executable). Signals are then as before;
+            stdin and stdout are not.
     """
     command = Command(argv, variables)
-    children = _children()
+    strangers = frozenset(_children())
     system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 1)
-    parent_death = system_calls.parent_death_signal()
     inherited = signals.hold()
     try:
-        reader, writer = os.pipe()
+        pid, report, go = _fork(command, inherited, before_exec)
+        # Both before the command runs: it may release a lock, close a pipe, or signal its group at once.
+        _close_files_of_target()
+        witness = Witness()
+        if forked is not None:
+            with contextlib.suppress(Exception):
+                forked([pid] if witness.pid is None else [pid, witness.pid])
+        with contextlib.suppress(BrokenPipeError):  # another program has killed the child already
+            os.write(go, b".")
+        os.close(go)
+        started, floor, misplaced, failure = _parsed(_report(report, meanwhile))
+        if failure is not None:
+            os.waitpid(pid, 0)
+            witness.end()
+            raise command.failure(*failure)
+    except CommandNotStarted:
+        signals.let_go(inherited)
+        raise
+    return Target(pid, started, floor + _FLOOR_MARGIN, misplaced, witness=witness, strangers=strangers)
+
+
+def _fork(
+    command: Command, inherited: signals.Inherited, before_exec: Callable[[], None] | None
+) -> tuple[int, int, int]:
+    """Fork the child. Return its pid, the pipe that reports its start, and the pipe in which a byte starts the command."""
+    parent_death = system_calls.parent_death_signal()
+    try:
+        report, writer = os.pipe()
         ready, go = os.pipe()
         pid = os.fork()
     except OSError as error:
-        signals.let_go(inherited)
-        raise CommandNotStarted(f"No process can be started for it: {error.strerror}", 126) from error
+        raise CommandNotStarted(f"Cannot start a process for the command: {error.strerror}", 126) from error
     if pid == 0:
         os.close(go)
-        if parent_death:  # a fork clears it; it was set for the command
+        if parent_death:  # set for the command; a fork clears it
             system_calls.prctl(system_calls.PR_SET_PDEATHSIG, parent_death)
         _become(command, inherited, writer, ready, before_exec)
     os.close(writer)
     os.close(ready)
-    # Both before the command runs: it may release a lock or close a pipe at once, or signal its group.
-    _close_what_is_the_targets()
-    witness = Witness()
-    if forked is not None:
-        with contextlib.suppress(Exception):
-            forked([pid] if witness.pid is None else [pid, witness.pid])
-    with contextlib.suppress(BrokenPipeError):  # somebody has killed it already
-        os.write(go, b".")
-    os.close(go)
-    started, floor, misplaced, failure = _understand(_report(reader, meanwhile))
-    if failure is not None:
-        os.waitpid(pid, 0)
-        witness.end()
-        signals.let_go(inherited)
-        raise command.failure(*failure)
-    return Target(
-        pid, started, floor + _FLOOR_MARGIN, misplaced, witness=witness, strangers=frozenset(children)
-    )
+    return pid, report, go
 
 
 def _become(
@@ -98,16 +104,16 @@ def _become(
     ready: int,
     before_exec: Callable[[], None] | None,
 ) -> NoReturn:
-    """The child's side; what it writes is read by `_understand`. Executes the command once a byte comes in `ready`."""
+    """Execute the command in the child once a byte arrives in `ready`. `_parsed` reads the lines written to `report`."""
     try:
         if before_exec is not None:
             try:
                 before_exec()
-            except Exception as error:  # noqa: BLE001 - trouble of the monitor's own must not stop the command
+            except Exception as error:  # noqa: BLE001 - trouble of the monitor must not stop the command
                 os.write(report, b"misplaced %s\0" % os.fsencode(str(error)))
         signals.let_go(inherited)
         os.read(ready, 1)
-        for _ in range(2):  # the first time brings in the pages that the second one counts
+        for _ in range(2):  # the first round loads the pages that the second one counts
             os.write(report, b"started %r %d\0" % (time.monotonic(), ending.own_max_rss()))
         number, path = command.execute()
         os.write(report, b"failed %d %s\0" % (number, path))
@@ -115,8 +121,8 @@ def _become(
         os._exit(127)
 
 
-def _understand(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes] | None]:
-    """Start in monotonic seconds, RSS of the child before exec in bytes, trouble of `before_exec`, exec's error."""
+def _parsed(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes] | None]:
+    """Return the child's start in monotonic seconds, RSS before exec in bytes, error of `before_exec`, error of exec."""
     started, floor = time.monotonic(), ending.own_max_rss()
     misplaced: str | None = None
     failure: tuple[int, bytes] | None = None
@@ -134,7 +140,7 @@ def _understand(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes
 
 
 def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
-    """What the child writes until it has become the command or has failed to; until it begins, `meanwhile` goes on."""
+    """Return the child's lines, complete once exec succeeds or fails. Iterate `meanwhile` until the first line."""
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
     for _ in meanwhile:
@@ -148,7 +154,7 @@ def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
 
 
 def _children() -> list[int]:
-    """Children that this process had before it became us: somebody else's, never part of the tree."""
+    """Return children from before our own exec. They belong to other programs and are never part of the tree."""
     try:
         with open("/proc/self/task/%d/children" % os.getpid(), "rb") as file:  # noqa: UP031 - plain
             return [int(pid) for pid in file.read().split()]
@@ -156,11 +162,11 @@ def _children() -> list[int]:
         return []
 
 
-def _close_what_is_the_targets() -> None:
-    """Let go of stdin, stdout and every inherited file beyond stderr.
+def _close_files_of_target() -> None:
+    """Close stdin, stdout and every inherited file except stderr.
 
-    Held open here, a pipe would have no end and a lock no release until we end. What Python opened itself is
-    not inheritable, which is how to tell the two apart.
+    If we kept them open, a pipe would have no end of file and a lock no release until we end. Files that Python opened
+    itself are not inheritable.
     """
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
@@ -176,7 +182,7 @@ def _close_what_is_the_targets() -> None:
 
 
 def _is_ours(fd: int) -> bool:
-    """Whether this program opened it: possible for 0 to 2 too, where we were started with those closed."""
+    """Return whether this program opened the file: descriptors 0 to 2 too, if they were closed at our start."""
     try:
         return not os.get_inheritable(fd)
     except OSError:

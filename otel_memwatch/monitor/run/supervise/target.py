@@ -1,4 +1,4 @@
-"""See the target through: pass signals on, stop when it stops, reap the tree."""
+"""Supervision of the running command: pass on signals, stop when it stops, reap its tree."""
 
 from __future__ import annotations
 
@@ -32,27 +32,25 @@ class Target:
         self.started = started
         """Monotonic seconds, just before exec."""
         self.floor = floor
-        """Bytes: RSS that the child had from us before exec. Its `max_rss` is never less, whatever it used."""
+        """Bytes of RSS that the child had from us before exec: a lower limit of its `max_rss`, whatever it used."""
         self.misplaced = misplaced
-        """What `before_exec` raised; `None`: nothing."""
+        """Error of `before_exec`; `None`: none."""
         self._witness = witness
         self.keeps_witness = False
-        """Whether the witness stays beyond the target's end, until `end_witness`."""
+        """True if the witness outlives the target, until `end_witness`."""
         self.helpers = strangers if witness.pid is None else strangers | {witness.pid}
-        """Pids of our children that are not the target's: never part of its tree."""
+        """Pids of our children that are never part of the target's tree."""
 
-    def wait(
-        self, on_exit: Callable[[ChildExit], None], on_signal: Callable[[int], None] | None = None
-    ) -> ChildExit:
-        """Supervise until the target ends, and give its end. Daemons that it left behind are not waited for.
+    def wait(self, on_exit: Callable[[ChildExit], None]) -> ChildExit:
+        """Supervise until the target ends; return its end. Does not wait for daemons that it leaves behind.
 
-        Call it in the thread that called `launch`. Every child is reaped here: while it runs, nobody else in
-        this process can wait for children.
+        Call it in the thread that called `launch`. It reaps every child of this process, so no other code can wait for
+        one meanwhile.
 
         Args:
-            on_exit: called for every process reaped, in the order of reaping: the target, orphans of its tree, and
-                `helpers`, whose figures are in our own sums over children as well.
-            on_signal: called after a signal was passed on to the target.
+            on_exit: called for every reaped process, in order: the target, orphans of its tree, and `helpers`. The
+                figures of `helpers` are also in our own sums over children.
+
         """
         while True:
             end = self._reap(on_exit)
@@ -64,15 +62,13 @@ class Target:
             taken = signals.take_next()
             if self._is_for_target(taken) and not _is_overtaken(taken):
                 self._send(taken.number)
-                if on_signal is not None:
-                    on_signal(taken.number)
 
     def end_witness(self) -> None:
-        """End the process that stood in the group, where it was kept."""
+        """End the witness, if it was kept."""
         self._witness.end()
 
     def _reap(self, on_exit: Callable[[ChildExit], None]) -> ChildExit | None:
-        """Reap all that are dead; the target's end when it is among them."""
+        """Reap all dead children; return the target's end if it is among them."""
         end: ChildExit | None = None
         while (dead := ending.reap(self.pid)) is not None:
             if dead.pid == self._witness.pid:
@@ -90,28 +86,28 @@ class Target:
         self._reap(on_exit)
 
     def _is_for_target(self, taken: signals.Taken) -> bool:
-        """Whether it was sent to us and not to our group, and so is meant for the target, which has not got it."""
+        """Return whether the signal was sent to us alone, not to our group: then the target has to get it from us."""
         if taken.child_changed:
             return False
         seen = self._witness.saw(taken.number, taken.sender)
         if seen or taken.sender in (self.pid, os.getpid()):
             return False
         if taken.code == signals.SI_KERNEL:
-            # The terminal's keys go to the group. A hang-up goes to the leader of the session alone.
+            # The terminal's keys signal the group. A hang-up signals only the leader of the session.
             return taken.number in (signal.SIGHUP, signal.SIGCONT) and os.getsid(0) == os.getpid()
         return (
             taken.code is not None or self._witness.pid is not None or taken.number not in signals.FROM_KEYS
         )
 
     def _send(self, number: int) -> None:
-        # Not reaped yet, so the pid is still its own. A target of another user cannot be reached, as without us.
+        # The target is not reaped yet, so its pid is still valid. A target of another user is out of reach, as without us.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, number)
 
     def _follow_stop(self) -> None:
-        """When the target has stopped, stop as well if a shell with job control looks at us.
+        """Stop after the target has stopped, if our parent is a shell with job control.
 
-        Without such a parent nobody would continue us together with the target: then we go on.
+        Other parents would not continue us together with the target.
         """
         if not hasattr(os, "waitid"):
             return
@@ -122,16 +118,16 @@ class Target:
 
 
 def _is_overtaken(taken: signals.Taken) -> bool:
-    """Whether it is a continuation after which the terminal has stopped the group again.
+    """Return whether the signal is a SIGCONT after which the terminal has stopped the group again.
 
-    The later stop has wiped the continuation out wherever it was still pending, in the witness too, so that it looks
-    as if it had been for us alone; passed on now it would continue what the stop has stopped.
+    The stop discards every pending SIGCONT, also in the witness, so this one looks as if it was sent to us alone. If we
+    passed it on, it would undo the stop.
     """
     return taken.number == signal.SIGCONT and bool(signal.sigpending() & signals.JOB_CONTROL)
 
 
 def _is_job_of_parent() -> bool:
-    """Whether our parent runs us as a job: in its session, in a group other than its own."""
+    """Return whether our parent runs us as a job: in its session, in another process group."""
     parent = os.getppid()
     try:
         return bool(parent) and os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
@@ -140,8 +136,8 @@ def _is_job_of_parent() -> bool:
 
 
 def _stop(number: int) -> None:
-    """Stop this process by that signal until it is continued."""
-    signals.discard(signals.JOB_CONTROL)  # the terminal's own, which would stop us a second time
+    """Stop this process by the signal, until it is continued."""
+    signals.discard(signals.JOB_CONTROL)  # those from the terminal, which would stop us a second time
     if signal.SIGCONT in signal.sigpending():
         return
     if signal.getsignal(number) is not signal.SIG_DFL:

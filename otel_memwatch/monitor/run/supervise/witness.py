@@ -1,12 +1,15 @@
-"""Tells signals sent to us alone from those sent to our whole process group.
+"""Witness: a helper process that shows whether a signal was sent to us alone or to our whole process group.
 
-The target is in our process group, as it would be without us. When somebody signals the group (`kill %1`, a closing
-terminal, `os.killpg`, `timeout`), the target gets the signal directly. If we passed on our own copy, it would arrive twice,
-and many programs take a second SIGINT or SIGTERM as the order to abort what the first one let them finish. When somebody
-signals only us (`kill PID`), the target does not get the signal, and we have to pass it on. The kernel does not say to how
-many processes a signal was sent. That is what the witness is for: a third process of the group that blocks every signal and
-does nothing else. After each signal that we take we ask it, through a pipe, which signals are pending for it. If the same
-signal from the same sender is among them, it went to the group and the target has it; otherwise it was for us alone.
+The target is in our process group, as it would be without us.
+
+- A signal to the group (`kill %1`, a closing terminal, `os.killpg`, `timeout`) reaches the target directly. If we passed on
+  our copy, it would arrive twice. Many programs take a second SIGINT or SIGTERM as the order to abort the clean-up that
+  the first one started.
+- A signal to us alone (`kill PID`) does not reach the target, so we have to pass it on.
+
+The kernel does not report the number of receivers. The witness is a third process of the group, which blocks every signal
+and does nothing else. After each signal that we take we ask it through a pipe for its pending signals. If the same signal
+from the same sender is among them, it was sent to the group and the target has it. Otherwise it was sent to us alone.
 """
 
 from __future__ import annotations
@@ -22,31 +25,31 @@ from otel_memwatch.runtime.typed import NoReturn
 
 _NAME = b"signal-witness"
 _PATIENCE = 1.0
-"""Seconds to wait for an answer. A witness that does not give it is dismissed."""
+"""Seconds to wait for an answer. A witness that does not answer in time is dismissed."""
 _GRACE = 0.003
-"""Seconds after which it is asked again: `kill -1` and service managers reach one process after the other."""
+"""Seconds before a second question: `kill -1` and service managers signal one process after the other."""
 _QUEUED = getattr(signal, "SIGRTMIN", signal.NSIG)
 _ASK, _END = b"?", b"."
 
 
 class Witness:
-    """The process in the group, which ends when we do.
+    """Witness process, which ends when we do.
 
-    Start it in the main thread, before other threads, with all signals blocked: it keeps them blocked. The
-    kernel signals the newest process of a group first, so that what has reached us has reached it.
+    Start it in the main thread, before other threads, with all signals blocked; it keeps them blocked. The kernel
+    signals the newest process of a group first. So a signal to the group reaches the witness before us.
     """
 
     def __init__(self) -> None:
         self.pid: int | None = None
-        """`None`: it could not be started, or is gone."""
+        """`None`: not started, or gone."""
         self._ask = self._answers = -1
         self._seen: list[tuple[int, int]] = []
-        """Number and sender of each signal that the witness got and that we have not taken yet."""
+        """Number and sender of each signal that the witness received and that we have not taken yet."""
         with contextlib.suppress(OSError):
             self._start()
 
     def _start(self) -> None:
-        """Raises `OSError` where there are no processes or descriptors left: then the answer is always no."""
+        """Start the process. Raises `OSError` if none is left, or no descriptor: then every answer is no."""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             questions, self._ask = os.pipe()
             theirs.callback(os.close, questions)
@@ -61,11 +64,11 @@ class Witness:
             ours.pop_all()
 
     def saw(self, number: int, sender: int | None) -> bool:
-        """Whether the group got this signal, which we have just taken; False when the witness is gone.
+        """Return whether the group got this signal, which we have just taken; false if the witness is gone.
 
-        Takes about 0.1 ms, and 3 ms more when the answer is no. Ask for every signal taken, so that nothing old
-        is remembered of it. Two that come within that time may be one to the witness: when in doubt the answer
-        is no, for a signal too many does less harm than one that is lost.
+        Takes about 0.1 ms, and 3 ms more if the answer is no. Ask for every signal taken; otherwise an old one would
+        remain in memory. Two signals within that time may arrive as one at the witness. In doubt the answer is no:
+        a duplicate signal does less harm than a lost one.
         """
         seen = self._heard(number, sender)
         if not seen:
@@ -78,7 +81,7 @@ class Witness:
         return seen
 
     def dismiss(self) -> int | None:
-        """End the process, and give its pid to be waited for; `None` when there is none."""
+        """Kill the process; return its pid, for which the caller has to wait. `None`: none runs."""
         pid = self.pid
         self.forget()
         if pid is not None:
@@ -87,21 +90,21 @@ class Witness:
         return pid
 
     def end(self) -> None:
-        """End the process and wait for it, before there is a command."""
+        """Kill the process and wait for it."""
         pid = self.dismiss()
         if pid is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
     def forget(self) -> None:
-        """Close the lines to a process that is gone."""
+        """Close the pipes to a process that is gone."""
         if self.pid is not None:
             self.pid = None
             os.close(self._ask)
             os.close(self._answers)
 
     def _heard(self, number: int, sender: int | None) -> bool:
-        """Asks, and looks for the signal among all that the witness has got and that are not accounted for yet."""
+        """Ask the witness; return whether the signal is among those that it received and we have not taken."""
         if self.pid is None:
             return False
         try:
@@ -118,7 +121,7 @@ class Witness:
         return (number, sender or 0) in self._seen
 
     def _answer(self) -> bytes | None:
-        """Everything up to the end mark, or `None` when it does not come."""
+        """Read the answer up to the end mark; `None` if the mark does not arrive."""
         answer = b""
         waiting = select.poll()
         waiting.register(self._answers, select.POLLIN)
@@ -133,9 +136,9 @@ class Witness:
 
 
 def _stand(questions: int, answers: int) -> NoReturn:
-    """The witness: answer each question with the signals that are pending, one "number sender" a line.
+    """Run the witness: answer each question with the pending signals, one "number sender" a line.
 
-    The questions end when the monitor does, however it ends.
+    The questions end when the monitor ends, in any way.
     """
     try:
         os.dup2(questions, 0)
@@ -162,10 +165,10 @@ def _consume(pending: set[signal.Signals]) -> bytes:
 
 
 def _rename() -> None:
-    """Take another name and an empty command line.
+    """Change the process name, and empty the command line.
 
-    `pkill otel-memwatch` means us and not the group; found under our name, the witness would get the signal too, and we
-    would believe that the target has it.
+    `pkill otel-memwatch` addresses us, not the group. If it also found the witness, we would conclude that the target has
+    the signal.
     """
     system_calls.prctl(system_calls.PR_SET_NAME, _NAME)
     with contextlib.suppress(Exception):
