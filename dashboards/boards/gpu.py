@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row, dashboard, gpu_variable, run_link, variables
-from dashboards.boards.shared import DEVICE, DEVICE_LEGEND, SHARE_LEVELS, of_device
+from dashboards.boards.shared import DEVICE, DEVICE_LEGEND, SHARE_LEVELS, TOP, of_device
 from dashboards.panels import (
     GREEN,
     RED,
@@ -170,16 +170,19 @@ def _runs() -> list[Panel]:
         timeseries(
             "Memory held by runs",
             "bytes",
-            "Only if the driver's PIDs can be matched.",
-            Query(held, _RUN_LEGEND),
+            f"The {TOP} runs that hold most, if the driver's PIDs can be matched.",
+            Query(f"topk({TOP}, {held})", _RUN_LEGEND),
         ),
         timeseries(
             "Largest process",
             "bytes",
-            "Memory of the largest process now, and the largest so far.",
-            Query(f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)})", _RUN_LEGEND),
+            f"Memory of the largest process of {TOP} runs, now and the largest so far.",
             Query(
-                f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)})",
+                f"topk({TOP}, max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)}))",
+                _RUN_LEGEND,
+            ),
+            Query(
+                f"topk({TOP}, max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)}))",
                 "largest so far, {{instance}}",
             ),
         ),

@@ -99,9 +99,10 @@ def documents() -> list[Path]:
 
 
 def run_demo(folder: Path) -> str:
-    argv = [*PROGRAM, "wrap", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
+    argv = [*PROGRAM, "wrap", "--", "otel-memwatch", "demo"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
-    shoot_for_readme(folder / "memwatch-runs/demo")
+    (run,) = (folder / "memwatch-runs").glob("*-demo-*")
+    shoot_for_readme(run)
     return fenced("$ otel-memwatch wrap -- otel-memwatch demo\n" + done.stdout + done.stderr)
 
 
