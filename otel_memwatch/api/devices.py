@@ -97,12 +97,7 @@ def _ask_nvidia(environment: Mapping[str, str]) -> list[_Found]:
                 answer = memory(driver, devices[identity])
             except driver.nvml.NVMLError:
                 answer = None
-            total, used, free = answer[:3] if answer else (None, None, None)
-            known = (
-                None
-                if total is None or used is None or free is None
-                else GPUMemory(int(total), int(free), int(used))
-            )
+            known = None if answer is None else GPUMemory(answer.total, answer.free, answer.used)
             found.append((identity.uuid, identity.name, known))
         return found
     finally:

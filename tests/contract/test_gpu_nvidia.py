@@ -12,8 +12,8 @@ import pytest
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.sampling.sources import Context
-from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes, source
+from otel_memwatch.monitor.sampling.sources import Context, gpu_nvidia
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import open_driver
 from tests.support import nvml
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
@@ -361,7 +361,7 @@ def test_a_lost_device_goes_silent_and_the_other_goes_on(machine: Machine, open_
 def test_the_last_device_lost_is_a_failure_and_it_can_come_back(
     machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "REOPEN", 0.1)
+    monkeypatch.setattr(gpu_nvidia, "REOPEN", 0.1)
     machine.card(0, used=1)
     gpu = open_source()
     assert read(gpu, "hw.gpu.memory.usage") == 1
@@ -381,7 +381,7 @@ def test_the_last_device_lost_is_a_failure_and_it_can_come_back(
 def test_a_driver_that_hangs_stops_only_this_source(
     machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "SHARE", 1e6)  # else it is left alone for a minute afterwards
+    monkeypatch.setattr(gpu_nvidia, "SHARE", 1e6)  # else it is left alone for a minute afterwards
     machine.card(0, used=1)
     gpu = open_source()
     assert read(gpu, "hw.gpu.memory.usage") == 1

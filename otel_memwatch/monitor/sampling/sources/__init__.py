@@ -1,7 +1,7 @@
-"""What can be read from the machine: one module or package for each thing, listed in `SOURCES`.
+"""Sources: everything that can be read from the machine, one module or package each, listed in `SOURCES`.
 
-A source is added by its catalogue rows, its module here, and one line in `SOURCES`. Sources do not know each other;
-what they share stands in the `Context`.
+A new source is its rows in the catalogue, a module here, and one line in `SOURCES`. A source with many columns has a
+table with one `Row` per column. Sources do not import each other; they share the `Context`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,41 @@ from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import TypeVar
 
-    from otel_memwatch.model import ProcessRecord, Source, TreeSource
+    from otel_memwatch.model import Attributes, Column, ProcessRecord, Source, TreeSource, Value
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.runtime.polling import Pace
     from otel_memwatch.runtime.procfs.system import Allocated
 
+    Reading = TypeVar("Reading")
+    Row = tuple[str, Attributes, Callable[[Reading], Value]]
+    """One column: its metric, its attributes, and the getter of its value from a reading of the source."""
+
 SLOW_PERIOD = 0.5
-"""Shortest time in seconds between two values of a column that is not needed at every tick."""
+"""Shortest time in seconds between two values of a column that is not read at every sample."""
 
 PROCESS_TREE = "process_tree"
-"""Name of the source that the others ask for the tree's pids."""
+"""Name of the source from which the others get the tree's pids."""
 
 THIS_SYSTEM = "linux" if sys.platform.startswith("linux") else "psutil"
-"""How processes are read here: from /proc, which only Linux has, or by psutil, which is portable."""
+"""Reader of processes on this system: "linux" reads /proc, "psutil" is portable."""
+
+
+def columns_of(rows: Iterable[Row[Any]], period: float = 0.0) -> list[Column]:
+    """Return the columns of these rows, in their order."""
+    # Imported here because this package is imported before the target starts.
+    from otel_memwatch.model import Column
+
+    return [Column(metric, attributes, period) for metric, attributes, _ in rows]
 
 
 def _discard(record: ProcessRecord) -> None:
-    """Receive a record that nobody asked for."""
+    """Ignore a record: the default of `Context.on_process`."""
 
 
 def _never(pid: int) -> bool:  # noqa: ARG001 - the signature is Context.marks_operations'
@@ -40,43 +53,43 @@ def _never(pid: int) -> bool:  # noqa: ARG001 - the signature is Context.marks_o
 
 
 class Context(NamedTuple):
-    """What sources know of the run."""
+    """Facts of the run that sources need."""
 
     root: int
     """Pid of the target."""
     interval: float
-    """Seconds between ticks."""
+    """Seconds between samples."""
     started: float | None = None
-    """Start of the run in monotonic seconds, which is the target's where it is our child; `None`: not known."""
+    """Start of the run in monotonic seconds: the target's start if it is our child; `None`: unknown."""
     adopt: bool = False
     """The target is our child (`wrap`): orphans of its tree that become our children belong to the tree."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
-    """Where these file systems are mounted."""
+    """Mount points of these file systems."""
     exclude: frozenset[int] = frozenset()
-    """Pids that are never counted: the monitor's own processes."""
+    """Pids that are never counted: the monitor's processes."""
     on_process: Callable[[ProcessRecord], None] = _discard
-    """Receives what is learnt of single processes, on the thread that reads the sources."""
+    """Receives records of single processes, on the thread that reads the sources."""
     marks_operations: Callable[[int], bool] = _never
-    """Return whether a process resets its own watermark."""
+    """Return whether a process resets its watermark itself."""
     own_cgroup: OwnCgroup | None = None
-    """Control group made for the run."""
+    """Cgroup made for the run."""
     environment: Mapping[str, str] = {}
-    """Of the target."""
+    """Environment of the target."""
     allocated_before: Allocated | None = None
-    """What the machine had allocated before the target was started; `None`: not known."""
+    """Memory that the machine had allocated before the target started; `None`: unknown."""
     system: str = THIS_SYSTEM
-    """How processes are read: "linux", or "psutil"."""
+    """Reader of processes: "linux" or "psutil"."""
     tree: TreeSource | None = None
-    """The source process_tree, once it has been opened: it knows the pids of the tree."""
+    """The source process_tree, once it is open: it knows the pids of the tree."""
 
     @property
     def portable(self) -> bool:
-        """Whether figures are sampled by psutil: there are no watermarks."""
+        """True if psutil samples all figures; then there are no watermarks."""
         return self.system == "psutil"
 
     def pids(self) -> Sequence[int]:
-        """Living processes of the tree; the target alone while process_tree is not open."""
+        """Return the living processes of the tree, or only the target while process_tree is not open."""
         return (self.root,) if self.tree is None else self.tree.pids()
 
     def needed_range(self) -> tuple[int, int] | None:
@@ -84,32 +97,32 @@ class Context(NamedTuple):
         return None if self.tree is None else self.tree.needed_range()
 
     def slow_period(self, seconds: float = SLOW_PERIOD) -> float:
-        """Period of a column that is wanted about every `seconds`: never shorter than a tick."""
+        """Return the period of a column that needs a value about every `seconds`: at least one interval."""
         return max(self.interval, seconds)
 
     def pace(self, seconds: float = SLOW_PERIOD) -> Pace:
-        """When such a column is due: a tick that comes up to half an interval early is taken for its tick."""
-        # not above: this package is imported before the target starts, which must not wait for `threading`
+        """Return the schedule of such a column. A sample up to half an interval early counts as due."""
+        # Imported here because this package is imported before the target starts, which must not wait for `threading`.
         from otel_memwatch.runtime.polling import Pace
 
         return Pace(self.slow_period(seconds), early=self.interval / 2)
 
     def knowing(self, opened: Iterable[Source]) -> Context:
-        """The same context with its `tree`, where the source process_tree is among those that were opened."""
+        """Return this context with its `tree`, if the source process_tree is among the opened ones."""
         for source in opened:
             if source.name == PROCESS_TREE:
-                return self._replace(tree=source)  # type: ignore[arg-type] # who has this name is one
+                return self._replace(tree=source)  # type: ignore[arg-type] # the source of this name is one
         return self
 
 
 class Entry(NamedTuple):
-    """One source that there is."""
+    """One source of `SOURCES`."""
 
     name: str
     load: Callable[[Context], Source]
-    """Opens the source; raises `Unavailable` with a hint where the machine does not have the thing."""
+    """Opens the source; raises `Unavailable` with a hint if the machine lacks it."""
     gpus: bool = False
-    """It asks the driver of GPUs, which may take seconds to answer, and can describe them (`info`)."""
+    """It calls a GPU driver, which may take seconds to answer, and describes the GPUs (`info`)."""
 
 
 def _linux(name: str) -> Callable[[Context], Source]:
@@ -118,37 +131,33 @@ def _linux(name: str) -> Callable[[Context], Source]:
             raise Unavailable(
                 f"{name} is read from /proc and /sys, which this system does not have.", "Linux has them"
             )
-        source: Source = import_module(f"{__name__}.{name}").open_source(context)
-        return source
+        return _open(name, context)
 
     return load
 
 
-def _process_tree(context: Context) -> Source:
-    module = "process_tree" if context.system == "linux" else "portable"
-    source: Source = import_module(f"{__name__}.{module}").open_source(context)
-    return source
+def _either(name: str, portable: str) -> Callable[[Context], Source]:
+    return lambda context: _open(name if context.system == "linux" else portable, context)
 
 
-def _host(context: Context) -> Source:
-    module = "host" if context.system == "linux" else "portable_host"
+def _open(module: str, context: Context) -> Source:
     source: Source = import_module(f"{__name__}.{module}").open_source(context)
     return source
 
 
 SOURCES: tuple[Entry, ...] = (
-    Entry(PROCESS_TREE, _process_tree),
-    Entry("host", _host),
+    Entry(PROCESS_TREE, _either("process_tree", "portable")),
+    Entry("host", _either("host", "portable_host")),
     Entry("cgroup", _linux("cgroup")),
     Entry("pressure", _linux("pressure")),
     Entry("memory_detail", _linux("memory_detail")),
     Entry("gpu_nvidia", _linux("gpu_nvidia"), gpus=True),
     Entry("gpu_drm", _linux("gpu_drm"), gpus=True),
 )
-"""All sources in the order in which they are read. process_tree is first: others ask it for the tree's pids."""
+"""All sources in the order in which they are read. process_tree is first: the others need the tree's pids."""
 
 GPU_SOURCES = frozenset(entry.name for entry in SOURCES if entry.gpus)
-"""Names of the sources that ask the drivers of GPUs."""
+"""Names of the sources that call GPU drivers."""
 
 
 def open_sources(
@@ -156,8 +165,12 @@ def open_sources(
 ) -> tuple[list[Source], dict[str, Unavailable]]:
     """Open the sources of these names (`None`: all).
 
-    Those that are opened after process_tree can ask it for the tree's pids. Returns those that work here, and for each other the reason why it does not. A source
-    that fails in an unforeseen way while it is opened counts as unavailable: no source ends a run.
+    Sources opened after process_tree get the tree's pids from it. A source that fails unexpectedly counts as
+    unavailable: no source ends a run.
+
+    Returns:
+        The sources that work here, and for each other one the reason.
+
     """
     opened: list[Source] = []
     missing: dict[str, Unavailable] = {}
@@ -169,7 +182,7 @@ def open_sources(
         except Unavailable as reason:
             missing[entry.name] = reason
             continue
-        except Exception as error:  # noqa: BLE001 - the run goes on without it, whatever it was
+        except Exception as error:  # noqa: BLE001 - the run continues without this source
             missing[entry.name] = Unavailable(
                 f"{entry.name} could not be opened: {str(error) or type(error).__name__}."
             )

@@ -6,15 +6,16 @@ import os
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import Column, Value
-from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.model import Column
+from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.runtime.procfs.system import parse_load, parse_memory, parse_used
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from otel_memwatch.model import Attributes
+    from otel_memwatch.model import Attributes, Value
+    from otel_memwatch.monitor.sampling.sources import Context, Row
     from otel_memwatch.runtime.procfs.system import Memory
 
 
@@ -33,7 +34,7 @@ class _Machine(NamedTuple):
     load: float | None
 
 
-_SLOW: tuple[tuple[str, Attributes, Callable[[_Machine], Value]], ...] = (
+_SLOW: tuple[Row[_Machine], ...] = (
     (catalog.SYSTEM_MEMORY_USAGE, _state("free"), lambda machine: machine.memory.free),
     (catalog.SYSTEM_MEMORY_USAGE, _state("buffers"), lambda machine: machine.memory.buffers),
     (catalog.SYSTEM_MEMORY_USAGE, _state("cached"), lambda machine: machine.memory.cached),
@@ -52,9 +53,9 @@ _SLOW: tuple[tuple[str, Attributes, Callable[[_Machine], Value]], ...] = (
 
 
 class Host:
-    """/proc/meminfo at every tick (5 us); the rest is derived from it about once a second.
+    """Used memory at every sample (5 us); the rest about once a second.
 
-    In a container these are the figures of the machine it runs on.
+    In a container these are the figures of the machine.
     """
 
     name = "host"
@@ -65,16 +66,15 @@ class Host:
             self._load = os.open(context.proc / "loadavg", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise Unavailable(f"{error.filename} cannot be read.", "is /proc mounted?") from None
-        period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
         self.columns: Sequence[Column] = (
             Column(catalog.SYSTEM_MEMORY_USAGE, _state("used")),
-            *(Column(metric, attributes, period) for metric, attributes, _ in _SLOW),
+            *columns_of(_SLOW, context.slow_period(1.0)),
         )
-        self._not_due = (None,) * (len(self.columns) - 1)
+        self._not_due = (None,) * len(_SLOW)
 
     def read(self, now: float) -> Sequence[Value]:
-        """Raises `OSError` when /proc cannot be read."""
+        """Read used memory, and the rest if due. Raises `OSError` if /proc is unreadable."""
         data = os.pread(self._memory, 8192, 0)
         used = parse_used(data)
         if used is not None and not self._pace.due(now):
@@ -84,7 +84,7 @@ class Host:
         return (memory.total - memory.available, *(get(machine) for _, _, get in _SLOW))
 
     def close(self) -> None:
-        """Close the files; reading is over."""
+        """Close the files."""
         os.close(self._memory)
         os.close(self._load)
 

@@ -12,7 +12,7 @@ import time
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import Column, Value
+from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.runtime.kernel import PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import Rollup, parse_rollup, parse_stat
@@ -24,7 +24,8 @@ from otel_memwatch.truth.faults import certainly_there_of_shares, gained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.monitor.sampling.sources import Context
+    from otel_memwatch.model import Column, Value
+    from otel_memwatch.monitor.sampling.sources import Context, Row
 
 SHARE = 0.001
 """Share of wall time that reading may take."""
@@ -42,6 +43,15 @@ LONG = 0.005
 """Seconds from which on a reading goes on beside the sampler."""
 STEADY_SHARE, STEADY_BYTES = 0.02, 4 << 20
 """By how much the tree's resident memory may change during a reading, for its sum to count as of one moment."""
+
+
+_ROWS: tuple[Row[Rollup], ...] = (
+    (catalog.MEMWATCH_TREE_MEMORY_PSS, (), lambda sums: sums.pss),
+    (catalog.MEMWATCH_TREE_MEMORY_USS, (), lambda sums: sums.uss),
+    (catalog.MEMWATCH_TREE_MEMORY_SWAP, (), lambda sums: sums.swap),
+)
+_NEEDED: Row[Rollup] = (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, (), lambda sums: sums.needed)
+"""A column only without a cgroup of the run's."""
 
 
 class _Round(NamedTuple):
@@ -81,16 +91,11 @@ class MemoryDetail:
         self._next = 0.0
         self._thread: Thread | None = None
         self._done: _Round | None = None
-        self.columns: Sequence[Column] = (
-            Column(catalog.MEMWATCH_TREE_MEMORY_PSS, (), period),
-            Column(catalog.MEMWATCH_TREE_MEMORY_USS, (), period),
-            Column(catalog.MEMWATCH_TREE_MEMORY_SWAP, (), period),
-        )
         self._bounds_needed = context.own_cgroup is None
-        if self._bounds_needed:
-            self.columns = (*self.columns, Column(catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, (), period))
+        self._rows = (*_ROWS, _NEEDED) if self._bounds_needed else _ROWS
+        self.columns: Sequence[Column] = columns_of(self._rows, period)
         self.idle: Sequence[Value] = (None,) * len(self.columns)
-        """What is given when nothing is new."""
+        """Values while nothing is new."""
 
     def read(self, now: float) -> Sequence[Value]:
         """The sums, at the tick at which they are new."""
@@ -112,7 +117,7 @@ class MemoryDetail:
         if done.sums is None:
             return self.idle
         self._certain = max(self._certain, done.sums.needed or 0)
-        return done.sums[: len(self.columns)]
+        return tuple(get(done.sums) for _, _, get in self._rows)
 
     def _share(self) -> float:
         """Return the share of wall time that reading may take now."""

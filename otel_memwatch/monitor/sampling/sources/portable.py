@@ -14,15 +14,16 @@ import psutil
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import ChildExit, Column, ProcessEvent, ProcessNote, ProcessRecord, Value
-from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
+from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from otel_memwatch.model import Attributes
+    from otel_memwatch.model import Column, Value
+    from otel_memwatch.monitor.sampling.sources import Context, Row
 
 FIGURES_SECONDS = 1.0
 _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_switch.type"
@@ -113,12 +114,10 @@ class Portable:
             if not context.adopt:
                 raise Unavailable(f"There is no process {context.root}.") from None
             self._since = psutil.Process().create_time()
-        period = context.slow_period()
         self._pace = context.pace()
-        self.columns: Sequence[Column] = tuple(
-            Column(metric, attributes, pace)
-            for table, pace in ((_FAST, 0.0), (_SLOW, period))
-            for metric, attributes, _ in table
+        self.columns: Sequence[Column] = (
+            *columns_of(_FAST),
+            *columns_of(_SLOW, context.slow_period()),
         )
 
     # -- for others
@@ -328,7 +327,7 @@ _READ, _WRITE = ((_DIRECTION, "read"),), ((_DIRECTION, "write"),)
 _USER, _SYSTEM = ((_MODE, "user"),), ((_MODE, "system"),)
 _VOLUNTARY, _INVOLUNTARY = ((_SWITCH, "voluntary"),), ((_SWITCH, "involuntary"),)
 
-_FAST: tuple[tuple[str, Attributes, Callable[[_Tree], Value]], ...] = (
+_FAST: tuple[Row[_Tree], ...] = (
     (catalog.PROCESS_MEMORY_USAGE, (), _own(lambda main: main.rss)),
     (catalog.MEMWATCH_TREE_MEMORY_USAGE, (), lambda tree: sum(one.rss for one in tree.living)),
     (catalog.PROCESS_CPU_TIME, _USER, _own(lambda main: main.used.cpu_user, zombie=True)),
@@ -342,7 +341,7 @@ _FAST: tuple[tuple[str, Attributes, Callable[[_Tree], Value]], ...] = (
 )
 """Columns that are read at every sample."""
 
-_SLOW: tuple[tuple[str, Attributes, Callable[[_Tree], Value]], ...] = (
+_SLOW: tuple[Row[_Tree], ...] = (
     (catalog.PROCESS_MEMORY_VIRTUAL, (), _own(lambda main: main.virtual)),
     (catalog.PROCESS_DISK_IO, _READ, _own(lambda main: main.used.read_bytes)),
     (catalog.PROCESS_DISK_IO, _WRITE, _own(lambda main: main.used.write_bytes)),

@@ -1,7 +1,7 @@
-"""The control group of the target: what the OOM killer sees, and why a program is slow.
+"""The target's cgroup: memory as the OOM killer counts it, and reasons for slowness.
 
-`files` finds the group's files, `readings` turns each version's files into the same values, `below` says when groups below it
-make these late.
+`files` finds the cgroup's files, `readings` reads the files of either version as the same values, `below` detects
+counts that cgroups below delay, and `outside` counts processes in other cgroups.
 """
 
 from __future__ import annotations
@@ -9,134 +9,168 @@ from __future__ import annotations
 import errno
 
 from otel_memwatch import catalog
-from otel_memwatch.model import Column, Value
-from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
 from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
-from otel_memwatch.monitor.sampling.sources.cgroup.readings import readings
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.monitor.sampling.sources.cgroup.readings import Details, Statistics, Usage, readings
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.model import Column, Value
+    from otel_memwatch.monitor.sampling.sources import Context, Row
+
+
+class _Sample(NamedTuple):
+    """Readings of one sample; those after `usage` depend on the kind of cgroup."""
+
+    usage: Usage
+    outside: int | None = None
+    """Processes seen outside, for a cgroup that was not made for the run."""
+    statistics: Statistics = Statistics()
+    window: int | None = None
+    gap: float | None = None
+    """See `window` of the readings."""
+
+
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
-_OWN = (
-    Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW),
-    Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP),
-    Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE),
-    Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS),
-    Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE),
-    Column(catalog.MEMWATCH_CGROUP_MEMORY_ANON),
+
+_FAST: tuple[Row[_Sample], ...] = (
+    (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, (), lambda sample: sample.usage.bytes),
+    (catalog.MEMWATCH_CGROUP_MEMORY_PEAK, (), lambda sample: sample.usage.peak),
+    (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),), lambda sample: sample.usage.oom_kills),
 )
-"""Columns that a group of the run's own has beside the others."""
-_SLOW = {
-    "working_set": catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET,
-    "anon": catalog.MEMWATCH_CGROUP_MEMORY_ANON,
-    "file": catalog.MEMWATCH_CGROUP_MEMORY_FILE,
-    "shmem": catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
-    "kernel": catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
-    "swap": catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
-}
-"""The metrics of the fields of `Slow` that are columns of their own."""
-PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full"))
+"""Columns that are read at every sample."""
+_OWN: tuple[Row[_Sample], ...] = (
+    (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW, (), lambda sample: sample.window),
+    (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP, (), lambda sample: sample.gap),
+    (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda sample: sample.statistics.file),
+    (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, (), lambda sample: sample.statistics.faults),
+    (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.statistics.unevictable),
+    (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.statistics.anon),
+)
+"""Further columns of a cgroup made for the run."""
+_SHARED: tuple[Row[_Sample], ...] = ((catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),)
+"""Further columns of any other cgroup."""
+_SLOW: tuple[Row[Details], ...] = (
+    (catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET, (), lambda details: details.working_set),
+    (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda details: details.anon),
+    (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda details: details.file),
+    (catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, (), lambda details: details.shmem),
+    (catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, (), lambda details: details.kernel),
+    (catalog.MEMWATCH_CGROUP_MEMORY_SWAP, (), lambda details: details.swap),
+    (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), lambda details: details.limit),
+    (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), lambda details: details.high),
+    (catalog.MEMWATCH_CGROUP_CPU_THROTTLED, (), lambda details: details.throttled),
+)
+"""Columns that are read about once a second. The version adds its events, and pressure if the kernel measures it."""
+
+
+def _event(name: str) -> Row[Details]:
+    return (
+        catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+        ((_EVENT, name),),
+        lambda details: details.events.get(name),
+    )
+
+
+def _pressure(resource: str, kind: str) -> Row[Details]:
+    attributes = (("memwatch.pressure.resource", resource), ("memwatch.pressure.stall_type", kind))
+    return (
+        catalog.MEMWATCH_CGROUP_PRESSURE_TIME,
+        attributes,
+        lambda details: details.stalls.get((resource, kind)),
+    )
 
 
 class Cgroup:
-    """Usage, watermark and OOM kills at every tick (3 reads, 5 us); the rest about once a second (20 to 60 us).
+    """Usage, watermark and OOM kills at every sample (3 reads, 5 us); the rest about once a second (20 to 60 us).
 
-    In a group of the run's own also, at every tick, the file cache, the page faults, the locked pages and the watermark since the tick before, which
-    is reset (10 us). It reads the run's own group where there is one, else the group that the target is in when it is opened. Read-only
-    mounts do. A value that the kernel or the version does not have is `None`.
+    A cgroup made for the run is read if there is one, otherwise the target's cgroup at the time of opening. For a
+    cgroup made for the run, every sample also has (10 us):
+
+    - file cache, page faults and locked pages;
+    - the watermark since the previous sample, which is then reset.
+
+    Read-only mounts suffice. A value that the kernel or the version lacks is `None`.
     """
 
     name = "cgroup"
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
-        self._gone = False
-        """The group has been removed."""
+        self._removed = False
         self._readings = readings(groups)
         self._below = GroupsBelow(groups.memory) if groups.own else None
         self._outside = None if groups.own else Outside(context, groups)
-        period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
-        self._slow_parts = [part for part in _SLOW if not (groups.own and part in ("file", "anon"))]
-        events = [name for name in self._readings.events if name != "oom_kill"]
-        self._event_names = events
+        fast = (*_FAST, *(_OWN if groups.own else _SHARED))
+        at_every_sample = {row[:2] for row in fast}
+        slow = [
+            row
+            for row in (*_SLOW, *(_event(name) for name in self._readings.event_names))
+            if row[:2] not in at_every_sample
+        ]
+        if groups.pressure is not None:
+            slow += [
+                _pressure(resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full")
+            ]
         self.columns: Sequence[Column] = (
-            Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE),
-            Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK),
-            Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),)),
-            *(_OWN if groups.own else (Column(catalog.MEMWATCH_CGROUP_OUTSIDE),)),
-            *(Column(_SLOW[part], (), period) for part in self._slow_parts),
-            Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), period),
-            Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), period),
-            Column(catalog.MEMWATCH_CGROUP_CPU_THROTTLED, (), period),
-            *(Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, event),), period) for event in events),
-            *(
-                Column(
-                    catalog.MEMWATCH_CGROUP_PRESSURE_TIME,
-                    (("memwatch.pressure.resource", resource), ("memwatch.pressure.stall_type", kind)),
-                    period,
-                )
-                for resource, kind in PRESSURE
-                if self._readings.has_pressure
-            ),
+            *columns_of(fast),
+            *columns_of(slow, context.slow_period(1.0)),
         )
+        self._fast = [get for _, _, get in fast]
+        self._slow = [get for _, _, get in slow]
+        self._not_due: list[Value] = [None] * len(slow)
 
     def read(self, now: float) -> Sequence[Value]:
-        """Nothing but `None` once the group has been removed: a service manager does so when its last process has ended."""
-        if not self._gone:
+        """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""
+        if not self._removed:
             try:
                 return self._values(now)
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
-                self._gone = True
+                self._removed = True
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:
         due = self._pace.due(now)
         late = self._below is not None and self._below.lately(now)
-        usage, peak, oom_kills = self._readings.fast()
-        fast: tuple[Value, ...] = (usage, peak, oom_kills)
-        if self.groups.own:
-            # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
-            stat = self._readings.of_tick()
-            if self._below is not None and late:
-                stat = stat._replace(file=None, anon=self._below.private_bytes(self.groups.version))
-            window, gap = self._readings.window()
-            if peak is None:
-                peak = self._readings.highest
-            fast = (usage, peak, oom_kills, window, gap, *stat)
-        if self._outside is not None:
-            fast = (*fast, self._outside.count(all_of_them=due))
+        if self._outside is None:
+            sample = self._read_own(late=late)
+        else:
+            sample = _Sample(self._readings.usage(), self._outside.count(all_of_them=due))
+        values = [get(sample) for get in self._fast]
         if not due:
-            return (*fast, *(None,) * (len(self.columns) - len(fast)))
-        slow, events = self._readings.slow(), self._readings.all_events()
+            return values + self._not_due
+        details = self._readings.details()
         if late:
-            slow = slow._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
-        known = slow._asdict()
-        values: list[Value] = [
-            *fast,
-            *(known[part] for part in self._slow_parts),
-            *slow[6:],
-            *(events.get(name) for name in self._event_names),
-        ]
-        if self._readings.has_pressure:
-            stalls = self._readings.pressure()
-            values += [stalls.get(key) for key in PRESSURE]
-        return values
+            details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
+        return values + [get(details) for get in self._slow]
+
+    def _read_own(self, *, late: bool) -> _Sample:
+        """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""
+        usage = self._readings.usage()
+        # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
+        statistics = self._readings.statistics()
+        if self._below is not None and late:
+            statistics = statistics._replace(file=None, anon=self._below.private_bytes(self.groups.version))
+        window, gap = self._readings.window()
+        if usage.peak is None:
+            usage = Usage(usage.bytes, self._readings.highest, usage.oom_kills)
+        return _Sample(usage, None, statistics, window, gap)
 
     def close(self) -> None:
-        """Close the files; reading is over."""
+        """Close the files."""
         self._readings.close()
         if self._below is not None:
             self._below.close()
 
 
 def open_source(context: Context) -> Cgroup:
-    """Open the source; raises `Unavailable` where no memory control group of the target can be read."""
+    """Open the source; raises `Unavailable` if no memory cgroup of the target can be read."""
     return Cgroup(context, find(context))

@@ -1,4 +1,4 @@
-"""The files of a control group, of either version, as the same values."""
+"""Files of a cgroup, either version, read as the same values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
 
 
-class Fast(NamedTuple):
-    """What is read at every tick, in bytes and kills."""
+class Usage(NamedTuple):
+    """Readings of every sample."""
 
-    usage: int
+    bytes: int
     peak: int | None
-    """`None` on version 2 before Linux 5.19, and where `window` is asked for `highest`."""
+    """`None` on version 2 before Linux 5.19, and if `window` maintains `highest`."""
     oom_kills: int | None
 
 
-class OfTick(NamedTuple):
-    """What is read of a group of the run's own at every tick; `None`: this kernel does not tell."""
+class Statistics(NamedTuple):
+    """Part of memory.stat that is read at every sample of a cgroup made for the run; `None`: the kernel lacks it."""
 
-    file: int | None
-    """Bytes of page cache, shared memory not included."""
-    faults: int | None
+    file: int | None = None
+    """Bytes of page cache without shared memory."""
+    faults: int | None = None
     """Page faults so far."""
-    unevictable: int | None
+    unevictable: int | None = None
     """Bytes that cannot be reclaimed."""
-    anon: int | None
-    """Bytes of private memory: the part of what is charged that comes by page faults alone."""
+    anon: int | None = None
+    """Bytes of private memory: the charged memory that only page faults add."""
 
 
-class Slow(NamedTuple):
-    """What is read about once a second, in bytes and seconds."""
+class Details(NamedTuple):
+    """Readings of about once a second, in bytes and seconds."""
 
     working_set: int | None
     anon: int | None
@@ -51,65 +51,42 @@ class Slow(NamedTuple):
     """`None`: no limit."""
     high: int | None
     throttled: float | None
+    events: Mapping[str, int]
+    """Memory events since the cgroup was made."""
+    stalls: Mapping[tuple[str, str], float]
+    """Seconds of stall by resource and type; empty if the kernel does not measure them."""
 
 
 LONGEST_GAP = 100e-6
-"""Seconds between reading a watermark and resetting it up to which nothing of size can have come and gone: at 2 GB/s
-and core (the speed of page faults) less than the kernel charges ahead of use."""
+"""Seconds from reading a watermark to its reset that count as no gap.
 
-
-class Readings(Protocol):
-    """What both versions answer."""
-
-    @property
-    def events(self) -> tuple[str, ...]:
-        """Names of the memory events that this version counts."""
-
-    @property
-    def has_pressure(self) -> bool:
-        """Whether there are pressure files."""
-
-    @property
-    def highest(self) -> int | None:
-        """Largest watermark as of the last `window`, in bytes, where `fast` leaves it to that; else `None`."""
-
-    def fast(self) -> Fast:
-        """Raises `OSError` when the group has gone."""
-
-    def slow(self) -> Slow:
-        """Raises `OSError` when the group has gone."""
-
-    def all_events(self) -> Mapping[str, int]:
-        """Memory events since the group was made."""
-
-    def of_tick(self) -> OfTick:
-        """What memory.stat tells at every tick (one read, 7 us)."""
-
-    def window(self) -> tuple[int | None, float | None]:
-        """Bytes of the watermark since the call before, which is reset, and the seconds that nobody watched.
-
-        These are 0 up to `LONGEST_GAP`. `None`: this kernel cannot reset. Only for a group of the run's own: everybody who reads its watermark sees the reset.
-        """
-
-    def pressure(self) -> Mapping[tuple[str, str], float]:
-        """Seconds of stall by resource and type."""
-
-    def close(self) -> None:
-        """Close all files."""
+At 2 GB/s per core (the speed of page faults), less memory is added meanwhile than the kernel charges ahead of use.
+"""
 
 
 class _Files:
-    """Kept descriptors of the files of one group that exist."""
+    """Open descriptors of one cgroup's files.
+
+    Attributes:
+        highest: largest watermark as of the last `window`, in bytes, if `usage` leaves the peak to it; else `None`.
+
+    """
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._descriptors: dict[str, int] = {}
-        self.has_pressure = groups.pressure is not None
         self._resettable: int | None = None
+        """Descriptor of the watermark for resets; `None`: not opened yet; -1: the kernel cannot reset it."""
         self.highest: int | None = None
 
     def _window(self, name: str) -> tuple[int | None, float | None]:
-        """The watermark since its last reset, and the seconds until it was reset; `None`: it cannot be."""
+        """Read and reset the watermark in the file `name`.
+
+        Returns:
+            Bytes of the watermark since its previous reset, and the seconds from reading to reset, during which growth
+            is missed. These are 0 up to `LONGEST_GAP`. Both are `None` if the kernel cannot reset it.
+
+        """
         if self._resettable is None:
             try:
                 self._resettable = os.open(f"{self._groups.memory}/{name}", os.O_RDWR | os.O_CLOEXEC)
@@ -153,18 +130,17 @@ class _Files:
         return {} if data is None else parse_keyed(data)
 
     def _smallest(self, name: str) -> int | None:
-        """The smallest limit of this name among the group and those above it."""
+        """Return the smallest limit of this name in the cgroup and those above it."""
         limits = []
         for group in self._groups.above:
             data = self._optional(f"{group}/{name}")
             limits.append(None if data is None else parse_limit(data))
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def pressure(self) -> Mapping[tuple[str, str], float]:
-        """Seconds of stall by resource and type; empty where the kernel does not say."""
+    def _stalls(self) -> Mapping[tuple[str, str], float]:
         stalls: dict[tuple[str, str], float] = {}
-        for resource in ("cpu", "memory", "io"):
-            # a pressure file of a kernel booted without PSI can be opened and not read
+        for resource in ("cpu", "memory", "io") if self._groups.pressure is not None else ():
+            # On a kernel booted without PSI, a pressure file can be opened but not read.
             with contextlib.suppress(OSError):
                 data = self._optional(f"{self._groups.pressure}/{resource}.pressure")
                 stalls.update(
@@ -184,30 +160,30 @@ class _Files:
 
 
 class Version1(_Files):
-    """Version 1: memory and processor in hierarchies of their own."""
+    """Version 1: memory and CPU in separate hierarchies."""
 
-    events = ("oom_kill", "max")
+    event_names = ("oom_kill", "max")
 
-    def fast(self) -> Fast:
-        """Raises `OSError` when the group has gone."""
+    def usage(self) -> Usage:
+        """Read the values of every sample. Raises `OSError` if the cgroup is gone."""
         control = self._optional(f"{self._groups.memory}/memory.oom_control")
         if self._resettable is None or self._resettable < 0:
             peak = self._number("memory.max_usage_in_bytes")
             peak = None if peak is None else max(peak, self.highest or 0)
         else:
-            peak = None  # `window` reads it at once
-        return Fast(
+            peak = None  # `window` reads it next
+        return Usage(
             int(self._needed("memory.usage_in_bytes")),
             peak,
             None if control is None else parse_key(control, b"oom_kill"),
         )
 
-    def of_tick(self) -> OfTick:
-        """What memory.stat tells at every tick."""
+    def statistics(self) -> Statistics:
+        """Read memory.stat (one read, 7 us)."""
         stat = self._needed("memory.stat")
         cache = parse_key(stat, b"total_cache")
         shmem = parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0
-        return OfTick(
+        return Statistics(
             None if cache is None else cache - shmem,
             parse_key(stat, b"total_pgfault"),
             parse_key(stat, b"total_unevictable"),
@@ -215,13 +191,19 @@ class Version1(_Files):
         )
 
     def window(self) -> tuple[int | None, float | None]:
-        """Bytes of the watermark since the call before. The file is reset for everybody."""
+        """Return bytes of the watermark since the previous call, and the gap (`_window`).
+
+        Only for a cgroup made for the run: every reader of its watermark sees the reset.
+        """
         window = self._window("memory.max_usage_in_bytes")
         self.highest = max(self.highest or 0, window[0] or 0)
         return window
 
-    def slow(self) -> Slow:
-        """Raises `OSError` when the group has gone. Sums over the groups below are used: `total_`."""
+    def details(self) -> Details:
+        """Read the slow values. Raises `OSError` if the cgroup is gone.
+
+        The fields with `total_` include the cgroups below.
+        """
         stat = parse_keyed(self._needed("memory.stat"))
         usage = int(self._needed("memory.usage_in_bytes"))
         cache, shmem = stat.get("total_cache"), stat.get("total_shmem", stat.get("total_mapped_shmem"))
@@ -230,7 +212,7 @@ class Version1(_Files):
             self._smallest("memory.limit_in_bytes"),
             None if effective is None else parse_limit(b"%d" % effective),
         )
-        return Slow(
+        return Details(
             max(0, usage - stat.get("total_inactive_file", 0)),
             stat.get("total_rss"),
             None if cache is None else cache - (shmem or 0),
@@ -240,10 +222,12 @@ class Version1(_Files):
             min((limit for limit in limits if limit is not None), default=None),
             None,
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_time"), 1e9),
+            self._events(),
+            self._stalls(),
         )
 
-    def all_events(self) -> Mapping[str, int]:
-        """`max`: times that the limit was hit (memory.failcnt)."""
+    def _events(self) -> Mapping[str, int]:
+        """Return OOM kills, and as `max` the times that the limit was hit (memory.failcnt)."""
         events = self._keyed(self._groups.memory, "memory.oom_control")
         failures = self._number("memory.failcnt")
         return events if failures is None else events | {"max": failures}
@@ -252,23 +236,23 @@ class Version1(_Files):
 class Version2(_Files):
     """Version 2: all controllers in one hierarchy."""
 
-    events = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
+    event_names = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
 
-    def fast(self) -> Fast:
-        """Raises `OSError` when the group has gone."""
+    def usage(self) -> Usage:
+        """Read the values of every sample. Raises `OSError` if the cgroup is gone."""
         events = self._optional(f"{self._groups.memory}/memory.events")
         resettable = self._resettable is not None and self._resettable >= 0
-        return Fast(
+        return Usage(
             int(self._needed("memory.current")),
             None if resettable else self._number("memory.peak"),
             None if events is None else parse_key(events, b"oom_kill"),
         )
 
-    def of_tick(self) -> OfTick:
-        """What memory.stat tells at every tick."""
+    def statistics(self) -> Statistics:
+        """Read memory.stat (one read, 7 us)."""
         stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
-        return OfTick(
+        return Statistics(
             None if file is None else file - (parse_key(stat, b"shmem") or 0),
             parse_key(stat, b"pgfault"),
             parse_key(stat, b"unevictable"),
@@ -276,21 +260,22 @@ class Version2(_Files):
         )
 
     def window(self) -> tuple[int | None, float | None]:
-        """Bytes of the watermark since the call before: from Linux 6.12 on it can be reset for those who reset it.
+        """Return bytes of the watermark since the previous call, and the gap (`_window`).
 
-        One who never did reads that of the group's life, which misses nothing. Two who reset it take from each other what it
-        was: the kernel keeps for the one only what is charged when the other resets.
+        Since Linux 6.12, a reset affects only the descriptor that requested it. A descriptor without resets reads the
+        watermark of the cgroup's whole life. Two descriptors with resets disturb each other: after a reset of one, the
+        kernel keeps for the other only the memory charged at that moment.
         """
         window = self._window("memory.peak")
         self.highest = self._number("memory.peak")
         return window
 
-    def slow(self) -> Slow:
-        """Raises `OSError` when the group has gone."""
+    def details(self) -> Details:
+        """Read the slow values. Raises `OSError` if the cgroup is gone."""
         stat = parse_keyed(self._needed("memory.stat"))
         usage = int(self._needed("memory.current"))
         file, shmem = stat.get("file"), stat.get("shmem")
-        return Slow(
+        return Details(
             max(0, usage - stat.get("inactive_file", 0)),
             stat.get("anon"),
             None if file is None else file - (shmem or 0),
@@ -300,15 +285,13 @@ class Version2(_Files):
             self._smallest("memory.max"),
             self._smallest("memory.high"),
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_usec"), 1e6),
+            self._keyed(self._groups.memory, "memory.events"),
+            self._stalls(),
         )
-
-    def all_events(self) -> Mapping[str, int]:
-        """memory.events, the groups below included."""
-        return self._keyed(self._groups.memory, "memory.events")
 
 
 def _kernel(stat: Mapping[str, int]) -> int | None:
-    """Kernel memory; before Linux 5.18 the sum of the parts that the kernel gives."""
+    """Return kernel memory; before Linux 5.18, the sum of the listed parts."""
     if "kernel" in stat:
         return stat["kernel"]
     parts = [
@@ -321,6 +304,6 @@ def _seconds(count: int | None, per_second: float) -> float | None:
     return None if count is None else count / per_second
 
 
-def readings(groups: Groups) -> Readings:
-    """The readings of the version that has the memory controller."""
+def readings(groups: Groups) -> Version1 | Version2:
+    """Return the readings of the version that has the memory controller."""
     return Version1(groups) if groups.version == 1 else Version2(groups)

@@ -1,4 +1,4 @@
-"""The cards in /sys/class/drm, and what their drivers say of a card as a whole."""
+"""Cards in /sys/class/drm, and the figures that their drivers report for a whole card."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VENDORS = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 _CARD = re.compile(r"card\d+$")
 
 AWAKE = ("active", "unsupported")
-"""States in which a card may be asked: a question to a suspended one would wake it."""
+"""States in which a card may be read: reading a suspended card would wake it."""
 
 
 class Card(NamedTuple):
     """One GPU with an open driver."""
 
     id: str
-    """PCI address, "0000:03:00.0"; the name of its device where it is on no PCI bus."""
+    """PCI address, "0000:03:00.0", or the name of its device if it is on no PCI bus."""
     driver: str
     vendor: str
     name: str
@@ -33,21 +33,21 @@ class Card(NamedTuple):
     """Its directory in /sys."""
 
     def awake(self) -> bool:
-        """Whether asking does not wake it."""
+        """Return whether reading leaves its power state unchanged."""
         state = _text(self.device / "power/runtime_status")
         return state is None or state in AWAKE
 
 
 class CardFigure(NamedTuple):
-    """One file that a driver keeps about a card."""
+    """One file of a driver about a card."""
 
     metric: str
     path: Path
     scale: float
-    """What its number is multiplied with to become bytes, watts, joules, degrees, or a part of 1."""
+    """Factor from its number to bytes, watts, joules, degrees, or a share of 1."""
 
     def read(self) -> Value:
-        """Its value; `None` where it cannot be read at present."""
+        """Return its value; `None` if it is unreadable at present."""
         text = _text(self.path)
         try:
             number = int(text or "")
@@ -57,7 +57,7 @@ class CardFigure(NamedTuple):
 
 
 def find_cards(sys: Path) -> list[Card]:
-    """The GPUs that can compute or draw for programs: those with a render node. NVIDIA's own driver is not among them."""
+    """Return the GPUs that can compute or draw for programs: those with a render node, without NVIDIA's own driver."""
     found = {}
     try:
         names = sorted(os.listdir(sys / "class/drm"))
@@ -73,7 +73,7 @@ def find_cards(sys: Path) -> list[Card]:
 
 
 def figures(card: Card) -> list[CardFigure]:
-    """What can be asked of a card, by the files that are there."""
+    """Return the figures of a card that have a file."""
     device = card.device
     sensors = sorted(device.glob("hwmon/hwmon*"))
     wanted: list[tuple[str, list[Path], float]] = [

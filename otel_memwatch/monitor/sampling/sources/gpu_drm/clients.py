@@ -1,4 +1,4 @@
-"""The clients of GPUs among the processes of the tree, found by their open device files."""
+"""Clients of GPUs among the tree's processes, found by their open device files."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LISTING = 5.0
-"""Seconds between two looks for newly opened device files of a process that was seen before."""
+"""Seconds between two searches for newly opened device files of a known process."""
 
 _SHARE = 0.005
-"""Part of the wall time that looking for device files may take: a process can have thousands of open files."""
+"""Share of wall time that this search may take: a process can have thousands of open files."""
 
 _DEVICES = ("/dev/dri/", "/dev/accel/", "/dev/kfd")
 
 
 class Holding(NamedTuple):
-    """What the tree holds of one card."""
+    """The tree's part of one card."""
 
     device_bytes: int
     system_bytes: int
     largest: int
-    """Bytes of the card's memory held by the process that holds most."""
+    """Bytes of the card's memory that the largest holder among the processes has."""
     seconds: float
-    """Time for which engines worked for the tree since it was first seen, gone clients included."""
+    """Time for which engines worked for the tree since its first reading, including closed clients."""
 
 
 class Clients:
-    """Follows the clients of the tree.
+    """Follower of the tree's clients.
 
     Args:
-        proc: where /proc is.
-        cards: ids of the cards that are followed.
+        proc: mount point of /proc.
+        cards: ids of the cards to follow.
 
     """
 
@@ -49,8 +49,8 @@ class Clients:
         self._engines: dict[tuple[str, int, str], tuple[int, int, float]] = {}
         self._seconds = dict.fromkeys(self._cards, 0.0)
 
-    def look(self, pids: Iterable[int], now: float) -> dict[str, Holding] | None:
-        """What the processes hold, by card; `None` where none of them may be looked into.
+    def read(self, pids: Iterable[int], now: float) -> dict[str, Holding] | None:
+        """Return the holdings of the processes by card; `None` if all of them deny access.
 
         `now` is monotonic seconds. A client that several files or processes share counts once.
         """
@@ -85,13 +85,13 @@ class Clients:
         )
 
     def _card_of(self, client: DrmClient) -> str | None:
-        """The card of a client. One that is on no bus is not named: it is the only one, as on every board known."""
+        """Return the card of a client. A card on no bus has no name; on every known board it is the only one."""
         if client.pci is None:
             return self._cards[0] if len(self._cards) == 1 else None
         return client.pci.lower() if client.pci.lower() in self._seconds else None
 
     def _count_engines(self, clients: dict[tuple[str, int], DrmClient], now: float) -> None:
-        """Adds what engines did since the last look. A new client brings its whole life, where time is counted."""
+        """Add the work of engines since the last reading; if the driver counts time, a new client adds its whole life."""
         seen = {}
         for (card, number), client in clients.items():
             for engine, worked in client.engines.items():
@@ -109,22 +109,22 @@ class Clients:
         self._engines = seen
 
     def _find_files(self, pids: list[int], now: float) -> None:
-        everybody = self._listing.due(now)
+        all_due = self._listing.due(now)
         known = {pid: files for pid, files in self._files.items() if pid in set(pids)}
         for pid in pids:
-            if everybody or pid not in known:
+            if all_due or pid not in known:
                 files = _device_files(self._proc, pid)
                 if files is None:
                     known.pop(pid, None)
                 else:
                     known[pid] = files
         self._files = known
-        if everybody:
+        if all_due:
             self._listing.spent(now, 0.0)
 
 
 def _device_files(proc: Path, pid: int) -> list[str] | None:
-    """Paths in fdinfo of the open device files of GPUs; `None` for a process that may not be looked into."""
+    """Return the paths in fdinfo of open GPU device files; `None` if the process denies access."""
     directory = f"{proc}/{pid}"
     try:
         numbers = os.listdir(f"{directory}/fd")

@@ -1,4 +1,4 @@
-"""GPU memory by process: who of the watched tree holds how much of a device, and its peak where the driver keeps it."""
+"""GPU memory by process: current size, and the peak if the driver's accounting is on."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import Device, Driver
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""The kernel gives the machine's own pid namespace this inode (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+"""The machine's initial PID namespace has this inode (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 
 _LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 
-FOREIGN_PIDS = "device-wide: this container has pids of its own and the driver tells those of the host (run with --pid=host)"
-NO_LISTS = "device-wide: the driver does not tell processes apart here"
+FOREIGN_PIDS = "device-wide: this container has a separate PID namespace, and the driver reports PIDs of the host (run with --pid=host)"
+NO_LISTS = "device-wide: the driver lists no processes of this device"
 
 
 class Share(NamedTuple):
-    """What the tree holds of one device."""
+    """The tree's part of one device."""
 
     total: int | None
-    """Bytes of all processes of the tree; `None`: the driver does not say."""
+    """Bytes of all processes of the tree; `None`: the driver does not report them."""
     largest: int | None
-    """Bytes of the one that holds most."""
+    """Bytes of the largest holder."""
 
 
 def pids_match(proc: Path) -> bool:
-    """Whether our pids are those of the machine. The driver knows the machine's own pids, whatever the container."""
+    """Return whether our pids are the machine's. In every container the driver reports the machine's pids."""
     try:
         return os.readlink(proc / "self/ns/pid") == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -39,9 +39,9 @@ def pids_match(proc: Path) -> bool:
 
 
 def held(driver: Driver, device: Device) -> dict[int, int | None] | None:
-    """Bytes that each process holds of a device; a value of `None`: not known; `None`: there is no list at all.
+    """Return the bytes that each process holds of a device; value `None`: unknown; `None`: the driver has no list.
 
-    A process that draws and computes stands in both lists with the same figure.
+    A process that draws and computes is in both lists with the same figure.
     """
     answers = [driver.ask(function, device.handle) for function in _LISTS]
     if answers == [None, None]:
@@ -54,10 +54,8 @@ def held(driver: Driver, device: Device) -> dict[int, int | None] | None:
     return result
 
 
-def share(holders: Mapping[int, int | None] | None, tree: Collection[int]) -> Share:
-    """The tree's part. A tree that is on no list holds nothing."""
-    if holders is None:
-        return Share(None, None)
+def share(holders: Mapping[int, int | None], tree: Collection[int]) -> Share:
+    """Return the tree's part. A tree on no list holds nothing."""
     ours = [used for pid, used in holders.items() if pid in tree]
     known = [used for used in ours if used is not None]
     if len(known) < len(ours):
@@ -66,7 +64,7 @@ def share(holders: Mapping[int, int | None] | None, tree: Collection[int]) -> Sh
 
 
 def accounting_is_on(driver: Driver, device: Device) -> bool | None:
-    """Whether the driver keeps each process's peak; `None`: this device cannot."""
+    """Return whether the driver keeps each process's peak; `None`: this device cannot."""
     try:
         mode = driver.ask("nvmlDeviceGetAccountingMode", device.handle)
     except driver.nvml.NVMLError:
@@ -75,16 +73,16 @@ def accounting_is_on(driver: Driver, device: Device) -> bool | None:
 
 
 def accounted_peaks(driver: Driver, device: Device, tree: Iterable[int], since: float) -> dict[int, int]:
-    """Most bytes that each process of the tree ever held of a device, from the driver's accounting.
+    """Return the peak in bytes of each process of the tree on a device, from the driver's accounting.
 
-    Exact, and kept after the process has ended. The driver keeps the latest process of a number, so a process
-    that began before `since` (Unix seconds) counts only while it lives in the tree.
+    The peaks are exact, and kept after the process has ended. The driver keeps only the latest process of each pid.
+    A process that started before `since` therefore counts only while it lives in the tree.
 
     Args:
         driver: the opened library.
-        device: a card whose accounting is on.
-        tree: pids that are, or were, of the tree.
-        since: Unix seconds before which no process of a number in `tree` was ours.
+        device: a card with accounting on.
+        tree: pids of current and former processes of the tree.
+        since: Unix seconds; earlier processes with a pid in `tree` did not belong to it.
 
     """
     nvml = driver.nvml
@@ -94,7 +92,7 @@ def accounted_peaks(driver: Driver, device: Device, tree: Iterable[int], since: 
         try:
             stats = nvml.nvmlDeviceGetAccountingStats(device.handle, pid)
         except nvml.NVMLError:
-            continue  # dropped from the driver's ring buffer in between
+            continue  # the driver's ring buffer has dropped it meanwhile
         if stats.maxMemoryUsage is not None and (stats.isRunning or stats.startTime / 1e6 >= since):
             peaks[pid] = stats.maxMemoryUsage
     return peaks

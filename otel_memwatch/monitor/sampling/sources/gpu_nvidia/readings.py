@@ -1,8 +1,10 @@
-"""What is asked of each device: one table of calls, each with the columns that it fills.
+"""Calls to each device, in one table: a call with its columns, and for each column the getter from the answer.
 
-Costs on a 4090 laptop, from MangoHud's maintainers: memory 12 us, utilization 2.5 us, process list 4 500 us; a call
-that takes long holds a lock that the program under watch needs too. Hence few calls a second, the driver's own
-sample buffers and counters instead of frequent polling, and seldom whatever is slow.
+Costs on a 4090 laptop, from MangoHud's maintainers: memory 12 us, utilization 2.5 us, process list 4 500 us. A slow
+call holds a lock that the watched program needs too. Hence:
+
+- few calls a second, and slow calls rarely;
+- the driver's sample buffers and counters instead of frequent polling.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from otel_memwatch.model import Attributes, Value
+    from otel_memwatch.model import Attributes
+    from otel_memwatch.monitor.sampling.sources import Row
     from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import Device, Driver
 
 GPU: Attributes = (("hw.type", "gpu"),)
@@ -22,148 +25,178 @@ TRANSMIT: Attributes = (("network.io.direction", "transmit"),)
 
 KIB = 1024
 _PCIE_SENT, _PCIE_RECEIVED = 197, 198
-"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES of nvml.h: nvidia-ml-py has no names for them before 12.555."""
+"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES of nvml.h: nvidia-ml-py names them since 12.555."""
 _ALL_LINKS = 0xFFFFFFFF
-"""Scope of a field that stands for the sum over all NVLinks."""
+"""Scope of a field: the sum over all NVLinks."""
 
 
 class Call(NamedTuple):
     """One question to the driver."""
 
     name: str
-    """For the account of costs."""
-    columns: tuple[tuple[str, Attributes], ...]
-    ask: Callable[[Driver, Device], Sequence[Value] | None]
-    """One value for each column; `None`: the device will never answer. Raises the library's errors."""
+    """Name in the account of costs."""
+    ask: Callable[[Driver, Device], Any]
+    """Return an answer; `None`: the device will never answer. Raises the library's errors."""
+    columns: tuple[Row[Any], ...]
     slow: bool = False
-    """Asked every five seconds only."""
+    """Asked only every five seconds."""
     instances: bool = False
-    """Whether a MIG instance has an answer of its own."""
+    """A MIG instance answers for itself."""
+    offline: bool = False
+    """Answered without the driver: at every poll, also for a lost device."""
 
 
-def memory(driver: Driver, device: Device) -> Sequence[Value] | None:
-    """Total, used, free and reserved bytes. The first version of the call counts what is reserved as used."""
-    nvml = driver.nvml
-    info = driver.ask("nvmlDeviceGetMemoryInfo", device.handle, nvml.nvmlMemory_v2)
-    if info is not None:
-        return info.total, info.used, info.free, info.reserved
-    info = driver.ask("nvmlDeviceGetMemoryInfo", device.handle)
-    return None if info is None else (info.total, info.used, info.free, None)
+def memory(driver: Driver, device: Device) -> Any | None:
+    """Return total, used, free and reserved bytes. The first version of the call counts reserved memory as used."""
+    info = driver.ask("nvmlDeviceGetMemoryInfo", device.handle, driver.nvml.nvmlMemory_v2)
+    return driver.ask("nvmlDeviceGetMemoryInfo", device.handle) if info is None else info
 
 
-def _utilization(driver: Driver, device: Device) -> Sequence[Value] | None:
-    """Busy share of the cores and of the memory controller, averaged since the last time where the driver keeps samples."""
+class _Utilization(NamedTuple):
+    """Busy share of the cores and of the memory controller since the last call; the current shares without samples."""
+
+    cores: float | None
+    memory: float | None
+
+
+def _utilization(driver: Driver, device: Device) -> _Utilization | None:
     nvml = driver.nvml
     cores = _samples(driver, device, nvml.NVML_GPU_UTILIZATION_SAMPLES)
     memory = _samples(driver, device, nvml.NVML_MEMORY_UTILIZATION_SAMPLES)
     if cores is not None and memory is not None:
-        return _mean(cores, 100), _mean(memory, 100)
+        return _Utilization(_mean(cores, 100), _mean(memory, 100))
     rates = driver.ask("nvmlDeviceGetUtilizationRates", device.handle)
-    return None if rates is None else (rates.gpu / 100, rates.memory / 100)
+    return None if rates is None else _Utilization(rates.gpu / 100, rates.memory / 100)
 
 
-def _power(driver: Driver, device: Device) -> Sequence[Value] | None:
-    """Mean and largest power in watts since the last time, from the driver's samples; else the power now."""
+class _Power(NamedTuple):
+    """Mean and largest power in watts since the last call; without samples, only the current power."""
+
+    mean: float | None
+    largest: float | None
+
+
+def _power(driver: Driver, device: Device) -> _Power | None:
     samples = _samples(driver, device, driver.nvml.NVML_TOTAL_POWER_SAMPLES)
     if samples is not None:
-        return _mean(samples, 1000), max(samples) / 1000 if samples else None
+        return _Power(_mean(samples, 1000), max(samples) / 1000 if samples else None)
     milliwatts = driver.ask("nvmlDeviceGetPowerUsage", device.handle)
-    return None if milliwatts is None else (milliwatts / 1000, None)
+    return None if milliwatts is None else _Power(milliwatts / 1000, None)
 
 
-def _energy(driver: Driver, device: Device) -> Sequence[Value] | None:
-    millijoules = driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)
-    return None if millijoules is None else (millijoules / 1000,)
+def _energy(driver: Driver, device: Device) -> int | None:
+    return driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)  # type: ignore[no-any-return]
 
 
-def _temperature(driver: Driver, device: Device) -> Sequence[Value] | None:
+def _temperature(driver: Driver, device: Device) -> int | None:
     sensor = driver.nvml.NVML_TEMPERATURE_GPU
     celsius = driver.ask("nvmlDeviceGetTemperatureV", device.handle, sensor)
     if celsius is None:
         celsius = driver.ask("nvmlDeviceGetTemperature", device.handle, sensor)
-    return None if celsius is None else (celsius,)
+    return celsius  # type: ignore[no-any-return]
 
 
-_THROTTLES = (
-    ("power", 0x4 | 0x80),  # SwPowerCap, HwPowerBrakeSlowdown
-    ("thermal", 0x20 | 0x40),  # SwThermalSlowdown, HwThermalSlowdown
-    ("hardware", 0x8),  # HwSlowdown
-    ("sync", 0x10),  # SyncBoost
-)
-"""Reasons for lower clocks, with their bits in nvmlClocksEventReasons; idling and user settings are none."""
-
-
-def _throttles(driver: Driver, device: Device) -> Sequence[Value] | None:
+def _throttles(driver: Driver, device: Device) -> int | None:
+    """Return the reasons for lower clocks as bits."""
     bits = driver.ask("nvmlDeviceGetCurrentClocksEventReasons", device.handle)
     if bits is None:
         bits = driver.ask("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle)
-    return None if bits is None else [int(bool(bits & mask)) for _, mask in _THROTTLES]
+    return bits  # type: ignore[no-any-return]
 
 
-def _memory_errors(driver: Driver, device: Device) -> Sequence[Value] | None:
+def _throttle(reason: str, mask: int) -> Row[int]:
+    attributes = (("memwatch.gpu.throttle.reason", reason),)
+    return catalog.MEMWATCH_GPU_THROTTLED, attributes, lambda bits: int(bool(bits & mask))
+
+
+def _memory_errors(driver: Driver, device: Device) -> tuple[int, int] | None:
+    """Return the corrected and the uncorrected errors."""
     nvml = driver.nvml
-    counts = [
+    corrected, uncorrected = (
         driver.ask("nvmlDeviceGetTotalEccErrors", device.handle, kind, nvml.NVML_VOLATILE_ECC)
         for kind in (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-    ]
-    return None if None in counts else counts
+    )
+    return None if corrected is None or uncorrected is None else (corrected, uncorrected)
 
 
-def _pcie(driver: Driver, device: Device) -> Sequence[Value] | None:
-    """Bytes received and sent since the driver was loaded; older cards only have a 20 ms window, which is not asked."""
-    return _fields(driver, device, (_PCIE_RECEIVED, _PCIE_SENT))
+def _pcie(driver: Driver, device: Device) -> _Traffic | None:
+    """Return bytes since the driver was loaded. Older cards only have a 20 ms window, which is not read."""
+    return _traffic(driver, device, (_PCIE_RECEIVED, _PCIE_SENT), 1)
 
 
-def _nvlink(driver: Driver, device: Device) -> Sequence[Value] | None:
+def _nvlink(driver: Driver, device: Device) -> _Traffic | None:
     nvml = driver.nvml
     fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
-    kibibytes = _fields(driver, device, [(field, _ALL_LINKS) for field in fields])
-    return kibibytes and [None if value is None else value * KIB for value in kibibytes]
+    return _traffic(driver, device, [(field, _ALL_LINKS) for field in fields], KIB)
 
 
 CALLS = (
     Call(
         "memory",
-        (
-            (catalog.HW_GPU_MEMORY_LIMIT, ()),
-            (catalog.HW_GPU_MEMORY_USAGE, ()),
-            (catalog.MEMWATCH_GPU_MEMORY_FREE, ()),
-            (catalog.MEMWATCH_GPU_MEMORY_RESERVED, ()),
-        ),
         memory,
+        (
+            (catalog.HW_GPU_MEMORY_LIMIT, (), lambda info: info.total),
+            (catalog.HW_GPU_MEMORY_USAGE, (), lambda info: info.used),
+            (catalog.MEMWATCH_GPU_MEMORY_FREE, (), lambda info: info.free),
+            (catalog.MEMWATCH_GPU_MEMORY_RESERVED, (), lambda info: getattr(info, "reserved", None)),
+        ),
         instances=True,
     ),
     Call(
         "utilization",
-        ((catalog.HW_GPU_UTILIZATION, ()), (catalog.MEMWATCH_GPU_MEMORY_UTILIZATION, ())),
         _utilization,
+        (
+            (catalog.HW_GPU_UTILIZATION, (), lambda shares: shares.cores),
+            (catalog.MEMWATCH_GPU_MEMORY_UTILIZATION, (), lambda shares: shares.memory),
+        ),
     ),
-    Call("power", ((catalog.HW_POWER, GPU), (catalog.MEMWATCH_GPU_POWER_PEAK, ())), _power),
-    Call("energy", ((catalog.HW_ENERGY, GPU),), _energy),
-    Call("temperature", ((catalog.HW_TEMPERATURE, ()),), _temperature),
+    Call(
+        "power",
+        _power,
+        (
+            (catalog.HW_POWER, GPU, lambda watts: watts.mean),
+            (catalog.MEMWATCH_GPU_POWER_PEAK, (), lambda watts: watts.largest),
+        ),
+    ),
+    Call("energy", _energy, ((catalog.HW_ENERGY, GPU, lambda millijoules: millijoules / 1000),)),
+    Call("temperature", _temperature, ((catalog.HW_TEMPERATURE, (), lambda celsius: celsius),)),
     Call(
         "throttles",
-        tuple(
-            (catalog.MEMWATCH_GPU_THROTTLED, (("memwatch.gpu.throttle.reason", name),))
-            for name, _ in _THROTTLES
-        ),
         _throttles,
+        (
+            _throttle("power", 0x4 | 0x80),  # SwPowerCap, HwPowerBrakeSlowdown
+            _throttle("thermal", 0x20 | 0x40),  # SwThermalSlowdown, HwThermalSlowdown
+            _throttle("hardware", 0x8),  # HwSlowdown
+            _throttle("sync", 0x10),  # SyncBoost
+            # Bits of nvmlClocksEventReasons. Idling and user settings do not count.
+        ),
         slow=True,
     ),
     Call(
         "memory errors",
-        tuple(
-            (catalog.HW_ERRORS, (("error.type", f"ecc_{kind}"), *GPU))
-            for kind in ("corrected", "uncorrected")
-        ),
         _memory_errors,
+        (
+            (catalog.HW_ERRORS, (("error.type", "ecc_corrected"), *GPU), lambda errors: errors[0]),
+            (catalog.HW_ERRORS, (("error.type", "ecc_uncorrected"), *GPU), lambda errors: errors[1]),
+        ),
         slow=True,
     ),
-    Call("pcie", ((catalog.HW_GPU_IO, RECEIVE), (catalog.HW_GPU_IO, TRANSMIT)), _pcie, slow=True),
+    Call(
+        "pcie",
+        _pcie,
+        (
+            (catalog.HW_GPU_IO, RECEIVE, lambda traffic: traffic.received),
+            (catalog.HW_GPU_IO, TRANSMIT, lambda traffic: traffic.sent),
+        ),
+        slow=True,
+    ),
     Call(
         "nvlink",
-        ((catalog.MEMWATCH_GPU_NVLINK_IO, RECEIVE), (catalog.MEMWATCH_GPU_NVLINK_IO, TRANSMIT)),
         _nvlink,
+        (
+            (catalog.MEMWATCH_GPU_NVLINK_IO, RECEIVE, lambda traffic: traffic.received),
+            (catalog.MEMWATCH_GPU_NVLINK_IO, TRANSMIT, lambda traffic: traffic.sent),
+        ),
         slow=True,
     ),
 )
@@ -171,9 +204,9 @@ CALLS = (
 
 
 def _samples(driver: Driver, device: Device, kind: int) -> list[float] | None:
-    """Samples of a driver's buffer that are newer than those taken before; `None`: it keeps none.
+    """Return the samples of a driver's buffer since the last call; `None`: the driver keeps none.
 
-    The first time only the position is noted: what the buffer holds then was before the run.
+    The first call only notes the position: the buffer's content then is older than the run.
     """
     nvml = driver.nvml
     first = kind not in device.last_sample
@@ -182,7 +215,7 @@ def _samples(driver: Driver, device: Device, kind: int) -> list[float] | None:
     except nvml.NVMLError as error:
         if driver.error_name(error) not in {"NVML_ERROR_NOT_FOUND", "NVML_ERROR_NO_DATA"}:
             raise
-        answer = 0, ()  # no sample since the last time
+        answer = 0, ()  # no sample since the last call
     if answer is None:
         return None
     value_type, samples = answer
@@ -192,13 +225,22 @@ def _samples(driver: Driver, device: Device, kind: int) -> list[float] | None:
     return [] if first else [float(_value(sample.sampleValue, value_type)) for sample in fresh]
 
 
-def _fields(driver: Driver, device: Device, fields: Sequence[Any]) -> list[Any] | None:
-    """Values of the driver's numbered fields; `None` where it has none of them."""
+class _Traffic(NamedTuple):
+    """Bytes on a link so far."""
+
+    received: int | None
+    sent: int | None
+
+
+def _traffic(driver: Driver, device: Device, fields: Sequence[Any], unit: int) -> _Traffic | None:
+    """Read two numbered fields of the driver, in units of `unit` bytes; `None` if it has neither."""
     answer = driver.ask("nvmlDeviceGetFieldValues", device.handle, fields)
     if answer is None:
         return None
-    values = [_value(field.value, field.valueType) if field.nvmlReturn == 0 else None for field in answer]
-    return values if any(value is not None for value in values) else None
+    received, sent = (
+        _value(field.value, field.valueType) * unit if field.nvmlReturn == 0 else None for field in answer
+    )
+    return None if received is None and sent is None else _Traffic(received, sent)
 
 
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

@@ -115,7 +115,7 @@ def test_clients_are_counted_once_however_many_files_show_them(tree: tuple[Path,
     open_file(proc, 200, 8, RENDER, fdinfo("i915"))
     open_file(proc, 200, 9, "/tmp/x", fdinfo("amdgpu", client_id=99))
     open_file(proc, 300, 5, RENDER, fdinfo("amdgpu", client_id=77))
-    held = Clients(proc, [INTEL, AMD]).look([100, 200], 0.0)
+    held = Clients(proc, [INTEL, AMD]).read([100, 200], 0.0)
     assert held is not None
     assert held[AMD][:3] == (800 * MIB, 25 * MIB, 800 * MIB)
     assert held[INTEL][:3] == (0, 6 * MIB, 0)
@@ -125,9 +125,9 @@ def test_device_files_opened_later_are_found(tree: tuple[Path, Path]) -> None:
     proc = tree[0]
     open_file(proc, 100, 1, "/dev/null")
     clients = Clients(proc, [AMD])
-    before = clients.look([100], 0.0)
+    before = clients.read([100], 0.0)
     open_file(proc, 100, 5, RENDER, fdinfo("amdgpu"))
-    after = clients.look([100], LISTING)
+    after = clients.read([100], LISTING)
     assert before is not None
     assert after is not None
     assert (before[AMD].device_bytes, after[AMD].device_bytes) == (0, 600 * MIB)
@@ -136,9 +136,9 @@ def test_device_files_opened_later_are_found(tree: tuple[Path, Path]) -> None:
 def test_processes_that_may_not_be_looked_into_leave_it_unknown(tree: tuple[Path, Path]) -> None:
     proc = tree[0]
     clients = Clients(proc, [AMD])
-    assert clients.look([100], 0.0) is None
+    assert clients.read([100], 0.0) is None
     open_file(proc, 200, 5, RENDER, fdinfo("amdgpu"))
-    assert (clients.look([100, 200], 1.0) or {})[AMD].device_bytes == 600 * MIB
+    assert (clients.read([100, 200], 1.0) or {})[AMD].device_bytes == 600 * MIB
 
 
 def test_engine_time_goes_on_when_its_client_is_gone(tree: tuple[Path, Path]) -> None:
@@ -146,19 +146,19 @@ def test_engine_time_goes_on_when_its_client_is_gone(tree: tuple[Path, Path]) ->
     open_file(proc, 100, 5, RENDER, fdinfo("amdgpu"))
     open_file(proc, 200, 5, RENDER, fdinfo("amdgpu", client_id=31, engine_gfx="2000000000 ns"))
     clients = Clients(proc, [AMD])
-    assert (clients.look([100, 200], 0.0) or {})[AMD].seconds == 42.0
+    assert (clients.read([100, 200], 0.0) or {})[AMD].seconds == 42.0
     open_file(proc, 200, 5, RENDER, fdinfo("amdgpu", client_id=31, engine_gfx="2500000000 ns"))
-    assert (clients.look([200], 1.0) or {})[AMD].seconds == 42.5
+    assert (clients.read([200], 1.0) or {})[AMD].seconds == 42.5
 
 
 def test_cycles_become_time_by_their_part_of_all_cycles(tree: tuple[Path, Path]) -> None:
     proc = tree[0]
     open_file(proc, 100, 5, RENDER, fdinfo("xe"))
     clients = Clients(proc, [ARC])
-    clients.look([100], 10.0)
+    clients.read([100], 10.0)
     changed = fdinfo("xe", cycles_rcs=1_500_000, total_cycles_rcs=6_000_000)
     open_file(proc, 100, 5, RENDER, changed)
-    assert (clients.look([100], 14.0) or {})[ARC].seconds == pytest.approx(4.0 * 0.25)
+    assert (clients.read([100], 14.0) or {})[ARC].seconds == pytest.approx(4.0 * 0.25)
 
 
 def read(source: GpuDrm) -> dict[tuple[str, str], object]:
