@@ -18,12 +18,17 @@ from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
 from otel_memwatch.record.format import SAMPLES_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Any
+
+    from numpy.typing import NDArray
 
     from otel_memwatch.api import Run
     from otel_memwatch.in_target.operations.values import LiveOperation
     from otel_memwatch.model import Column
+
+    Array = NDArray[Any]
 
 
 class ProgramTick(NamedTuple):
@@ -45,6 +50,10 @@ class ProgramTick(NamedTuple):
     """Bytes read from storage so far."""
     stored_written: float | None = None
     processes: float | None = None
+
+
+_PUNCTUAL = 0.001
+"""Seconds before its time that a sample may have in the record, because the record rounds."""
 
 
 class TickReader:
@@ -91,6 +100,41 @@ class TickReader:
                     processes=s.processes,
                 )
 
+    def regular(
+        self, interval: float | None, wanted: Callable[[ProgramTick], bool], field: str = "rss"
+    ) -> Iterator[ProgramTick]:
+        """Yield the wanted samples, one for each interval, and the one with the largest `field`.
+
+        While memory moves, the monitor takes early samples between the regular ones. With them, a mean over the samples
+        would be the mean over the moments at which memory moved.
+        """
+        largest = max(filter(wanted, self.read()), key=lambda tick: getattr(tick, field) or 0.0, default=None)
+        origin: float | None = None
+        number = -1
+        for tick in self.read():
+            origin = tick.time if origin is None else origin
+            # Regular samples are due at whole intervals after the first one, and the first in each interval is regular.
+            before, number = (
+                number,
+                int((tick.time - origin + _PUNCTUAL) / interval) if interval else number + 1,
+            )
+            is_largest = largest is not None and tick.time == largest.time
+            if (number > before or is_largest) and wanted(tick):
+                yield tick
+
+
+def regular_samples(times: Array, values: Array, interval: float | None) -> Array:
+    """Return which samples of a finished run `TickReader.regular` would yield, as booleans; NaN values: never largest."""
+    import numpy as np
+
+    if not interval or not len(times):
+        return np.ones(len(times), dtype=bool)
+    number = np.floor((times - times[0] + _PUNCTUAL) / interval)
+    chosen: Array = np.diff(number, prepend=-1.0) > 0
+    if not np.isnan(values).all():
+        chosen[np.nanargmax(values)] = True
+    return chosen
+
 
 class ToolRecording:
     """Running recording of this program."""
@@ -105,11 +149,13 @@ class ToolRecording:
         # When the program ends, this runs after the program's exit functions, which may still read.
         self.remove = weakref.finalize(self, _remove if own else _leave, run, os.getpid())
 
-    def ticks(self, since: float, until: float = float("inf")) -> Iterator[ProgramTick]:
-        """Yield the samples between two monotonic times."""
-        for tick in TickReader(self.path).read():
-            if since <= tick.time <= until and not any(a <= tick.time <= b for a, b in self._unwanted):
-                yield tick
+    def ticks(self, since: float, until: float, field: str) -> Iterator[ProgramTick]:
+        """Yield the regular samples between two monotonic times, and the one with the largest `field`."""
+
+        def wanted(tick: ProgramTick) -> bool:
+            return since <= tick.time <= until and not any(a <= tick.time <= b for a, b in self._unwanted)
+
+        return TickReader(self.path).regular(self.run.interval, wanted, field)
 
     @contextmanager
     def unwanted(self) -> Iterator[None]:
@@ -220,17 +266,23 @@ class MeasuredPeriod:
             self._live = self._open()
         return self._own_peak
 
-    def ticks(self) -> list[ProgramTick]:
-        """Return its samples in order of time: its start, the monitor's samples, and its end or the current moment."""
+    def ticks(self, field: str = "rss") -> list[ProgramTick]:
+        """Return its samples in order of time: its start, the monitor's samples, and its end or the current moment.
+
+        The sample with the largest `field` is always included.
+        """
         end = self.end or tick_now()
-        ticks = list(self.recording.ticks(self.start.time, end.time))
+        ticks = list(self.recording.ticks(self.start.time, end.time, field))
         # The start and the end replace the samples next to them, except one that alone has the maximum.
         near = self.recording.run.interval or 0.0
         since, until = self.start.time + near, end.time - near
         apart = [tick for tick in ticks if since <= tick.time <= until]
-        seen = max(tick.rss or 0.0 for tick in (self.start, *apart, end))
-        alone = max(ticks, key=lambda tick: tick.rss or 0.0, default=end)
-        if (alone.rss or 0.0) > seen:
+
+        def size(tick: ProgramTick) -> float:
+            return getattr(tick, field) or 0.0
+
+        alone = max(ticks, key=size, default=end)
+        if size(alone) > max(map(size, (self.start, *apart, end))):
             apart = sorted([*apart, alone], key=lambda tick: tick.time)
         return [self.start, *apart, end]
 

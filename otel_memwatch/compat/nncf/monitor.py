@@ -121,7 +121,7 @@ class MemoryMonitor:
 
     def _points(self, period: MeasuredPeriod) -> list[tuple[float, float]]:
         if self.memory_type is MemoryType.SYSTEM:
-            return [(tick.time, tick.system) for tick in period.ticks() if tick.system is not None]
+            return [(tick.time, tick.system) for tick in period.ticks("system") if tick.system is not None]
         own_peak, ticks = float(period.own_peak()), period.ticks()
         if self.include_child_processes:
             points = [(tick.time, tick.rss) for tick in ticks if tick.rss is not None]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from otel_memwatch import catalog
+from otel_memwatch.compat.recording import regular_samples
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE
+from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.runtime.user_files import write_file
 
@@ -206,8 +207,7 @@ def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") 
     return "\nMemory summary:\n" + "\n".join(lines)
 
 
-_RSS, _SYSTEM = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.SYSTEM_MEMORY_USAGE
-_PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
+_METRICS = tuple(FIELDS[field][0] for field in ("rss", "system", "processes"))
 
 
 def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
@@ -216,10 +216,10 @@ def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
     The first sample of a wrapped command is zero. If the tree's peak exceeds all samples, it is an additional sample at
     its known time.
     """
-    samples = run.samples([_RSS, _SYSTEM, _PROCESSES])
+    samples = run.samples(_METRICS)
     # The sample after the command's end would show a memory of 0.
-    alive = samples.column(_PROCESSES) != 0
-    rss = _known_points(samples.time[alive], samples.column(_RSS)[alive])
+    alive = samples.field("processes") != 0
+    rss = _known_points(samples.time[alive], samples.field("rss")[alive], run.interval)
     peak = run.peaks.tree
     if run.mode == "wrap" and run.state != "running" and (not rss or rss[0][0] > 0):
         rss.insert(0, (0.0, 0.0))
@@ -230,12 +230,13 @@ def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
         # If no sample saw the command, only its end is known.
         rss.append((at or run.seconds, float(known)))
         rss.sort(key=lambda point: point[0])
-    system = _known_points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
+    system = _known_points(samples.time, samples.field("system"), run.interval)
     return {"rss": _curve(rss), "system": _curve(system)}
 
 
-def _known_points(time: Any, memory: Any) -> list[tuple[float, float]]:
-    pairs = zip(time.tolist(), memory.tolist(), strict=True)
+def _known_points(time: Any, memory: Any, interval: float | None) -> list[tuple[float, float]]:
+    chosen = regular_samples(time, memory, interval)
+    pairs = zip(time[chosen].tolist(), memory[chosen].tolist(), strict=True)
     return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN is unknown
 
 

@@ -53,10 +53,12 @@ class _Part:
         self.completed: float | None = None
 
     def ticks(self) -> Iterator[ProgramTick]:
-        """Yield the ticks within the windows."""
-        for tick in TickReader(self.recording.path).read():
-            if tick.processes != 0 and any(since <= tick.time <= until for since, until in self.windows):
-                yield tick
+        """Yield the regular samples within the windows, and the largest one."""
+
+        def wanted(tick: ProgramTick) -> bool:
+            return tick.processes != 0 and any(since <= tick.time <= until for since, until in self.windows)
+
+        return TickReader(self.recording.path).regular(self.recording.run.interval, wanted)
 
     def size(self) -> tuple[int, int]:
         """Return a value that changes whenever the record grows."""

@@ -19,3 +19,15 @@ with memory_monitor_context(interval=0.05) as context:
     time.sleep(0.1)
 assert set(context.memory_monitors) == set(MemoryType)
 assert context.memory_monitors[MemoryType.RSS].interval == 0.05
+
+# While memory moves, the monitor samples more often than asked for.
+began = time.monotonic()
+moving = MemoryMonitor(interval=0.1).start()
+while time.monotonic() < began + 2:
+    block = bytearray(60 << 20)
+    del block
+    time.sleep(0.02)
+moving.stop()
+times, memory = moving.get_data()
+assert len(times) <= (time.monotonic() - began) / 0.1 + 3, times
+assert max(memory) - min(memory) > 55, memory

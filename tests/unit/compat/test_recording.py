@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
+
 from otel_memwatch import catalog
-from otel_memwatch.compat.recording import ProgramTick, TickReader
+from otel_memwatch.compat.recording import ProgramTick, TickReader, regular_samples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +87,42 @@ def test_skipping_in_the_middle_of_a_line_leaves_out_its_rest(tmp_path: Path) ->
         reader.skip()
         file.write("6]\n[3.0, 7]\n")
     assert [tick.time for tick in reader.read()] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("interval", "times", "kept"),
+    [
+        (0.1, [5.0, 5.1, 5.2004, 5.3], [5.0, 5.1, 5.2004, 5.3]),
+        # early samples, of which one is 6 ms before a regular one
+        (0.1, [5.0, 5.03, 5.06, 5.094, 5.1001, 5.12, 5.2], [5.0, 5.1001, 5.2]),
+        # a regular sample that the record rounds down
+        (0.1, [5.0, 5.0999, 5.15, 5.2], [5.0, 5.0999, 5.2]),
+        # a late one, and one that was missed
+        (0.1, [5.0, 5.19, 5.2, 5.25, 5.4], [5.0, 5.19, 5.2, 5.4]),
+        # of unknown interval
+        (None, [5.0, 5.03, 5.1], [5.0, 5.03, 5.1]),
+    ],
+)
+def test_early_samples_are_left_out(
+    tmp_path: Path, interval: float | None, times: list[float], kept: list[float]
+) -> None:
+    add(tmp_path, header(TREE), *([time, 10] for time in times))
+    ticks = list(TickReader(tmp_path).regular(interval, lambda _: True))
+    assert [tick.time for tick in ticks] == kept
+    chosen = regular_samples(np.array(times), np.full(len(times), 10.0), interval)
+    assert [time for time, there in zip(times, chosen, strict=True) if there] == kept
+
+
+def test_an_early_sample_with_the_largest_value_stays(tmp_path: Path) -> None:
+    rows = [(1.0, 1, 9), (1.02, 5, 8), (1.04, 7, 9), (1.1, 2, 9), (1.12, 9, 1), (1.14, 2, 99), (1.2, 3, 9)]
+    add(tmp_path, header(TREE, USED), *(list(row) for row in rows))
+    reader = TickReader(tmp_path)
+    kept = [tick.time for tick in reader.regular(0.1, lambda tick: tick.time < 1.11)]
+    assert kept == [1.0, 1.04, 1.1], "the largest of the wanted ones"
+    assert [tick.time for tick in reader.regular(0.1, lambda _: True)] == [1.0, 1.1, 1.12, 1.2]
+    assert [tick.time for tick in reader.regular(0.1, lambda _: True, "system")] == [1.0, 1.1, 1.14, 1.2]
+    times, rss = np.array([row[0] for row in rows]), np.array([float(row[1]) for row in rows])
+    assert times[regular_samples(times, rss, 0.1)].tolist() == [1.0, 1.1, 1.12, 1.2]
+    rss[:] = np.nan
+    assert times[regular_samples(times, rss, 0.1)].tolist() == [1.0, 1.1, 1.2]
+    assert len(regular_samples(times[:0], rss[:0], 0.1)) == 0

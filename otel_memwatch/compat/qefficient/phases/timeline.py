@@ -6,7 +6,9 @@ import math
 
 from otel_memwatch import catalog
 from otel_memwatch.compat.qefficient.phases import COMPLETION, CPU_SECONDS, OWNER, Phase, Timeline
+from otel_memwatch.compat.recording import regular_samples
 from otel_memwatch.model import Certainty
+from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,13 +24,8 @@ if TYPE_CHECKING:
 _SAME = 0.98
 """Share of a peak above which another peak counts as equal."""
 
-_RSS, _VMS, _CPU = (
-    catalog.MEMWATCH_TREE_MEMORY_USAGE,
-    catalog.MEMWATCH_TREE_MEMORY_VIRTUAL,
-    catalog.MEMWATCH_TREE_CPU_TIME,
-)
-_IO, _CPUS = catalog.MEMWATCH_TREE_SYSCALL_IO, catalog.SYSTEM_CPU_LOGICAL_COUNT
-_PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
+_FIELDS = ("rss", "virtual", "cpu_seconds", "read_chars", "write_chars", "processes")
+_CPUS = catalog.SYSTEM_CPU_LOGICAL_COUNT
 
 
 class Selection(NamedTuple):
@@ -55,19 +52,18 @@ def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
     import numpy as np
 
     chosen = chosen or Selection()
-    samples = run.samples([_RSS, _VMS, _CPU, _IO, _CPUS, _PROCESSES])
-    rss, moments = samples.column(_RSS), samples.time + run.started
+    samples = run.samples([*(FIELDS[field][0] for field in _FIELDS), _CPUS])
+    rss, moments = samples.field("rss"), samples.time + run.started
     inside = [(since <= moments) & (moments <= until) for since, until in chosen.windows]
     # After the last process ends there is nothing to measure; a memory of 0 would be wrong.
-    alive = samples.column(_PROCESSES) != 0
-    kept = ~np.isnan(rss) & alive & np.logical_or.reduce(inside)
+    kept = ~np.isnan(rss) & (samples.field("processes") != 0) & np.logical_or.reduce(inside)
+    kept &= regular_samples(samples.time, np.where(kept, rss, np.nan), run.interval)
     time, rss = samples.time[kept], rss[kept]
     origin = float(time[0]) if len(time) else 0.0
-    vms = _known(samples.column(_VMS)[kept])
-    cpu = _percent(time, _both(samples, _CPU, "cpu.mode", "user", "system")[kept], _processors(run, samples))
-    read, written = (
-        _known(samples.column(_IO, {"disk.io.direction": way})[kept]) for way in ("read", "write")
+    vms, read, written = (
+        _known(samples.field(field)[kept]) for field in ("virtual", "read_chars", "write_chars")
     )
+    cpu = _percent(time, samples.field("cpu_seconds")[kept], _processors(run, samples))
     peak, at = _peak(run, chosen, time, rss)
     return Timeline(
         started=run.started_wall + origin,
@@ -117,12 +113,6 @@ def joined(parts: Sequence[Timeline]) -> Timeline:
 
 def _moved(time: float | None, shift: float) -> float | None:
     return None if time is None else time + shift
-
-
-def _both(samples: Any, metric: str, attribute: str, *values: str) -> Array:
-    first, second = (samples.column(metric, {attribute: value}) for value in values)
-    total: Array = first + second
-    return total
 
 
 def _known(values: Array) -> Array:
@@ -248,9 +238,10 @@ def _moved_bytes(run: RecordedRun, figures: OperationFigures, way: str) -> float
     """
     import numpy as np
 
-    own = figures.operation.totals.get(f"{way}_chars")
-    samples = run.samples([_IO])
-    counter = samples.column(_IO, {"disk.io.direction": way})
+    field = f"{way}_chars"
+    own = figures.operation.totals.get(field)
+    samples = run.samples([FIELDS[field][0]])
+    counter = samples.field(field)
     there = ~np.isnan(counter)
     times, values = samples.time[there], counter[there]
     if not len(times):
@@ -263,5 +254,5 @@ def _moved_bytes(run: RecordedRun, figures: OperationFigures, way: str) -> float
     least = max(0.0, level(after - 1) - level(before)) if after - 1 > before else 0.0
     most = max(least, level(after) - level(before - 1))
     if own is None:
-        return figures.totals.get(f"tree_{way}_chars", 0.0)
+        return figures.totals.get(f"tree_{field}", 0.0)
     return min(max(own, least), most)
