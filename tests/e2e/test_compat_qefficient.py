@@ -106,6 +106,10 @@ def test_a_second_start_goes_on_behind_the_first(tmp_path: Path) -> None:
     run_file(COMPAT / "qefficient_second_start.py", tmp_path)
 
 
+def test_a_peak_before_the_first_mark_is_exact(tmp_path: Path) -> None:
+    run_file(COMPAT / "qefficient_before_the_mark.py", tmp_path)
+
+
 def test_any_run_can_be_reported_and_drawn_so(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         "from otel_memwatch import operation\n"

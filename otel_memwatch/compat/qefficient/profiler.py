@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.own_process import run_in_own_process
@@ -35,6 +35,21 @@ _KEPT_BYTES = 4 << 20
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
 
 
+class _OwnPeak(NamedTuple):
+    """High-water mark of this process in a phase."""
+
+    bytes: float
+    began: float
+    """Monotonic seconds."""
+    ended: float
+    phase: str
+
+    @property
+    def time(self) -> float:
+        """Middle of the phase, because the kernel does not report the time."""
+        return (self.began + self.ended) / 2
+
+
 class _Part:
     """Part of a recording between a start and a stop.
 
@@ -42,6 +57,7 @@ class _Part:
         recording: the recording that contains it.
         windows: time windows to include, in monotonic seconds.
         deltas: growth of the tree's memory in a phase in bytes, by operation ID.
+        own_peaks: this process's peak in each phase, and before the first mark.
         completed: time at which the end of the last phase was marked.
 
     """
@@ -50,6 +66,7 @@ class _Part:
         self.recording = recording
         self.windows: list[tuple[float, float]] = []
         self.deltas: dict[int, float] = {}
+        self.own_peaks: list[_OwnPeak] = []
         self.completed: float | None = None
 
     def ticks(self) -> Iterator[ProgramTick]:
@@ -120,7 +137,6 @@ class QEffMemoryProfiler:
         self._phase: LiveOperation | None = None
         self._phase_began = time.monotonic()
         self._phase_rss = 0.0
-        self._own_peaks: list[tuple[float, float, str]] = []
 
     # -- measurement
 
@@ -136,6 +152,8 @@ class QEffMemoryProfiler:
         self._parts[-1].windows.append((begun, float("inf")))
         self._parts[-1].completed = None
         self.monitoring = True
+        # Until the first mark, measure the peak as in a phase. Without its owner, the report does not list it.
+        self._phase = _open(self.current_operation, {})
         self._log("QEff Memory monitoring started (sampling every %ss)", self.config.sampling_interval)
 
     def stop_monitoring(self) -> None:
@@ -168,8 +186,10 @@ class QEffMemoryProfiler:
             self._parts[-1].deltas[self._phase.id] = rss - self._phase_rss
             figures = self._phase.figures
             if figures is not None and figures.peak is not None:
-                middle = (self._phase_began + now) / 2
-                self._own_peaks.append((float(figures.peak), middle, self.current_operation))
+                part, name = self._parts[-1], self.current_operation
+                began = max(self._phase_began, part.windows[-1][0])
+                phase = self._operation_at(local_time(now)) if name == COMPLETION else name
+                part.own_peaks.append(_OwnPeak(float(figures.peak), began, now, phase))
         self._phase = None
         if self.current_operation != INITIALIZATION and self.monitoring:
             self.operation_durations[self.current_operation] = now - self._phase_began
@@ -182,19 +202,19 @@ class QEffMemoryProfiler:
             if self._parts:
                 self._parts[-1].completed = now
         elif self.monitoring:
-            from otel_memwatch.in_target.operations.recorder import get_recorder
-
-            here = get_recorder()
-            self._phase = None if here is None else here.open(name, {OWNER: self._id}, None)
+            self._phase = _open(name, {OWNER: self._id})
 
     # -- results
+
+    def _own_peaks(self) -> list[_OwnPeak]:
+        return [peak for part in self._parts for peak in part.own_peaks]
 
     def _samples(self) -> Iterable[ProfileSample]:
         """Return all samples. Cache those of a short record until it grows; keep nothing of a long record."""
         sizes = [part.size() for part in self._parts]
         if sum(size for _, size in sizes) > _KEPT_BYTES:
             return self._with_peak()
-        state = sizes, len(self._own_peaks)
+        state = sizes, len(self._own_peaks())
         if self._read[0] != state:
             self._read = state, list(self._with_peak())
         return self._read[1]
@@ -204,9 +224,9 @@ class QEffMemoryProfiler:
 
     def _with_peak(self) -> Iterator[ProfileSample]:
         """Yield all samples, and the kernel's high-water mark of this process if it exceeds all of them."""
-        peak, moment, _ = max(self._own_peaks, default=(0.0, 0.0, ""))
+        own = max(self._own_peaks(), default=_OwnPeak(0.0, 0.0, 0.0, ""))
+        peak, at = own.bytes, local_time(own.time)
         above = peak and peak / MB > max((sample.rss_mb for sample in self._recorded()), default=peak)
-        at = local_time(moment)
         before: ProfileSample | None = None
         for sample in self._recorded():
             if above and before is not None and sample.timestamp > at:
@@ -307,9 +327,9 @@ class QEffMemoryProfiler:
                 best = (sample.rss_mb, sample.timestamp, None)
         if best[1] is not None:
             best = (best[0], best[1], self._operation_at(best[1]))
-        for peak, moment, name in self._own_peaks:
-            if peak / MB > best[0]:
-                best = (peak / MB, local_time(moment), name)
+        for peak in self._own_peaks():
+            if peak.bytes / MB > best[0]:
+                best = (peak.bytes / MB, local_time(peak.time), peak.phase)
         return best
 
     def _operation_at(self, moment: datetime) -> str:
@@ -353,7 +373,6 @@ class QEffMemoryProfiler:
         config = self.config
         common = {
             "owner": self._id,
-            "own_peak": max((peak for peak, _, _ in self._own_peaks), default=0.0),
             "cpu": config.enable_cpu_monitoring,
             "disk": config.enable_disk_monitoring,
             "interval": config.sampling_interval,
@@ -363,6 +382,7 @@ class QEffMemoryProfiler:
                 **common,
                 "run": str(part.recording.path),
                 "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in part.windows],
+                "own_peak": max(part.own_peaks, default=None),
                 "deltas": part.deltas,
                 "completed": part.completed,
             }
@@ -404,6 +424,14 @@ class QEffMemoryProfiler:
     def _log(self, text: str, *arguments: object) -> None:
         if self.config.verbose:
             logger.info(text, *arguments)
+
+
+def _open(name: str, attributes: dict[str, str]) -> LiveOperation | None:
+    """Open an operation that resets and reads the high-water mark; `None` if this program is not recorded."""
+    from otel_memwatch.in_target.operations.recorder import get_recorder
+
+    here = get_recorder()
+    return None if here is None else here.open(name, attributes or None, None)
 
 
 def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSample:

@@ -35,8 +35,8 @@ class Selection(NamedTuple):
     """Time windows to include."""
     owner: str | None = None
     """Profiler of the phases to include; `None`: all outermost operations."""
-    own_peak: float = 0.0
-    """Largest resident memory from another source, in bytes."""
+    own_peak: Sequence[Any] | None = None
+    """High-water mark of the program from another source: bytes, and the times between which it had it."""
     deltas: Mapping[str, float] = {}
     """Growth of the tree's memory in a phase in bytes, by operation ID, if another source reports it."""
     cpu: bool = True
@@ -163,7 +163,14 @@ def _peak(run: RecordedRun, chosen: Selection, time: Array, rss: Array) -> tuple
         return 0.0, None
     largest = int(rss.argmax())
     best, at = float(rss[largest]), float(time[largest])
-    candidates = [(chosen.own_peak, at)]
+
+    def moment(start: float, end: float) -> float:
+        return at if start <= at <= end else (start + end) / 2
+
+    candidates = []
+    if chosen.own_peak is not None:
+        size, began, ended, *_ = chosen.own_peak
+        candidates.append((float(size), moment(began - run.started, ended - run.started)))
     if (
         chosen.owner is None
         and run.peaks.tree is not None
@@ -173,15 +180,14 @@ def _peak(run: RecordedRun, chosen: Selection, time: Array, rss: Array) -> tuple
             (float(run.peaks.tree.bytes), at if run.peaks.tree.at is None else run.peaks.tree.at)
         )
     phases = _operations(run, chosen)
-    for phase in phases:
-        if phase.operation.peak is not None and phase.operation.peak.certainty is not Certainty.CENSORED:
-            inside = phase.start <= at <= phase.end
-            candidates.append(
-                (float(phase.operation.peak.bytes), at if inside else (phase.start + phase.end) / 2)
-            )
-    for value, moment in candidates:
+    candidates += [
+        (float(phase.operation.peak.bytes), moment(phase.start, phase.end))
+        for phase in phases
+        if phase.operation.peak is not None and phase.operation.peak.certainty is not Certainty.CENSORED
+    ]
+    for value, time_of_value in candidates:
         if value > best:
-            best, at = value, moment
+            best, at = value, time_of_value
     return best, _within_its_phase(phases, best, at)
 
 
