@@ -73,6 +73,10 @@ def test_a5_a_child_s_memory_counts(tmp_path: Path) -> None:
     assert peak == pytest.approx(410, rel=0.05)
 
 
+def test_the_peak_of_a_child_that_no_sample_saw_counts(tmp_path: Path) -> None:
+    session("ipython_short_child", tmp_path)
+
+
 def test_freeing_failing_and_the_values_as_objects(tmp_path: Path) -> None:
     output = session("ipython_values", tmp_path)
     numbers = [line[0] for line in lines(output)]

@@ -13,7 +13,8 @@ Works the same:
 Differs, and why:
     * The peak is the kernel's high-water mark: exact, however short. The older tool sampled at most ten times a second.
     * Children count. The figures sum the resident memory of this process and its living descendants; shared pages count
-      once for each process. Peaks of descendants come from the monitor's samples.
+      once for each process. Peaks of descendants come from the monitor's samples. For a child that ended in the cell and
+      had more memory than this process and all children before, the kernel reports the peak.
     * The time is that of the cell alone, 0.1 s less than before. The first line describes the `%imu_start` itself, not the
       time since the import.
     * CPU is the mean over the whole cell, for all processors and for the busiest one. The older tool gave the mean and the

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.compat.current_memory import tree_now
+from otel_memwatch.compat.current_memory import size_of, tree_now
 from otel_memwatch.compat.ipython.cells import Cell, Summary
 from otel_memwatch.compat.ipython.perf import PerfCounter, check, describe
 from otel_memwatch.compat.ipython.processors import Processors
 from otel_memwatch.compat.recording import TickReader, ToolRecording, acquire, release
+from otel_memwatch.runtime.kernel import MAXRSS_BYTES, rss_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _INTERVAL = 0.1
+
+
+class _Usage(NamedTuple):
+    """Memory of this process, or of all children that it has waited for."""
+
+    peak: int
+    """Largest resident size of one process, in bytes. A child starts with the high-water mark of its parent."""
+    faults: int
+
+
+def _usage(whose: int) -> _Usage:
+    usage = resource.getrusage(whose)
+    return _Usage(usage.ru_maxrss * MAXRSS_BYTES, usage.ru_minflt)
 
 
 class Measurement:
@@ -32,6 +48,7 @@ class Measurement:
     def begin(self) -> None:
         """Begin to measure."""
         self._operation.__enter__()
+        self._children = _usage(resource.RUSAGE_CHILDREN)
         if self._perf is not None:
             self._perf.start()
         self._processors = Processors()
@@ -42,6 +59,8 @@ class Measurement:
         """Return the figures. `before`: resident memory to compare `used` with; `None`: the value at the start."""
         seconds, ended = time.perf_counter() - self._clock, time.monotonic()
         load = self._processors.load()
+        # Before perf ends, because its memory is not part of the measurement.
+        children = _usage(resource.RUSAGE_CHILDREN)
         # perf is a child of this program, so samples include it.
         beside = 0 if self._perf is None else self._perf.resident()
         counts = tuple(self._perf.stop()) if self._perf is not None else ()
@@ -50,12 +69,18 @@ class Measurement:
         figures = self._operation.figures
         peak, certainty = (figures.peak or 0, figures.certainty) if figures is not None else (0, "sampled")
         # The operation's high-water mark covers this process alone; only samples include the children.
-        inside = [
-            t.rss - beside for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended
-        ]
-        if inside and max(inside) > peak:
-            peak, certainty = int(max(inside)), "sampled"
-        start = (figures.start if figures is not None else None) if before is None else before
+        inside = [t for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended]
+        with_children = max((t.rss - beside for t in inside if t.rss is not None), default=0.0)
+        start = figures.start if figures is not None else None
+        if children.faults > self._children.faults:
+            certainty = "sampled"  # a child ended in this cell, and the samples may have missed it
+            inherited = max(peak, _usage(resource.RUSAGE_SELF).peak) + 2 * rss_error()
+            if children.peak > max(self._children.peak, inherited):
+                own = size_of(os.getpid())
+                with_children = max(with_children, children.peak + min(start or 0, own.rss if own else 0))
+        if with_children > peak:
+            peak, certainty = int(with_children), "sampled"
+        start = start if before is None else before
         return Cell(
             number=number,
             source=source,

@@ -16,11 +16,16 @@ other processes map.
 from __future__ import annotations
 
 import os
-import sys
 from time import monotonic
 
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
-from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, processors
+from otel_memwatch.runtime.kernel import (
+    MAXRSS_BYTES,
+    PAGE_SIZE,
+    counter_error,
+    has_thread_counters,
+    processors,
+)
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 from otel_memwatch.runtime.procfs.statm import parse_resident
 
@@ -50,8 +55,6 @@ FOREIGN = -1
 FILL_RATE = 8e9
 """Upper bound of bytes per second that one core can touch (2 MiB pages; measured: 7e9)."""
 HUGE_PAGE = 2 << 20
-
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
 
 
 # Descriptors.
@@ -206,7 +209,7 @@ class LifetimeWatermark:
         """Return the high-water mark since the start of the process. Raises `OSError`."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         used = usage.ru_utime, usage.ru_stime, usage.ru_minflt, usage.ru_majflt
-        peak = usage.ru_maxrss * _MAXRSS_BYTES
+        peak = usage.ru_maxrss * MAXRSS_BYTES
         if self.size < 0:  # no /proc
             return Moment(peak, None, used)
         rss = self._resident()
@@ -276,7 +279,7 @@ class ResettableWatermark(LifetimeWatermark):
             self.claim = None  # the caller keeps the ownership
             self.close()
             raise
-        top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+        top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
         self._own_peak(top)
         self.last = min(self._resident(), top)
         """Resident size at the last boundary."""
@@ -297,10 +300,10 @@ class ResettableWatermark(LifetimeWatermark):
         """
         began = monotonic()
         before = resource.getrusage(resource.RUSAGE_SELF)
-        top = self._own_peak(before.ru_maxrss * _MAXRSS_BYTES)
+        top = self._own_peak(before.ru_maxrss * MAXRSS_BYTES)
         self._start_anew()
         after = resource.getrusage(resource.RUSAGE_SELF)
-        rss = after.ru_maxrss * _MAXRSS_BYTES
+        rss = after.ru_maxrss * MAXRSS_BYTES
         if rss < self.own_min:
             try:
                 rss = min(self._resident(), rss)
