@@ -91,7 +91,7 @@ def _service(run: Mapping[str, object]) -> Attributes:
     trace = run.get("trace")
     unique = str(trace.get("span_id", ""))[:8] if isinstance(trace, Mapping) else ""
     return {
-        "service.name": _program(run) or "unknown_service",
+        "service.name": str(run.get("name") or "") or _program(run) or "unknown_service",
         "service.instance.id": f"{identifier}-{unique}" if unique else identifier,
         "memwatch.run.id": identifier,
         "telemetry.distro.name": "otel-memwatch",

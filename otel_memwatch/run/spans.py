@@ -116,7 +116,7 @@ def resource_of(info: Mapping[str, Any]) -> Attributes:
     host = info.get("host")
     identifier = str(info.get("id") or "run")
     attributes = {
-        "service.name": run_name(info),
+        "service.name": str(info.get("name") or "") or run_name(info),
         "service.instance.id": identifier,
         "memwatch.run.id": identifier,
     }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.record.resource import ci_attributes, parse_attributes, resource_attributes
+from otel_memwatch.run.spans import resource_of
 from tests.support.telemetry_run import run_info
 
 ID = "b" * 64
@@ -24,6 +25,17 @@ def test_what_is_said_of_a_run(tmp_path):
     assert attributes["os.description"] == "Debian 12"
     assert "hunter2" not in str(attributes), "an argument of the command"
     assert not [name for name in attributes if name.startswith(("cicd.", "container.", "k8s."))]
+
+
+def test_the_name_of_a_run_is_its_service(tmp_path):
+    named = resource_attributes({**run_info(), "name": "nightly"}, {}, tmp_path)
+    assert named["service.name"] == "nightly"
+    assert named["process.executable.name"] == "train"
+    ours = {"OTEL_SERVICE_NAME": "theirs"}
+    assert resource_attributes({**run_info(), "name": "nightly"}, ours, tmp_path)["service.name"] == "theirs"
+    assert resource_attributes({**run_info(), "name": None}, {}, tmp_path)["service.name"] == "train"
+    assert resource_of({"name": "nightly", "command": ["/bin/train"]})["service.name"] == "nightly"
+    assert resource_of({"name": None, "command": ["/bin/train"]})["service.name"] == "train"
 
 
 def test_what_the_person_said_comes_first(tmp_path):
