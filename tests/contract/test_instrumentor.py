@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.catalog import METRICS
+from otel_memwatch.catalog import METRICS, choose_metrics
 from tests.support.otlp_sink import OtlpSink
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -27,8 +27,11 @@ def test_by_one_line_of_code():
     assert set(done.stdout.split()) <= set(METRICS)
 
 
-@pytest.mark.parametrize("monitored", [False, True])
-def test_by_opentelemetry_instrument_without_a_change_to_the_program(monitored):
+@pytest.mark.parametrize(
+    ("requested", "monitored"),
+    [(None, False), ("none", False), ("minimal", False), ("default", False), ("default", True)],
+)
+def test_by_opentelemetry_instrument_without_a_change_to_the_program(requested, monitored):
     if importlib.util.find_spec("opentelemetry.instrumentation.auto_instrumentation") is None:
         if os.environ.get("CI") == "true":
             pytest.fail("opentelemetry-instrumentation is not installed")
@@ -43,6 +46,9 @@ def test_by_opentelemetry_instrument_without_a_change_to_the_program(monitored):
         "OTEL_SERVICE_NAME": "theirs",
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
     }
+    environment.pop("OTEL_MEMWATCH_METRICS", None)
+    if requested is not None:
+        environment["OTEL_MEMWATCH_METRICS"] = requested
     if monitored:
         environment["OTEL_MEMWATCH_RUN_DIR"] = "/nowhere"
     instrument = [
@@ -62,13 +68,21 @@ def test_by_opentelemetry_instrument_without_a_change_to_the_program(monitored):
     sink.close()
     if monitored:
         assert not names & set(METRICS), "the monitor pushes them already"
+    elif requested in (None, "none"):
+        assert not names & set(METRICS), "installing the package changes no telemetry"
     else:
-        assert {
-            "process.memory.usage",
-            "memwatch.tree.memory.usage",
-            "memwatch.process.memory.peak",
-        } <= names, done.stderr
+        assert "memwatch.tree.memory.usage" in names, done.stderr
+        assert names & set(METRICS) <= choose_metrics(requested)
         assert sink.defects == []
+
+
+def test_an_unknown_metric_is_a_warning_in_every_program(caplog, monkeypatch):
+    from otel_memwatch.plugins.opentelemetry.instrumentor import RequestedInstrumentor
+
+    monkeypatch.setenv("OTEL_MEMWATCH_METRICS", "nonsense")
+    RequestedInstrumentor().instrument(skip_dep_check=True)
+    assert "unknown metric or profile 'nonsense'" in caplog.text
+    assert not RequestedInstrumentor().is_instrumented_by_opentelemetry
 
 
 def test_a_failure_is_a_warning(caplog, monkeypatch):

@@ -75,7 +75,7 @@ def test_a_directory_that_cannot_be_written_is_one_warning(tmp_path):
         ("opentelemetry_metrics_exporter", "LocalMetricExporter"),
         ("opentelemetry_traces_exporter", "LocalSpanExporter"),
         ("opentelemetry_resource_detector", "MemwatchResourceDetector"),
-        ("opentelemetry_instrumentor", "MemwatchInstrumentor"),
+        ("opentelemetry_instrumentor", "RequestedInstrumentor"),
     ],
 )
 def test_the_entry_points_are_there(group, kind):

@@ -51,6 +51,7 @@ class InProcessMetrics:
         meter_provider: the program's meter provider; `None` uses the global one.
         sources: names of the sources to use; `None` uses all that work on this machine.
         period: seconds between two samples.
+        chosen: names of the metrics to provide.
 
     A forked child reports nothing, because its parent's figures include it.
     """
@@ -60,6 +61,7 @@ class InProcessMetrics:
         meter_provider: metrics.MeterProvider | None = None,
         sources: Collection[str] | None = None,
         period: float = PERIOD,
+        chosen: Collection[str] = catalog.METRICS.keys(),
     ) -> None:
         from otel_memwatch.monitor.sampling.sources import Context, open_sources
 
@@ -77,7 +79,7 @@ class InProcessMetrics:
             failures=dict,
         )
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA_URL)
-        create_instruments(meter, frame, catalog.METRICS.keys() - _NOT_OURS)
+        create_instruments(meter, frame, frozenset(chosen) - _NOT_OURS)
         self._thread = Thread(self._sampler.run, "otel-memwatch", (self._stop,))
         self._thread.start()
 

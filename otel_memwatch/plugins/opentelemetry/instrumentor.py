@@ -1,8 +1,12 @@
-"""Instrumentor for `opentelemetry-instrument`, declarative configuration, or one line of code.
+"""Instrumentor for one line of code, or for `opentelemetry-instrument` on request.
 
-Entry point `memwatch` of `opentelemetry_instrumentor`. It has the methods that loaders call, but no base class. The
-base class is in `opentelemetry-instrumentation`, which pins the API to one exact version. Users must not get that pin
-through this package.
+`opentelemetry-instrument` loads the entry point `memwatch` of `opentelemetry_instrumentor` in every program that shares
+the environment. It sends metrics only if OTEL_MEMWATCH_METRICS selects some, because installing this package must not
+change the telemetry of other programs.
+
+The classes have the methods that loaders call, but no base class. The base class is in
+`opentelemetry-instrumentation`, which pins the API to one exact version. Users must not get that pin through this
+package.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 
+from otel_memwatch.catalog import choose_metrics
 from otel_memwatch.monitor.telemetry.settings import wanted
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.opentelemetry.in_process import InProcessMetrics
 
 _logger = logging.getLogger(__name__)
+
+_METRICS_VARIABLE = "OTEL_MEMWATCH_METRICS"
 
 
 class MemwatchInstrumentor:
@@ -45,16 +52,24 @@ class MemwatchInstrumentor:
 
         Args:
             **options: `meter_provider` (default: the global one), `sources` (names; default: all that work),
-                `period` (seconds between two samples; default: 1.0).
+                `period` (seconds between two samples; default: 1.0), `metrics` (a value of `wrap --metrics`; default:
+                OTEL_MEMWATCH_METRICS, otherwise "default").
         """
         if MemwatchInstrumentor._active is not None or _monitored():
             return
         try:
             from otel_memwatch.plugins.opentelemetry.in_process import PERIOD, InProcessMetrics
 
-            MemwatchInstrumentor._active = InProcessMetrics(
-                options.get("meter_provider"), options.get("sources"), float(options.get("period") or PERIOD)
+            chosen = choose_metrics(
+                options.get("metrics") or os.environ.get(_METRICS_VARIABLE, "").strip() or "default"
             )
+            if chosen:
+                MemwatchInstrumentor._active = InProcessMetrics(
+                    options.get("meter_provider"),
+                    options.get("sources"),
+                    float(options.get("period") or PERIOD),
+                    chosen,
+                )
         except Exception as error:  # noqa: BLE001 - an exception would make the loader stop all instrumentation
             _logger.warning("otel-memwatch records no metrics in this program: %s", error)
 
@@ -63,6 +78,15 @@ class MemwatchInstrumentor:
         active, MemwatchInstrumentor._active = MemwatchInstrumentor._active, None
         if active is not None:
             active.stop()
+
+
+class RequestedInstrumentor(MemwatchInstrumentor):
+    """Instrumentor that `opentelemetry-instrument` loads: without OTEL_MEMWATCH_METRICS it does nothing."""
+
+    def instrument(self, **options: Any) -> None:
+        """Start the metrics if they are requested."""
+        if os.environ.get(_METRICS_VARIABLE, "").strip():
+            super().instrument(**options)
 
 
 def _monitored() -> bool:
