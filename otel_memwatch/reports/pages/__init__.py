@@ -5,10 +5,25 @@ A section is a function of `(run, page)`. It groups the facts; the page formats 
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class Columns(NamedTuple):
+    """Columns of a table, and their treatment if the page is too narrow."""
+
+    header: Sequence[str]
+    """A heading for each column."""
+    align: str
+    """An "r" for each column that is aligned to the right, else "l"."""
+    first_to_go: Sequence[str] = ()
+    """Columns to omit if the page is too narrow, in this order."""
+    names: str = ""
+    """Column with cells that may be shortened."""
+    strong: str = ""
+    """Text of the cells that are emphasized."""
 
 
 class Page(Protocol):
@@ -36,27 +51,8 @@ class Page(Protocol):
     def item(self, text: str) -> None:
         """Add an entry of a list."""
 
-    def table(
-        self,
-        rows: Sequence[Sequence[str]],
-        header: Sequence[str],
-        right: str,
-        *,
-        first_to_go: Sequence[str] = (),
-        names: str = "",
-        strong: str = "",
-    ) -> None:
-        """Add a table without the columns that are empty in every row.
-
-        Args:
-            rows: cells as text.
-            header: a heading for each column.
-            right: an "r" for each column that is aligned to the right, else "l".
-            first_to_go: columns to omit if the page is too narrow, in this order.
-            names: column with cells that may be shortened.
-            strong: cells with this text are emphasized.
-
-        """
+    def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
+        """Add a table of texts without the columns that are empty in every row."""
 
     def gap(self) -> None:
         """Separate blocks if the page does not do so by itself."""

@@ -11,6 +11,8 @@ from otel_memwatch.text import known_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.reports.pages import Columns
+
 
 class HtmlPage:
     """HTML; the content of each section is an element with an id, which a script may replace."""
@@ -67,41 +69,24 @@ class HtmlPage:
         """Add an entry of a list."""
         self._pend("ul", tag("li", escaped(text)))
 
-    def table(
-        self,
-        rows: Sequence[Sequence[str]],
-        header: Sequence[str],
-        right: str,
-        *,
-        first_to_go: Sequence[str] = (),  # noqa: ARG002 - the interface of every page
-        names: str = "",  # noqa: ARG002
-        strong: str = "",
-    ) -> None:
+    def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
         """Add a table, which scrolls if the window is too narrow."""
-        used = known_columns(rows, header)
+        used = known_columns(rows, columns.header)
 
         def row(name: str, cells: Sequence[str]) -> str:
-            shown = (
-                tag(
-                    name,
-                    _indented(cells[i]),
-                    scope="col" if name == "th" else None,
-                    class_=" ".join(
-                        filter(
-                            None,
-                            (
-                                "number" if right[i] == "r" else "",
-                                "strong" if strong and cells[i] == strong else "",
-                            ),
-                        )
-                    )
-                    or None,
-                )
-                for i in used
-            )
+            shown = []
+            for index in used:
+                text = cells[index].lstrip(" ")
+                # HTML would drop the blanks that indent a nested name.
+                indent = "\u00a0" * (len(cells[index]) - len(text))
+                classes = ["number"] if columns.align[index] == "r" else []
+                if columns.strong and cells[index] == columns.strong:
+                    classes.append("strong")
+                scope = "col" if name == "th" else None
+                shown.append(tag(name, indent + escaped(text), scope=scope, class_=" ".join(classes) or None))
             return tag("tr", "".join(shown))
 
-        head, body = row("th", header), "\n".join(row("td", cells) for cells in rows)
+        head, body = row("th", columns.header), "\n".join(row("td", cells) for cells in rows)
         table = tag("table", tag("thead", head) + tag("tbody", body))
         self.raw(tag("div", table, class_="scroll"))
 
@@ -116,9 +101,3 @@ class HtmlPage:
         """Return the HTML, every element closed."""
         self._end_section()
         return "".join(self._parts)
-
-
-def _indented(text: str) -> str:
-    """Escape a cell; HTML would drop the blanks that indent a nested name."""
-    name = text.lstrip(" ")
-    return "\u00a0" * (len(text) - len(name)) + escaped(name)

@@ -10,6 +10,8 @@ from otel_memwatch.text import clean, known_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.reports.pages import Columns
+
 
 class MarkdownPage:
     """Markdown; facts are rows of a table with an empty header."""
@@ -56,25 +58,16 @@ class MarkdownPage:
             self._open = "items"
         self._lines.append(f"- {escape(clean(text))}")
 
-    def table(
-        self,
-        rows: Sequence[Sequence[str]],
-        header: Sequence[str],
-        right: str,
-        *,
-        first_to_go: Sequence[str] = (),  # noqa: ARG002 - the interface of every page
-        names: str = "",  # noqa: ARG002
-        strong: str = "",
-    ) -> None:
+    def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
         """Add a table; GitHub scrolls one that is too wide."""
-        used = known_columns(rows, header)
+        used, strong = known_columns(rows, columns.header), escape(columns.strong)
 
         def row(cells: Sequence[str]) -> str:
             shown = (escape(clean(cells[i].strip())) for i in used)
             return f"| {' | '.join(f'**{cell}**' if strong and cell == strong else cell for cell in shown)} |"
 
-        rule = " | ".join("---:" if right[i] == "r" else "---" for i in used)
-        self.raw(row(header), f"| {rule} |", *map(row, rows))
+        rule = " | ".join("---:" if columns.align[i] == "r" else "---" for i in used)
+        self.raw(row(columns.header), f"| {rule} |", *map(row, rows))
 
     def fold(self, summary: str) -> None:
         """Begin a collapsed block under a line that opens it; `unfold` ends the block."""

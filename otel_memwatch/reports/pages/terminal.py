@@ -9,6 +9,8 @@ from otel_memwatch.text import cells, cut, pad, shorten, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.reports.pages import Columns
+
 WIDTH = 110
 """Columns of a paragraph in a file."""
 _LEAST_WIDTH = 40
@@ -62,16 +64,7 @@ class TerminalPage:
         """Add an entry of a list."""
         self._lines += _broken(text, f"{_INDENT}- ", f"{_INDENT}  ", self.width)
 
-    def table(
-        self,
-        rows: Sequence[Sequence[str]],
-        header: Sequence[str],
-        right: str,
-        *,
-        first_to_go: Sequence[str] = (),
-        names: str = "",
-        strong: str = "",  # noqa: ARG002 - the interface of every page
-    ) -> None:
+    def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
         """Add a table.
 
         If the terminal is too narrow for it, omit the columns `first_to_go`, then shorten the cells of the column
@@ -79,22 +72,23 @@ class TerminalPage:
         """
         if not rows:
             return
+        header, align, names = columns.header, columns.align, columns.names
         if names:
             column = header.index(names)
             rows = [[*row[:column], shorten(row[column], _MOST_NAME), *row[column + 1 :]] for row in rows]
         wanted = None if self._display.width is None else self.width - len(_INDENT)
         hidden: list[str] = []
-        lines = table(rows, header, right)
-        for name in first_to_go:
+        lines = table(rows, header, align)
+        for name in columns.first_to_go:
             if wanted is None or _widest(lines) <= wanted:
                 break
             hidden.append(name)
-            lines = table(rows, header, right, hidden)
+            lines = table(rows, header, align, hidden)
         if wanted is not None and names and _widest(lines) > wanted:
             longest = max(cells(row[column]) for row in rows)
             room = max(_LEAST_NAME, longest - (_widest(lines) - wanted))
             rows = [[*row[:column], shorten(row[column], room), *row[column + 1 :]] for row in rows]
-            lines = table(rows, header, right, hidden)
+            lines = table(rows, header, align, hidden)
         head, *body = [line if wanted is None else cut(line, wanted) for line in lines]
         self._lines += [_INDENT + self._display.paint(head, "faint"), *(_INDENT + line for line in body)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.run.gpu import allocator_figures, told_by_allocators
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import certainty, clean, count, duration, peak_figure, shorten, size
@@ -125,8 +126,9 @@ def _rise(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> fl
     return values[-1] - values[0] if len(values) > 1 else None
 
 
-_HEADER = ("start", "operation", "device", "in tensors", "", "reserved", "unused at end", "")
-_ALIGNED = "rllrlrrl"
+_COLUMNS = Columns(
+    ("start", "operation", "device", "in tensors", "", "reserved", "unused at end", ""), "rllrlrrl"
+)
 
 
 def _operations(listed: list[OperationFigures], page: Page) -> None:
@@ -151,7 +153,7 @@ def _operations(listed: list[OperationFigures], page: Page) -> None:
                     ", ".join(remark for remark in remarks if remark),
                 )
             )
-    page.table(rows, _HEADER, _ALIGNED)
+    page.table(rows, _COLUMNS)
     page.gap()
     if len(listed) > _SHOWN:
         page.paragraph(f"{count(len(listed) - _SHOWN, 'more operation')} (all: --json).")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
 from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -38,29 +39,25 @@ _NAMES = 40
 _LARGEST = 12
 """Operations in the short list."""
 
-_HEADER = (
-    "start",
-    "duration",
-    "operation",
-    "needed",
-    "",
-    "resident",
-    "",
-    "change",
-    "CPU",
-    "read",
-    "written",
-    "",
+_COLUMNS = Columns(
+    ("start", "duration", "operation", "needed", "", "resident", "", "change", "CPU", "read", "written", ""),
+    "rrlrlrlrrrrl",
+    first_to_go=("read", "written", "CPU", "change", "start", "duration"),
+    names="operation",
 )
-_ALIGNED = "rrlrlrlrrrrl"
-_FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
 _LEGEND = "needed: all processes together. resident: the operation's own process, with shared and file pages."
-_BY_NAME = ("operation", "times", "total", "mean", "longest", "mean needed", "largest needed", "CPU")
-_BY_NAME_RESIDENT = (*_BY_NAME[:5], "mean resident", "largest resident", "CPU")
-"""Header for runs with too many operations to attribute needed memory to each."""
-_BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean needed", "mean resident")
+_BY_NAME = Columns(
+    ("operation", "times", "total", "mean", "longest", "mean needed", "largest needed", "CPU"),
+    "lrrrrrrr",
+    first_to_go=("mean", "longest", "mean needed", "mean resident"),
+    names="operation",
+)
+_BY_NAME_RESIDENT = _BY_NAME._replace(
+    header=(*_BY_NAME.header[:5], "mean resident", "largest resident", "CPU")
+)
+"""Columns for runs with too many operations to attribute needed memory to each."""
 _USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
-_NEEDED, _RESIDENT = _HEADER.index("needed"), _HEADER.index("resident")
+_NEEDED, _RESIDENT = _COLUMNS.header.index("needed"), _COLUMNS.header.index("resident")
 
 
 def operations(run: RecordedRun, page: Page) -> None:
@@ -81,13 +78,7 @@ def operations(run: RecordedRun, page: Page) -> None:
 def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
     """Write the section of a run with too many operations to list: totals by name, and the largest."""
     page.section(f"Operations ({digest.number})")
-    page.table(
-        [_named(totals) for totals in digest.names[:_NAMES]],
-        _BY_NAME_RESIDENT,
-        "lrrrrrrr",
-        first_to_go=_BY_NAME_FIRST_TO_GO,
-        names="operation",
-    )
+    page.table([_named(totals) for totals in digest.names[:_NAMES]], _BY_NAME_RESIDENT)
     rest = sum(totals.number for totals in digest.names[_NAMES:]) + digest.unnamed
     if rest:
         page.paragraph(f"... and {count(rest, 'operation')} with other names.")
@@ -117,7 +108,7 @@ def _table(timeline: list[tuple[str, ...]], page: Page) -> None:
     if alone:
         # A program of one process: both figures are the same.
         timeline = [(*row[:_RESIDENT], "", "", *row[_RESIDENT + 2 :]) for row in timeline]
-    page.table(timeline, _HEADER, _ALIGNED, first_to_go=_FIRST_TO_GO, names="operation")
+    page.table(timeline, _COLUMNS)
     if not alone:
         page.gap()
         page.paragraph(_LEGEND)
@@ -143,7 +134,7 @@ def largest_operations(run: RecordedRun, page: Page) -> None:
                 remark,
             )
         )
-    page.table(rows, ("operation", "needed", "", "duration", ""), "lrlrl", strong=_IS_PEAK)
+    page.table(rows, Columns(("operation", "needed", "", "duration", ""), "lrlrl", strong=_IS_PEAK))
     if number > len(shown):
         page.paragraph(f"{count(number - len(shown), 'more operation')}.")
 
@@ -158,19 +149,11 @@ def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tupl
             left_out += len(row.members)
             continue
         if left_out:
-            table.append(_left_out(left_out))
+            more = f"... {count(left_out, 'more operation')} (all: --json)"
+            table.append(("", "", more, *[""] * (len(_COLUMNS.header) - 3)))
             left_out = 0
         table.append(_folded(row) if len(row.members) > 1 else _row(row, several=several))
     return table
-
-
-def _left_out(number: int) -> tuple[str, ...]:
-    return (
-        "",
-        "",
-        f"... {count(number, 'more operation')} (all: --json)",
-        *[""] * (len(_HEADER) - 3),
-    )
 
 
 def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
@@ -247,7 +230,7 @@ def _either(totals: Mapping[str, float], name: str) -> float | None:
     return totals.get(name) if value is None else value
 
 
-_IS_PEAK = "<- the run's peak"
+_IS_PEAK = "the run's peak"
 
 
 def _remark(figures: OperationFigures) -> str:
@@ -271,13 +254,7 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
     repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
     page.gap()
     page.paragraph("Repeated names:")
-    page.table(
-        [_group(name, group) for name, group in repeated[:_NAMES]],
-        _BY_NAME,
-        "lrrrrrrr",
-        first_to_go=_BY_NAME_FIRST_TO_GO,
-        names="operation",
-    )
+    page.table([_group(name, group) for name, group in repeated[:_NAMES]], _BY_NAME)
     if len(repeated) > _NAMES:
         page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
 

@@ -6,6 +6,7 @@ import time
 
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
     certainty,
@@ -42,21 +43,12 @@ _NARROW_SHARE = 0.1
 """Smallest error of an exact peak that is worth a word, in bytes and as a share of the peak."""
 
 _PROCESSES = 15
-_PROCESS_HEADER = (
-    "pid",
-    "parent",
-    "resident",
-    "",
-    "start",
-    "life",
-    "CPU",
-    "read",
-    "written",
-    "end",
-    "process",
+_PROCESS_COLUMNS = Columns(
+    ("pid", "parent", "resident", "", "start", "life", "CPU", "read", "written", "end", "process"),
+    "rrrlrrrrrll",
+    first_to_go=("read", "written", "parent", "start", "CPU", "life", "end"),
+    names="process",
 )
-_PROCESS_ALIGNED = "rrrlrrrrrll"
-_PROCESS_FIRST_TO_GO = ("read", "written", "parent", "start", "CPU", "life", "end")
 _PROCESS_NAME = 60
 
 _LISTED = 20
@@ -173,7 +165,7 @@ def processes(run: RecordedRun, page: Page) -> None:
     # Further ones show which words the names that are listed have in common.
     names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME, run.ranks)
     rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
-    page.table(rows, _PROCESS_HEADER, _PROCESS_ALIGNED, first_to_go=_PROCESS_FIRST_TO_GO, names="process")
+    page.table(rows, _PROCESS_COLUMNS)
     rest = listed[_PROCESSES:]
     if rest:
         page.gap()
@@ -247,7 +239,7 @@ def _sources(run: RecordedRun, page: Page) -> None:
     rows = [
         _source(name, health) for name, health in run.sources.items() if not _no_such_device(name, health)
     ]
-    page.table(rows, ("source", "state", "reads", "failed", "time", "note"), "llrrrl")
+    page.table(rows, Columns(("source", "state", "reads", "failed", "time", "note"), "llrrrl"))
 
 
 def _no_such_device(name: str, health: Mapping[str, Any]) -> bool:

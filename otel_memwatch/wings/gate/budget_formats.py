@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.reports.phrases import budget_sentence
 from otel_memwatch.run.figures import figure_name
@@ -60,7 +61,7 @@ def as_markdown(checked: Checked) -> str:
     """Return Markdown for a comment or the page of a CI step."""
     page = MarkdownPage()
     page.title("Budgets")
-    page.table(_rows(checked), _HEADER, _ALIGNED, strong=Judgement.OVER.value)
+    page.table(_rows(checked), Columns(_HEADER, _ALIGNED, strong=Judgement.OVER.value))
     return page.text()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS, figure_name, unit_of
 from otel_memwatch.runtime import strict_json
@@ -95,7 +96,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 def _markdown_table(figures: Sequence[Compared], page: MarkdownPage) -> None:
     regressed = VERDICT_WORDS[ComparisonVerdict.REGRESSED]
-    page.table(_rows(figures[:_MOST_ROWS]), _HEADER, _ALIGNED, strong=regressed)
+    page.table(_rows(figures[:_MOST_ROWS]), Columns(_HEADER, _ALIGNED, strong=regressed))
     if len(figures) > _MOST_ROWS:
         page.paragraph(f"{count(len(figures) - _MOST_ROWS, 'more figure')}.")
 

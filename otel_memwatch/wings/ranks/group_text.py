@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 
+from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.terminal import TerminalPage
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -157,7 +158,7 @@ def hosts(group: RankGroup, page: Page, most: int = SHOWN) -> None:
         ]
         for host in sorted(listed, key=lambda one: -one.low)[:most]
     ]
-    page.table(rows, ["host", "runs", "at one instant"], "lrr", names="host")
+    page.table(rows, Columns(["host", "runs", "at one instant"], "lrr", names="host"))
     if len(listed) > most:
         page.paragraph(f"{count(len(listed) - most, 'smaller host')}.")
 
@@ -183,13 +184,8 @@ def ranks(group: RankGroup, page: Page, most: int = SHOWN) -> None:
                 shorten(clean(rank.run.ending.reason), 44),
             ]
         )
-    page.table(
-        rows,
-        header,
-        "rlrlrl" + ("r" if with_gpu else "") + "l",
-        first_to_go=("at", "certainty"),
-        names="result",
-    )
+    align = "rlrlrl" + ("r" if with_gpu else "") + "l"
+    page.table(rows, Columns(header, align, first_to_go=("at", "certainty"), names="result"))
     if len(shown) < len(group.ranks):
         page.paragraph(
             f"{len(shown)} of {len(group.ranks)}: the largest and those that failed. All ranks: --json."
@@ -218,6 +214,6 @@ def earlier_attempts(group: RankGroup, page: Page) -> None:
         ]
         for rank in group.earlier[:SHOWN]
     ]
-    page.table(rows, ["rank", "host", "memory", "result"], "rlrl")
+    page.table(rows, Columns(["rank", "host", "memory", "result"], "rlrl"))
     if len(group.earlier) > SHOWN:
         page.paragraph(f"{len(group.earlier) - SHOWN} more.")
