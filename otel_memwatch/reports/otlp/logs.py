@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from otel_memwatch import catalog
-from otel_memwatch.reports.otlp.values import SCHEMA_URL, Times, attributes, resource, scope
+from otel_memwatch.reports.otlp.values import Times, attributes, request
 from otel_memwatch.run.spans import RUN_ENDED, ended_sentence, run_attributes, run_failed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -47,12 +47,4 @@ def log_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
     }
     if run.trace.get("trace_id"):
         record |= {"traceId": run.trace["trace_id"], "spanId": run.trace["span_id"]}
-    yield {
-        "resourceLogs": [
-            {
-                "resource": resource(run),
-                "scopeLogs": [{"scope": scope(), "logRecords": [record], "schemaUrl": SCHEMA_URL}],
-                "schemaUrl": SCHEMA_URL,
-            }
-        ]
-    }
+    yield request(run, "Logs", "logRecords", [record])

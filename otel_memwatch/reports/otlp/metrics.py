@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.record.otlp_file import PEAK_METADATA
-from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+from otel_memwatch.reports.otlp.values import Json, Times, attributes, request
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.run.figures import bounded_at_end
@@ -38,25 +38,13 @@ def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> I
     for time, values in run.record.ticks():
         batch.add(times.of(time), map(rebase.of, columns, values))
         if batch.points >= _POINTS_PER_LINE:
-            yield _request(run, batch.metrics())
+            yield request(run, "Metrics", "metrics", batch.metrics())
             batch = _Batch(columns, times, wanted)
     if batch.points:
-        yield _request(run, batch.metrics())
+        yield request(run, "Metrics", "metrics", batch.metrics())
     last = [metric for metric in _final(run, times) if metric["name"] in wanted]
     if last:
-        yield _request(run, last)
-
-
-def _request(run: RecordedRun, metrics: Iterable[Json]) -> Json:
-    return {
-        "resourceMetrics": [
-            {
-                "resource": resource(run),
-                "scopeMetrics": [{"scope": scope(), "metrics": list(metrics), "schemaUrl": SCHEMA_URL}],
-                "schemaUrl": SCHEMA_URL,
-            }
-        ]
-    }
+        yield request(run, "Metrics", "metrics", last)
 
 
 class _Batch:

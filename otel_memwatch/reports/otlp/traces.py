@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from otel_memwatch.record.fields import is_span_id, is_trace_id
-from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+from otel_memwatch.reports.otlp.values import Json, Times, attributes, request
 from otel_memwatch.run.spans import operation_attributes, run_attributes, run_failed, run_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -27,22 +27,10 @@ def trace_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
             continue
         spans.append(_operation_span(run, figures, times))
         if len(spans) >= _SPANS_PER_LINE:
-            yield _request(run, spans)
+            yield request(run, "Spans", "spans", spans)
             spans = []
     if spans:
-        yield _request(run, spans)
-
-
-def _request(run: RecordedRun, spans: list[Json]) -> Json:
-    return {
-        "resourceSpans": [
-            {
-                "resource": resource(run),
-                "scopeSpans": [{"scope": scope(), "spans": spans, "schemaUrl": SCHEMA_URL}],
-                "schemaUrl": SCHEMA_URL,
-            }
-        ]
-    }
+        yield request(run, "Spans", "spans", spans)
 
 
 def _run_span(run: RecordedRun, times: Times) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from otel_memwatch._version import __version__
 from otel_memwatch.run.spans import SCHEMA_URL, SCOPE, resource_of
@@ -31,14 +31,25 @@ def _value(value: Any) -> Json:
     return {"stringValue": str(value).encode("utf-8", "replace").decode()}
 
 
-def resource(run: RecordedRun) -> Json:
-    """Return the resource of the run."""
-    return {"attributes": attributes(resource_of(run.info))}
+def request(run: RecordedRun, signal: str, key: str, items: Iterable[Json]) -> Json:
+    """Return a complete request: items of one signal below the run's resource and our scope.
 
-
-def scope() -> Json:
-    """Return the instrumentation scope."""
-    return {"name": SCOPE, "version": __version__}
+    Args:
+        run: the run.
+        signal: "Metrics", "Spans" or "Logs", as in "resourceSpans".
+        key: field of the items: "metrics", "spans" or "logRecords".
+        items: metrics, spans or log records.
+    """
+    scope = {"name": SCOPE, "version": __version__}
+    return {
+        f"resource{signal}": [
+            {
+                "resource": {"attributes": attributes(resource_of(run.info))},
+                f"scope{signal}": [{"scope": scope, key: list(items), "schemaUrl": SCHEMA_URL}],
+                "schemaUrl": SCHEMA_URL,
+            }
+        ]
+    }
 
 
 class Times:
@@ -52,6 +63,3 @@ class Times:
     def of(self, monotonic: float) -> str:
         """Convert monotonic seconds."""
         return str(round((monotonic + self._offset) * 1e9))
-
-
-__all__ = ["SCHEMA_URL", "Json", "Times", "attributes", "resource", "scope"]

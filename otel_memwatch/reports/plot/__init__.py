@@ -27,7 +27,27 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     style = options.get("style") or STYLES[0]
     if style not in STYLES:
         raise UsageError(f"Unknown plot style {style!r}.", "available: " + ", ".join(STYLES))
-    out.write(_image(figure(run, options), form))
+    drawn = figure(run, options)
+    # Without dates and random names the bytes are the same for the same run.
+    canvas: Any
+    buffer = io.BytesIO()
+    if form == "pdf":
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+        canvas = FigureCanvasPdf(drawn)
+        canvas.print_pdf(buffer, metadata={"CreationDate": None})
+    elif form == "svg":
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+        canvas = FigureCanvasSVG(drawn)
+        canvas.print_svg(buffer, metadata={"Date": None})
+    else:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        canvas = FigureCanvasAgg(drawn)
+        canvas.print_png(buffer)
+    image = buffer.getvalue()
+    out.write(_with_stable_names(image) if form == "svg" else image)
 
 
 def figure(run: RecordedRun, options: Options | None = None) -> Figure:
@@ -39,29 +59,6 @@ def figure(run: RecordedRun, options: Options | None = None) -> Figure:
     from otel_memwatch.reports.plot.picture import picture
 
     return picture(run, options)
-
-
-def _image(drawn: Figure, form: str) -> bytes:
-    """Return the image without dates and random names: the same bytes for the same run."""
-    buffer = io.BytesIO()
-    canvas: Any
-    if form == "pdf":
-        from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
-        canvas = FigureCanvasPdf(drawn)
-        canvas.print_pdf(buffer, metadata={"CreationDate": None})
-        return buffer.getvalue()
-    if form == "svg":
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-        canvas = FigureCanvasSVG(drawn)
-        canvas.print_svg(buffer, metadata={"Date": None})
-        return _with_stable_names(buffer.getvalue())
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(drawn)
-    canvas.print_png(buffer)
-    return buffer.getvalue()
 
 
 _RANDOM_NAME = re.compile(rb'\bid="([a-z]*[0-9a-f]{10})"')

@@ -41,8 +41,10 @@ def gpu_panels(samples: Samples) -> list[Callable[[Axes, View], int]]:
     return panels
 
 
-def device_label(column: Column, index: int) -> str:
-    """Return the label of a device: number, model, and the beginning of its id."""
+def _label(column: Column, index: int, remark: str) -> str | None:
+    """Return the label of a device: number, model, and the beginning of its id; `None` after the first devices."""
+    if index >= _NAMED:
+        return None
     attributes = dict(column.attributes)
     identity = attributes.get("hw.id", "")
     words = [
@@ -50,7 +52,7 @@ def device_label(column: Column, index: int) -> str:
         shorten(attributes.get("hw.name", ""), _MODEL_LETTERS),
         shorten(identity.removeprefix("GPU-"), 11),
     ]
-    return style.lettering(" ".join(word for word in words if word))
+    return style.lettering(" ".join(word for word in words if word)) + remark
 
 
 def _draw_memory(axes: Axes, view: View) -> int:
@@ -113,7 +115,3 @@ def _device(column: Column) -> str:
 
 def _colour(index: int) -> str:
     return style.DEVICES[index % len(style.DEVICES)]
-
-
-def _label(column: Column, index: int, remark: str) -> str | None:
-    return device_label(column, index) + remark if index < _NAMED else None

@@ -104,10 +104,7 @@ def draw_memory(axes: Axes, view: View) -> int:
     if extent is not None:
         draw_peak(axes, view, extent, scale=scale, curve=_curve_at(curves, extent), top=top)
     if not curves:
-        axes.text(
-            0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
-            fontproperties=style.font(style.NORMAL),
-        )  # fmt: skip
+        style.write_into(axes, "no samples were recorded")
     return style.legend(axes, len(remark))
 
 

@@ -42,11 +42,23 @@ def draw_lanes(axes: Axes, lanes: Lanes, view: View, renderer: RendererAgg) -> D
     """Draw the bars, with names if they fit."""
     axes.set_axis_off()
     axes.set_ylim(lanes.lanes, 0)
-    colours = _colours(lanes.bars)
+    # A colour for each series, in the order of lanes and time.
+    series = dict.fromkeys(bar.series for bar in lanes.bars if len(bar.names) == 1)
+    colours = {name: style.AREAS[i % len(style.AREAS)] for i, name in enumerate(series)}
     scale, least = view.scale, _LEAST * (view.end - view.begin)
     for bar in lanes.bars:
-        width = max(bar.end - bar.start, least)
-        axes.add_patch(_rectangle(bar, width, scale, colours))
+        marked = bar.sets_peak or bar.failed
+        bar_area = Rectangle(
+            (bar.start / scale, bar.lane + (1 - _HEIGHT) / 2),
+            max(bar.end - bar.start, least) / scale,
+            _HEIGHT,
+            facecolor=_colour(bar, colours),
+            edgecolor=style.VERMILION if bar.failed else style.INK if bar.sets_peak else style.PAPER,
+            linewidth=1.3 if marked else 0.4,
+            linestyle="--" if bar.open and not marked else "-",
+            zorder=3 if marked else 2,
+        )
+        axes.add_patch(bar_area)
     unnamed = _names(axes, lanes.bars, scale, least, renderer)
     _key(axes, unnamed, colours)
     if lanes.hidden:
@@ -76,28 +88,8 @@ def _owners(axes: Axes, lanes: Lanes, names: Mapping[int, str]) -> None:
         )  # fmt: skip
 
 
-def _colours(bars: tuple[Bar, ...]) -> dict[str, str]:
-    """Return a colour for each series, in the order of lanes and time."""
-    names = dict.fromkeys(bar.series for bar in bars if len(bar.names) == 1)
-    return {name: style.AREAS[i % len(style.AREAS)] for i, name in enumerate(names)}
-
-
 def _colour(bar: Bar, colours: dict[str, str]) -> str:
     return colours[bar.series] if len(bar.names) == 1 else style.MIXED
-
-
-def _rectangle(bar: Bar, width: float, scale: float, colours: dict[str, str]) -> Rectangle:
-    marked = bar.sets_peak or bar.failed
-    return Rectangle(
-        (bar.start / scale, bar.lane + (1 - _HEIGHT) / 2),
-        width / scale,
-        _HEIGHT,
-        facecolor=_colour(bar, colours),
-        edgecolor=style.VERMILION if bar.failed else style.INK if bar.sets_peak else style.PAPER,
-        linewidth=1.3 if marked else 0.4,
-        linestyle="--" if bar.open and not marked else "-",
-        zorder=3 if marked else 2,
-    )
 
 
 def _names(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
@@ -17,6 +14,8 @@ from otel_memwatch.text import clean, duration, size_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
 
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
@@ -38,11 +37,7 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
     width, height = options.get("size") or (_WIDTH, None)
     above = _TOP + _ROW * len(runs)
     height = max(2.0, height or _HEIGHT + _ROW * len(runs))
-    figure = Figure(
-        figsize=(width, height), dpi=options.get("dpi") or _DPI, facecolor=style.PAPER, edgecolor=style.PAPER
-    )
-    figure.set_layout_engine("none")
-    FigureCanvasAgg(figure)
+    figure = style.new_figure(width, height, options.get("dpi") or _DPI)
     axes = figure.add_axes(
         (
             _LEFT / width,
@@ -79,11 +74,7 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
                 [extent.at / time_scale], [extent.high / scale], marker="o", markersize=6, linestyle="", color=colour,
                 markeredgecolor=style.INK, markeredgewidth=0.8, zorder=6,
             )  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel(
-        f"time since the start ({time_name})", fontproperties=style.font(style.NORMAL), color=style.INK
-    )
+    style.time_axis(axes, time_name)
     figure.text(
         _LEFT / width, 1 - 0.12 / height, style.lettering(clean(options.get("title") or f"{len(runs)} runs")),
         va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import UsageError
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.figure import Figure
 
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports import Options
@@ -64,18 +62,18 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
     options = options or {}
     view = _view(run, options)
     width, wanted_height = options.get("size") or (WIDTH, None)
-    figure = Figure(
-        figsize=(width, 8.0), dpi=options.get("dpi") or DPI, facecolor=style.PAPER, edgecolor=style.PAPER
-    )
-    figure.set_layout_engine("none")
-    renderer: RendererAgg = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    figure = style.new_figure(width, 8.0, options.get("dpi") or DPI)
+    renderer: RendererAgg = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     panels = _panels(figure, renderer, view)
     if wanted_height:
-        panels = _fitted(panels, wanted_height - _TOP - _BOTTOM)
+        # Fill the given height, but keep each panel readable.
+        room = wanted_height - _TOP - _BOTTOM - sum(panel.above for panel in panels)
+        factor = room / sum(panel.height for panel in panels)
+        panels = [panel._replace(height=max(_LEAST, panel.height * factor)) for panel in panels]
     height = _TOP + sum(panel.above + panel.height for panel in panels) + _BOTTOM
     figure.set_size_inches(width, height)
     _lay_out(panels, width, height)
-    _time_axis(panels[-1].axes, view.unit)
+    style.time_axis(panels[-1].axes, view.unit)
     _title(figure, run, renderer, view, options.get("title"))
     _foot(figure, run)
     if options.get("dark"):
@@ -106,13 +104,6 @@ def _usual_size(run: RecordedRun, samples: Samples) -> float:
         return float(peak.bytes if peak.high is None else peak.high)
     resident = samples.column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
     return float(np.nanmax(resident)) if len(resident) and not np.isnan(resident).all() else 1024.0**2
-
-
-def _fitted(panels: list[_Panel], room: float) -> list[_Panel]:
-    """Return the panels with heights that fill the room, but at least readable ones."""
-    above = sum(panel.above for panel in panels)
-    factor = (room - above) / sum(panel.height for panel in panels)
-    return [panel._replace(height=max(_LEAST, panel.height * factor)) for panel in panels]
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
@@ -177,16 +168,6 @@ def _lay_out(panels: Sequence[_Panel], width: float, whole: float) -> None:
             (_LEFT / width, top / whole, (width - _LEFT - _RIGHT) / width, panel.height / whole)
         )
         panel.axes.tick_params(labelbottom=False)
-
-
-def _time_axis(axes: Axes, unit: str) -> None:
-    axes.tick_params(labelbottom=True)
-    steps = [1, 2, 3, 5, 6, 10] if unit == "h" else [1, 2, 5, 10]
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=steps))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel(
-        f"time since the start ({unit})", fontproperties=style.font(style.NORMAL), color=style.INK, labelpad=3
-    )
 
 
 def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, given: str | None) -> None:

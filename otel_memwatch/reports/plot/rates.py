@@ -39,11 +39,13 @@ def draw_cpu(axes: Axes, view: View) -> int:
     user = total(view.samples, _CPU, cpu_mode="user")
     system = total(view.samples, _CPU, cpu_mode="system")
     if user is None and system is None:
-        return _nothing(axes, "not recorded")
+        return _not_recorded(axes)
     both = rates(view.samples.time, _sum(user, system), _SHORTEST)
     _area(axes, both, view, style.BLUE, "user" if system is not None else "all")
     if user is not None and system is not None:
-        _area(axes, rates(view.samples.time, _where(system, user), _SHORTEST), view, style.SKY, "system")
+        # Both areas have the same steps if they use the same samples.
+        common = np.where(np.isnan(user), np.nan, system)
+        _area(axes, rates(view.samples.time, common, _SHORTEST), view, style.SKY, "system")
     most = both.maximum()
     cpus = view.run.host.get("cpus")
     if isinstance(cpus, int) and cpus <= 3 * most:
@@ -77,11 +79,6 @@ def has_io(view: View) -> bool:
     return moved >= _MOVED
 
 
-def _where(counter: Array, other: Array) -> Array:
-    """Return a counter at the samples that have `other` too; then both have the same steps."""
-    return np.where(np.isnan(other), np.nan, counter)
-
-
 def _sum(first: Array | None, second: Array | None) -> Array:
     if first is None or second is None:
         known = first if first is not None else second
@@ -103,21 +100,23 @@ def draw_io(axes: Axes, view: View) -> int:
     scale, unit = size_scale(most) if most >= _MIB else (float(_MIB), "MiB")
     style.plain_axes(axes, "I/O", f"{unit}/s")
     if not steps:
-        return _nothing(axes, "not recorded")
+        return _not_recorded(axes)
     look = {"read": style.BLUE, "write": style.ORANGE}
     words = {"read": "read", "write": "written"}
     for (metric, direction), one in steps.items():
-        disk = metric == _DISK
-        where = "disk" if disk else "system calls"
-        _outline(
-            axes,
-            one,
-            view,
-            scale=scale,
-            colour=look[direction],
-            label=f"{words[direction]}, {where}",
-            filled=disk,
-        )
+        if not len(one.rates):
+            continue
+        disk, colour, times = metric == _DISK, look[direction], one.edges / view.scale
+        values = np.append(one.rates, one.rates[-1]) / scale
+        axes.plot(
+            times, values, drawstyle="steps-post", color=colour, linewidth=1.2 if disk else 0.9,
+            linestyle="-" if disk else (0, (1.5, 1)), marker="",
+            label=f"{words[direction]}, {'disk' if disk else 'system calls'}", zorder=3,
+        )  # fmt: skip
+        if disk:
+            axes.fill_between(
+                times, values, 0, step="post", facecolor=colour, edgecolor="none", linewidth=0, alpha=0.25, zorder=2
+            )  # fmt: skip
     axes.set_ylim(0, max(most / scale, 0.1) * _HEADROOM)
     return style.legend(axes)
 
@@ -130,28 +129,8 @@ def _area(axes: Axes, steps: RateSteps, view: View, colour: str, label: str) -> 
         )  # fmt: skip
 
 
-def _outline(
-    axes: Axes, steps: RateSteps, view: View, *, scale: float, colour: str, label: str, filled: bool
-) -> None:
-    if len(steps.rates):
-        values = np.append(steps.rates, steps.rates[-1]) / scale
-        axes.plot(
-            steps.edges / view.scale, values, drawstyle="steps-post", color=colour, linewidth=1.2 if filled else 0.9,
-            linestyle="-" if filled else (0, (1.5, 1)), marker="", label=label, zorder=3,
-        )  # fmt: skip
-        if filled:
-            axes.fill_between(
-                steps.edges / view.scale, values, 0, step="post", facecolor=colour, edgecolor="none", linewidth=0, alpha=0.25,
-                zorder=2,
-            )  # fmt: skip
-
-
-def _nothing(axes: Axes, words: str) -> int:
-    """Write into the panel why it is empty."""
+def _not_recorded(axes: Axes) -> int:
     axes.set_ylim(0, 1)
     axes.set_yticks([])
-    axes.text(
-        0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
-        fontproperties=style.font(style.NORMAL),
-    )  # fmt: skip
+    style.write_into(axes, "not recorded")
     return 1

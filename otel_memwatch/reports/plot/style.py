@@ -8,7 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import pairwise
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb, to_rgba_array
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
-    from matplotlib.figure import Figure
     from matplotlib.text import Text
 
 BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE, YELLOW = (
@@ -55,17 +56,13 @@ _DARK = {
 def darken(figure: Figure) -> None:
     """Replace the colours of a finished figure by those for a dark background."""
     table = {to_rgb(light): to_rgb(dark) for light, dark in _DARK.items()}
-
-    def exchanged(colour: Any) -> Any:
-        rgba = to_rgba_array(colour)
-        return [(*table.get(tuple(row[:3]), tuple(row[:3])), row[3]) for row in rgba.tolist()]
-
     for artist in figure.findobj(lambda one: one.get_gid() != ON_AREA):
         for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
             get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
             if get is None or put is None:
                 continue
-            colours = exchanged(get())
+            rows = to_rgba_array(get()).tolist()
+            colours: Any = [(*table.get(tuple(row[:3]), tuple(row[:3])), row[3]) for row in rows]
             if len(colours) == 1:
                 put(colours[0])
             elif colours:
@@ -115,6 +112,14 @@ def beginning(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + CUT
 
 
+def new_figure(width: float, height: float, dpi: int) -> Figure:
+    """Return an empty figure of this size in inches, with a canvas that measures text."""
+    figure = Figure(figsize=(width, height), dpi=dpi, facecolor=PAPER, edgecolor=PAPER)
+    figure.set_layout_engine("none")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
     """Format a panel: title and remark at the top left, a light grid, no frame on two sides."""
     axes.set_facecolor(PAPER)
@@ -138,6 +143,22 @@ def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
             lettering(remark), (1.0, 0.0), (9, 0), xycoords=heading, textcoords="offset points", va="bottom", ha="left",
             fontproperties=font(), color=SOFT, annotation_clip=False,
         )  # fmt: skip
+
+
+def time_axis(axes: Axes, unit: str) -> None:
+    """Format and label the time axis below a panel."""
+    axes.tick_params(labelbottom=True)
+    steps = [1, 2, 3, 5, 6, 10] if unit == "h" else [1, 2, 5, 10]
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=steps))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel(f"time since the start ({unit})", fontproperties=font(NORMAL), color=INK, labelpad=3)
+
+
+def write_into(axes: Axes, words: str) -> None:
+    """Write into an empty panel why it is empty."""
+    axes.text(
+        0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=SOFT, fontproperties=font(NORMAL)
+    )  # fmt: skip
 
 
 def legend(axes: Axes, taken: int = 0) -> int:
