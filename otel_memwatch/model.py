@@ -28,6 +28,12 @@ class Column(NamedTuple):
     period: float = 0.0
     """Seconds between two values; 0 stands for every tick. In between the value is `None`."""
 
+    @property
+    def series(self) -> str:
+        """Metric and attributes: `memwatch.tree.disk.io{disk.io.direction=read}`."""
+        attributes = ",".join(f"{name}={value}" for name, value in self.attributes)
+        return self.metric + (f"{{{attributes}}}" if attributes else "")
+
 
 class Snapshot(NamedTuple):
     """All values of one tick, of one moment."""

@@ -116,6 +116,106 @@ class ExitFields(NamedTuple):
         )
 
 
+class GroupFields(NamedTuple):
+    """Position of the run among the runs of one job; all `None` if it belongs to no job."""
+
+    group: str | None
+    """Name of the group."""
+    launcher: str | None
+    rank: int | None
+    local_rank: int | None
+    size: int | None
+    """Number of ranks."""
+    first: int | None
+    """Lowest rank."""
+    step: int | None
+    """Difference of two successive ranks."""
+    attempt: int | None
+
+    @classmethod
+    def of(cls, value: Any) -> GroupFields:
+        """Read `group`."""
+        fields = mapping(value)
+        numbers = (whole(fields.get(name)) for name in cls._fields[2:])
+        return cls(text(fields.get("group")), text(fields.get("launcher")), *numbers)
+
+
+class HolderFields(NamedTuple):
+    """A process that held memory when the run exceeded its limit."""
+
+    pid: int | None
+    command: str | None
+    bytes: int | None
+
+
+class LimitFields(NamedTuple):
+    """The limit of `--limit`; all `None` without one."""
+
+    bytes: int | None
+    breached: bool
+    """True if the run was killed for exceeding the limit."""
+    operation: str | None
+    """Innermost operation that was open then."""
+    largest: tuple[HolderFields, ...]
+    """The largest processes then, the largest first."""
+
+    @classmethod
+    def of(cls, value: Any) -> LimitFields:
+        """Read `limit`."""
+        fields = mapping(value)
+        entries = [entry for entry in _objects(fields.get("largest")) if entry]
+        largest = [
+            HolderFields(whole(entry.get("pid")), text(entry.get("command")), whole(entry.get("bytes")))
+            for entry in entries
+        ]
+        breached = fields.get("breached") is True
+        return cls(whole(fields.get("bytes")), breached, text(fields.get("operation")), tuple(largest))
+
+
+class GpuFields(NamedTuple):
+    """One GPU of the machine."""
+
+    id: str
+    """UUID, or another identity."""
+    name: str | None
+    pci: str | None
+    recorded: bool
+    """True if the record has samples of it."""
+    processes: str | None
+    """"by process" if it reports memory by process, otherwise the reason why not."""
+    trouble: str | None
+    held: Mapping[str, int]
+    """Largest sample of each process of the tree, by pid."""
+    accounted: Mapping[str, int]
+    """Exact peak of each process of the tree by the driver's accounting, by pid."""
+    xid: tuple[str, ...]
+    """Codes of errors that the driver reported."""
+
+    @classmethod
+    def of(cls, value: Any) -> GpuFields:
+        """Read an element of `gpus`."""
+        fields = mapping(value)
+        return cls(
+            id=str(fields.get("id")),
+            name=text(fields.get("name")),
+            pci=text(fields.get("pci")),
+            recorded=bool(fields.get("recorded")),
+            processes=text(fields.get("processes")),
+            trouble=text(fields.get("trouble")),
+            held=_bytes_by_pid(fields.get("held")),
+            accounted=_bytes_by_pid(fields.get("accounted")),
+            xid=tuple(str(event.get("code")) for event in _objects(fields.get("xid"))),
+        )
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _bytes_by_pid(value: Any) -> Mapping[str, int]:
+    return {pid: size for pid, held in mapping(value).items() if (size := whole(held)) is not None}
+
+
 class Mark(NamedTuple):
     """A problem of the recording."""
 
@@ -185,6 +285,9 @@ class RunInfo(NamedTuple):
     recorded_until: float | None
     """Monotonic seconds of the last sample, if the recording stopped before the run did."""
     marks: tuple[Mark, ...]
+    group: GroupFields
+    limit: LimitFields
+    gpus: tuple[GpuFields, ...]
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunInfo:
@@ -224,6 +327,9 @@ class RunInfo(NamedTuple):
             file_bytes=whole(get("file_bytes")),
             recorded_until=moment(get("recorded_until")),
             marks=tuple(Mark(moment(one.get("time")), text(one.get("text")) or "") for one in entries),
+            group=GroupFields.of(get("group")),
+            limit=LimitFields.of(get("limit")),
+            gpus=tuple(map(GpuFields.of, _objects(get("gpus")))),
         )
 
 

@@ -48,7 +48,9 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | None, whose: str) -> list[str]:
     if not actions:
         none = "No process of this run names an output (-o FILE), so there are no build actions."
-        return [none, _SERVED] if _calls_bazel(run) else [none]
+        commands = [run.command, *(process.argv for process in run.processes)]
+        calls_bazel = any(command and command[0].rpartition("/")[2] in _BAZEL for command in commands)
+        return [none, _SERVED] if calls_bazel else [none]
     rows = [
         (
             peak_figure(action.peak),
@@ -72,11 +74,6 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
         )
     lines += ["", *_advice(run, fits, whose)]
     return lines
-
-
-def _calls_bazel(run: RecordedRun) -> bool:
-    commands = [run.command, *(process.argv for process in run.processes)]
-    return any(command and command[0].rpartition("/")[2] in _BAZEL for command in commands)
 
 
 def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]:

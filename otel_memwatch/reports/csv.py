@@ -42,11 +42,8 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
 
 def header(column: Column) -> str:
     """Return the name of a series' column."""
-    attributes = ",".join(f"{name}={value}" for name, value in column.attributes)
     metric = METRICS.get(column.metric)
-    return (
-        column.metric + (f"{{{attributes}}}" if attributes else "") + (f" [{metric.unit}]" if metric else "")
-    )
+    return column.series + (f" [{metric.unit}]" if metric else "")
 
 
 def _flush(lines: io.StringIO, out: BinaryIO) -> None:

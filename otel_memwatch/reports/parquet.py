@@ -1,6 +1,6 @@
 """Parquet file with a row for each sample and a column for each series, for pandas, DuckDB or Spark.
 
-Columns have the same names as in CSV. Needs the extra `parquet`.
+Columns have the names of CSV, without units. Needs the extra `parquet`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     columns = run.record.columns
     schema = pyarrow.schema(
         [("time", pyarrow.float64()), ("wall", pyarrow.timestamp("us", tz="UTC"))]
-        + [(_name(column), _kind(column, pyarrow)) for column in columns],
+        + [(column.series, _kind(column, pyarrow)) for column in columns],
         metadata={"memwatch": strict_json.dumps({**run.info, "command": [public_name(run.command)]})},
     )
     started, offset = run.started, run.started_wall - run.started
@@ -47,24 +47,15 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
 
 
 def _table(rows: list[tuple[Any, ...]], schema: Any, pyarrow: Any) -> Any:
-    arrays = [
-        pyarrow.array(_fitting([row[index] for row in rows], field.type, pyarrow), field.type)
-        for index, field in enumerate(schema)
-    ]
+    arrays = []
+    for index, field in enumerate(schema):
+        values = [row[index] for row in rows]
+        if pyarrow.types.is_integer(field.type):
+            values = [None if value is None else int(value) for value in values]
+        arrays.append(pyarrow.array(values, field.type))
     return pyarrow.Table.from_arrays(arrays, schema=schema)
-
-
-def _fitting(values: list[Any], kind: Any, pyarrow: Any) -> list[Any]:
-    if pyarrow.types.is_integer(kind):
-        return [None if value is None else int(value) for value in values]
-    return values
 
 
 def _kind(column: Column, pyarrow: Any) -> Any:
     metric = METRICS.get(column.metric)
     return pyarrow.int64() if metric is not None and metric.integer else pyarrow.float64()
-
-
-def _name(column: Column) -> str:
-    attributes = ",".join(f"{name}={value}" for name, value in column.attributes)
-    return column.metric + (f"{{{attributes}}}" if attributes else "")

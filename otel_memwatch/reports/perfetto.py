@@ -28,7 +28,7 @@ _CURVES = 1
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Write the events one by one."""
-    head = {"displayTimeUnit": "ms", "otherData": {"run": str(run.info.get("id") or "")}}
+    head = {"displayTimeUnit": "ms", "otherData": {"run": run.fields.id or ""}}
     out.write(strict_json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
     separator = b""
     for event in _events(run):

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 
 from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
-from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.run.process_names import INTERPRETERS, telling
 from otel_memwatch.runtime.masking import public_name
@@ -60,13 +60,8 @@ _USUAL = (ProcessNote.ALIVE_AT_END, ProcessNote.ZOMBIE, ProcessNote.EXEC)
 PEERS = 100
 """Processes of the same program that a name must distinguish from."""
 
-_NEEDED = "Needed memory counts each page once, however many processes share it. Reclaimable page cache is excluded."
 IN_A_CGROUP = "includes page cache and kernel memory; the OOM killer compares this figure with the limit"
 """Explanation of a cgroup's peak."""
-_SUMMED = (
-    "This system reports only resident sizes. Their sum counts a shared page once for each process, and it includes "
-    "pages of files and libraries."
-)
 
 
 class Named(NamedTuple):
@@ -107,11 +102,6 @@ def address_space(run: RecordedRun) -> str | None:
     return f"{size(limit)} of address space per process (ulimit -v)" if limit else None
 
 
-def headline_meaning(run: RecordedRun) -> str:
-    """Explain the first figure."""
-    return _SUMMED if run.info.get("portable") is True else _NEEDED
-
-
 def would_be_exact(run: RecordedRun) -> str:
     """Say how to get an exact figure of needed memory, or a narrower range; empty if the range is narrow already."""
     peak = run.peaks.tree
@@ -119,9 +109,8 @@ def would_be_exact(run: RecordedRun) -> str:
         return ""
     if peak.high is not None and peak.low and peak.high <= _NEAR * peak.low:
         return ""
-    hint = run.info.get("cgroup_hint")
-    if hint:
-        return f"for an exact figure: {clean(str(hint))}"
+    if run.fields.cgroup_hint:
+        return f"for an exact figure: {clean(run.fields.cgroup_hint)}"
     if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
         return "for an exact figure: run in a cgroup of its own (without --cgroup off)"
     interval = run.settings.get("interval")
@@ -192,18 +181,16 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
 
 def breach(run: RecordedRun) -> str:
     """Say that the run was killed at its limit, and name the largest process then; empty if it was not."""
-    limit = mapping(run.info.get("limit"))
-    if limit.get("breached") is not True:
+    limit = run.fields.limit
+    if not limit.breached:
         return ""
-    operation, listed = text(limit.get("operation")), limit.get("largest")
-    words = f"killed at the {size(number(limit.get('bytes')))} limit"
-    words += f", during {clean(operation)}" if operation else ""
-    largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
-    if not largest:
+    words = f"killed at the {size(limit.bytes)} limit"
+    words += f", during {clean(limit.operation)}" if limit.operation else ""
+    if not limit.largest:
         return words
-    name = shorten(clean(text(largest.get("command")) or ""), _HOLDER)
-    had = size(number(largest.get("bytes")))
-    return f"{words}; largest process: {had}, {name} (pid {largest.get('pid')})"
+    largest = limit.largest[0]
+    name = shorten(clean(largest.command or ""), _HOLDER)
+    return f"{words}; largest process: {size(largest.bytes)}, {name} (pid {largest.pid})"
 
 
 _HOLDER = 60
@@ -308,7 +295,7 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     candidates = [p for p in run.processes if p.pid == peak.pid]
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes, default=None)
     argv = process.argv if process else None
-    argv = argv or (run.command if peak.pid == target_pid(run) else None)
+    argv = argv or (run.command if peak.pid == run.fields.target.pid else None)
     room = width - len(suffix) - 1
     if public and argv:
         name = process_name(None, public_name(argv).split(" "), room)
@@ -319,12 +306,6 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     else:
         name = process_name(process.command if process else None, argv, room)
     return f"{name} {suffix}" if name else suffix
-
-
-def target_pid(run: RecordedRun) -> object:
-    """Return the command's pid; `None` if it is unknown."""
-    target = run.info.get("target")
-    return target.get("pid") if isinstance(target, dict) else None
 
 
 def process_names(
@@ -344,20 +325,16 @@ def process_names(
     for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
         name = process_name(process.command, words, width)
         own = clean(process.command or "")
-        if words and own and _renamed(own, words, process.argv or ()):
+        # The kernel keeps 15 bytes of a name.
+        shown = (*(words or ())[:2], *(process.argv or ())[:2])
+        renamed = not any(os.path.basename(word).startswith(own[:14]) or own in word for word in shown)
+        if words and own and renamed and not own.startswith(INTERPRETERS):
             name = f"{shorten(name, width - cells(own) - 3)} [{own}]"
         rank = (ranks or {}).get(getattr(process, "pid", 0))
         if rank is not None and "rank" not in name:
             name = f"{shorten(name, width - 12)} [rank {rank}]"
         names.append(name)
     return names
-
-
-def _renamed(own: str, words: Sequence[str], argv: Sequence[str]) -> bool:
-    """Return whether a process renamed itself. The kernel keeps 15 bytes of the name."""
-    return not any(
-        os.path.basename(word).startswith(own[:14]) or own in word for word in (*words[:2], *argv[:2])
-    ) and not own.startswith(INTERPRETERS)
 
 
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:

@@ -73,7 +73,7 @@ def _every_tick(run: RecordedRun) -> Iterator[str]:
     namespace = resource.get("service.namespace")
     common = {
         "job": f"{namespace}/{service}" if namespace else service,
-        "instance": str(resource.get("service.instance.id") or run.info.get("id") or ""),
+        "instance": str(resource.get("service.instance.id") or run.fields.id or ""),
     }
     samples = run.samples()
     by_name: dict[str, list[Column]] = {}
@@ -85,7 +85,10 @@ def _every_tick(run: RecordedRun) -> Iterator[str]:
         for column in by_name[name]:
             times, values = samples.known(column)
             yield from _series(name, {**common, **dict(column.attributes)}, times + run.started_wall, values)
-    yield from _peaks_at_end(run, common)
+    # Bounds that are known at the end. The main process's peak is a column.
+    for name, value in bounded_at_end(run):
+        yield _head(name)
+        yield from _series(name, common, [run.started_wall + run.seconds], [value])
     yield from _state(run, common)
     yield "# TYPE target info\n# HELP target Who the run is.\n"
     labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
@@ -103,14 +106,6 @@ def _series(
         if stamp > before:
             yield f"{series} {_number(value)} {stamp:.3f}\n"
             before = stamp
-
-
-def _peaks_at_end(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
-    """Yield the bounds that are known at the end. The main process's peak is a column."""
-    end = run.started_wall + run.seconds
-    for name, value in bounded_at_end(run):
-        yield _head(name)
-        yield from _series(name, common, [end], [value])
 
 
 def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from otel_memwatch.record.fields import mapping
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports.pages.terminal import TerminalPage
 from otel_memwatch.reports.sections import headline
@@ -55,7 +54,10 @@ def summary(
     headline.trouble(run, page)
     for label, value in more:
         page.fact(label, value)
-    _links(run, page)
+    if (run.path / RUN_FILE).exists():  # it may have been deleted
+        page.fact("details", f"otel-memwatch report {_shell_path(run.path)}", "faint")
+        if (run.path / PAGE_FILE).exists():
+            page.fact("page", _shell_path(run.path / PAGE_FILE), "faint")
     return page.text().rstrip("\n")
 
 
@@ -68,23 +70,17 @@ def _title(run: RecordedRun, *, public: bool) -> str:
 
 
 def _group(run: RecordedRun, page: TerminalPage) -> None:
-    group = mapping(run.info.get("group"))
-    name, rank, size = group.get("group"), group.get("rank"), group.get("size")
-    if not isinstance(name, str) or not isinstance(rank, int) or size == 1:
+    group = run.fields.group
+    name, size = group.group, group.size
+    if name is None or group.rank is None or size == 1:
         return
-    words = f"rank {rank}{f' of {size}' if isinstance(size, int) else ''} of {shorten(clean(name), _NAME)}"
+    of_size = "" if size is None else f" of {size}"
+    words = f"rank {group.rank}{of_size} of {shorten(clean(name), _NAME)}"
     if run.path.exists():
         # The directory alone may hold other groups; a colon in the name would end the directory.
         place = run.path.parent if ":" in name else Path(f"{run.path.parent}:{name}")
         words += f"; all ranks: otel-memwatch report {_shell_path(place)}"
     page.fact("group", words)
-
-
-def _links(run: RecordedRun, page: TerminalPage) -> None:
-    if (run.path / RUN_FILE).exists():  # it may have been deleted
-        page.fact("details", f"otel-memwatch report {_shell_path(run.path)}", "faint")
-        if (run.path / PAGE_FILE).exists():
-            page.fact("page", _shell_path(run.path / PAGE_FILE), "faint")
 
 
 def _shell_path(path: Path) -> str:

@@ -40,7 +40,7 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
     elif run.seconds >= _WORTH_MARKING:
         page.gap()
         page.paragraph(_HOW_TO_MARK)
-    if run.marked or run.info.get("gpus"):
+    if run.marked or run.fields.gpus:
         from otel_memwatch.reports.sections.gpus import gpus
 
         gpus(run, page)

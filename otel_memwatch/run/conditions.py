@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.record.fields import mapping, moment, period, whole
+from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.cgroup_windows import charge_error
 
@@ -61,23 +61,24 @@ class RunConditions(NamedTuple):
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunConditions:
         """Read the fields of `run.json`; a missing field takes its most careful value."""
-        target, host = mapping(info.get("target")), mapping(info.get("host"))
-        memory, swap = whole(host.get("memory_bytes")), whole(host.get("swap_bytes"))
+        fields = RunInfo.of(info)
+        host, target = fields.host, fields.target
+        memory, swap = host.memory_bytes, host.swap_bytes
         return cls(
-            started=moment(mapping(info.get("started")).get("monotonic")) or 0.0,
-            interval=period(info.get("interval")) or 0.0,
-            root=whole(target.get("pid")),
-            joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
-            own_cgroup=bool(info.get("own_cgroup")),
-            unbroken_watermark=info.get("cgroup_version") == 2,
-            floor=whole(target.get("floor")) or 0,
-            rss_error=whole(info.get("rss_error_bytes")) or 0,
-            fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
-            page_bytes=whole(info.get("page_bytes")) or _LARGEST_PAGE,
-            faults_carried=info.get("faults_carried") is True,
-            cpus=max(1, whole(host.get("cpus")) or 1),
+            started=fields.started.monotonic or 0.0,
+            interval=fields.interval or 0.0,
+            root=target.pid,
+            joined=fields.monitor.mode in ("attach", "watch"),
+            own_cgroup=bool(fields.own_cgroup),
+            unbroken_watermark=fields.cgroup_version == 2,
+            floor=target.floor or 0,
+            rss_error=fields.rss_error_bytes or 0,
+            fault_bytes=fields.fault_bytes or _HUGE_PAGE,
+            page_bytes=fields.page_bytes or _LARGEST_PAGE,
+            faults_carried=fields.faults_carried,
+            cpus=max(1, host.cpus or 1),
             machine_bytes=None if memory is None or swap is None else memory + swap,
-            portable=info.get("portable") is True,
-            blind=info.get("blind") is True,
-            exact=mapping(info.get("settings")).get("exact") is True,
+            portable=fields.portable,
+            blind=fields.blind,
+            exact=fields.settings.get("exact") is True,
         )

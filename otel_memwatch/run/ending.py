@@ -7,9 +7,10 @@ import signal as signals
 import time
 
 from otel_memwatch.model import Ending
-from otel_memwatch.record.fields import mapping, moment, number, text, whole
+from otel_memwatch.record.fields import number
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
 from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.record.run_info_schema import ClockReading, ExitFields, HostFields, MonitorFields
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -86,15 +87,10 @@ def ending_of(
     info: Mapping[str, Any], state: str, last_tick: float | None, open_names: Sequence[str]
 ) -> Ending:
     """Return the ending of a recorded run: the recorded one, or a description of a run that its monitor did not survive."""
-    written = mapping(info.get("exit"))
-    if written:
-        code, signal, kills = (whole(written.get(name)) for name in ("exit_code", "signal", "oom_kills"))
-        return Ending(
-            code,
-            signal,
-            kills,
-            text(written.get("reason")) or describe_end(code, signal, kills, None, None).reason,
-        )
+    written = ExitFields.of(info.get("exit"))
+    if written != ExitFields.of(None):
+        code, signal, kills, reason = written
+        return Ending(code, signal, kills, reason or describe_end(code, signal, kills, None, None).reason)
     if state == "running":
         return Ending(None, None, None, "still running")
     reason = "not known: the recording stopped without an end"
@@ -120,18 +116,16 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
 
 def is_monitor_visible(info: Mapping[str, Any]) -> bool:
     """Return whether the monitor ran on this machine and its pid can be looked up; else only silence shows that it died."""
-    return mapping(info.get("host")).get("name") in (None, os.uname().nodename) and _knows_our_pids(info)
-
-
-def _knows_our_pids(info: Mapping[str, Any]) -> bool:
-    """Return whether the record's pids are in our pid namespace: pid 1 of a removed container always exists."""
-    recorded, ours = whole(mapping(info.get("monitor")).get("pid_namespace")), pid_namespace()
+    if HostFields.of(info.get("host")).name not in (None, os.uname().nodename):
+        return False
+    # In another PID namespace the number means nothing: PID 1 of a removed container always exists.
+    recorded, ours = MonitorFields.of(info.get("monitor")).pid_namespace, pid_namespace()
     return recorded is None or ours is None or recorded == ours
 
 
 def _monitor_lives(info: Mapping[str, Any]) -> bool:
     """Return whether the recording process lives, and not another one that got its pid."""
-    pid = whole(mapping(info.get("monitor")).get("pid"))
+    pid = MonitorFields.of(info.get("monitor")).pid
     if pid is None or pid <= 0:
         return False
     try:
@@ -143,7 +137,7 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
     if _is_zombie(pid):
         return False
     # The monitor lived when it wrote the start of the run: a process that started later reuses its pid.
-    latest = moment(mapping(info.get("started")).get("wall"))
+    latest = ClockReading.of(info.get("started")).wall
     born = _born(pid)
     return born is None or latest is None or born <= latest + _START_TOLERANCE
 

@@ -22,13 +22,13 @@ import os
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from otel_memwatch.record.run_info_schema import HostFields
     from otel_memwatch.run import RecordedRun
 
 _LEAST_TICKS = 2
@@ -276,9 +276,9 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
 
 def _basis(run: RecordedRun) -> str:
     """Return the source of the tree's memory: a cgroup omits files, resident sizes do not."""
-    if run.info.get("portable") is True:
+    if run.fields.portable:
         return "sizes at ticks"
-    return "the control group" if run.info.get("own_cgroup") else "the processes"
+    return "the control group" if run.fields.own_cgroup else "the processes"
 
 
 def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Figure]:
@@ -336,19 +336,17 @@ def conditions_of(run: RecordedRun) -> Conditions:
     """Return machine and settings of a run."""
     import hashlib
 
-    host = run.host
-    settings = mapping(run.info.get("allocator"))
+    host, settings = run.fields.host, run.fields.allocator
     return Conditions(
-        system_of(run.info),
-        host.get("cpus"),
-        host.get("memory_bytes"),
-        " ".join(f"{name}={os.path.basename(str(settings[name]))}" for name in sorted(settings)),
-        hashlib.sha256(str(host.get("name") or "").encode("utf-8", "surrogateescape")).hexdigest()[:12],
+        system_of(host),
+        host.cpus,
+        host.memory_bytes,
+        " ".join(f"{name}={os.path.basename(settings[name])}" for name in sorted(settings)),
+        hashlib.sha256((host.name or "").encode("utf-8", "surrogateescape")).hexdigest()[:12],
     )
 
 
-def system_of(info: Mapping[str, object]) -> str:
+def system_of(host: HostFields) -> str:
     """Return kernel and machine: "Linux 6.18 x86_64". The first two numbers of the version decide how memory is counted."""
-    host = mapping(info.get("host"))
-    release = ".".join((text(host.get("release")) or "").split("-")[0].split(".")[:2])
-    return " ".join(part for part in (text(host.get("system")), release, text(host.get("machine"))) if part)
+    release = ".".join((host.release or "").split("-")[0].split(".")[:2])
+    return " ".join(part for part in (host.system, release, host.machine) if part)

@@ -8,7 +8,7 @@ from otel_memwatch.truth.estimates import largest_sample
 from otel_memwatch.truth.operation import allocator_peak
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import RecordedOperation
 
@@ -68,11 +68,6 @@ def raised_by_allocators(
                 peak = largest_sample(held, at=at, source=f"held by {figures.allocator}")
                 result[figures.device] = peak._replace(pid=operation.pid, operation=operation.name)
     return result
-
-
-def told_by_allocators(operations: Iterable[RecordedOperation]) -> bool:
-    """Return whether any operation has figures of an allocator."""
-    return any(operation.gpu for operation in operations)
 
 
 def _whole(value: Any) -> int | None:

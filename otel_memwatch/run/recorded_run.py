@@ -80,7 +80,8 @@ class RecordedRun:
         self.path = record.path
         self.info = record.info
         """`run.json` as it is."""
-        fields = self._fields = RunInfo.of(self.info)
+        self.fields = fields = RunInfo.of(self.info)
+        """Typed fields of `run.json`."""
         self.id: str = fields.id or self.path.resolve().name
         self.name: str | None = fields.name
         """Name from the user; several runs may have it."""
@@ -107,6 +108,11 @@ class RecordedRun:
         self.settings: Mapping[str, Any] = fields.settings
         self.trace: Mapping[str, Any] = fields.trace
 
+    @cached_property
+    def conditions(self) -> RunConditions:
+        """Conditions under which the run was recorded."""
+        return RunConditions.of(self.info)
+
     @property
     def started(self) -> float:
         """Start in monotonic seconds of the recording machine."""
@@ -115,7 +121,7 @@ class RecordedRun:
     @cached_property
     def seconds(self) -> float:
         """Duration of the run; for an unfinished run, up to the last recorded line."""
-        ended = self._fields.ended.monotonic
+        ended = self.fields.ended.monotonic
         if ended is not None:
             return max(0.0, ended - self.started)
         return self._replayed.seconds
@@ -124,8 +130,7 @@ class RecordedRun:
     def marks(self) -> tuple[tuple[float | None, str], ...]:
         """Problems of the recording: seconds since the start of the run, and a sentence."""
         return tuple(
-            (None if mark.time is None else mark.time - self.started, mark.text)
-            for mark in self._fields.marks
+            (None if mark.time is None else mark.time - self.started, mark.text) for mark in self.fields.marks
         )
 
     @property
@@ -168,7 +173,7 @@ class RecordedRun:
     def file_bytes(self) -> int | None:
         """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
         if self.state == "finished":
-            return self._fields.file_bytes
+            return self.fields.file_bytes
         return self._replayed.aggregator.processes.most_file
 
     @property
@@ -261,13 +266,13 @@ class RecordedRun:
 
         if self._known is not None and not self.too_many_operations:
             return self._context_of(self._known.ticks)
-        conditions, all_ended = RunConditions.of(self.info), self._recorded_processes.all_ended
+        conditions, all_ended = self.conditions, self._recorded_processes.all_ended
         return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
 
     def _context_of(self, ticks: TreeTicks | HistoricTicks) -> OperationContext:
         from otel_memwatch.run.operations import OperationContext
 
-        conditions, processes = RunConditions.of(self.info), self._recorded_processes
+        conditions, processes = self.conditions, self._recorded_processes
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
@@ -317,7 +322,7 @@ class RecordedRun:
     def _recorded_processes(self) -> RecordedProcesses:
         from otel_memwatch.run.processes import RecordedProcesses
 
-        return RecordedProcesses(self.record, RunConditions.of(self.info), whole=self._whole)
+        return RecordedProcesses(self.record, self.conditions, whole=self._whole)
 
     @property
     def _last(self) -> float:
@@ -326,7 +331,7 @@ class RecordedRun:
     @property
     def _whole(self) -> bool:
         """True if the lines of the record reach to the run's end."""
-        return self.state == "finished" and self._fields.recorded_until is None
+        return self.state == "finished" and self.fields.recorded_until is None
 
     @property
     def _watched_until(self) -> float:

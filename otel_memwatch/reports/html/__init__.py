@@ -15,7 +15,7 @@ from otel_memwatch.reports.html.body import body, program
 from otel_memwatch.reports.html.data import page_data
 from otel_memwatch.reports.pages.markup import escaped
 from otel_memwatch.runtime import strict_json
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.reports import Options
@@ -38,6 +38,10 @@ HASHES = {
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Write the page as UTF-8."""
     data = page_data(run)
+    # Without characters of markup, JSON cannot end its element or begin a comment.
+    inert = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    for character in "<>&":
+        inert = inert.replace(character, f"\\u{ord(character):04x}")
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">\n',
@@ -48,7 +52,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
         *(f"<style>{_asset(name)}</style>\n" for name in STYLES),
         "</head>\n<body>\n",
         body(run, data),
-        f'<script type="application/json" id="data">{_inert(data)}</script>\n',
+        f'<script type="application/json" id="data">{inert}</script>\n',
         *(f"<script>{_asset(name)}</script>\n" for name in SCRIPTS),
         "</body>\n</html>\n",
     ]
@@ -68,9 +72,3 @@ def _policy() -> str:
 
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text("utf-8")
-
-
-def _inert(data: Any) -> str:
-    """Return JSON without characters of HTML markup: it cannot end its element or begin a comment."""
-    text = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -65,16 +65,22 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
 
 
 def _head(run: RecordedRun) -> str:
+    """Return the answer, then time and operation of the peak, and how the run ended."""
     state = "bad" if phrases.ended_badly(run) else "run" if run.state == "running" else "ok"
     if run.state == "incomplete":
         state = "bad"
+    share = "" if _is_tight(run) else _share(run)
+    details = ", ".join(part for part in (phrases.when_and_where(run, run.peaks.tree), share) if part)
+    peak = f"The peak was {details}. " if details else ""
+    ended = phrases.ending(run)
+    second = f"{peak}{ended[:1].upper()}{ended[1:]}."
     return (
         "<header>\n"
         + tag("p", escaped(command_line(run.command, _COMMAND)), class_="command")
         + "\n"
         + tag("h1", _verdict(run), class_=state, data_state=run.state)
         + "\n"
-        + tag("p", escaped(_second_sentence(run)), class_="second")
+        + tag("p", escaped(second), class_="second")
         + "\n</header>\n"
     )
 
@@ -115,16 +121,6 @@ def _amount(peak: Peak | None) -> str:
     return peak_sentence(peak._replace(estimate=None), source=False)
 
 
-def _second_sentence(run: RecordedRun) -> str:
-    """Return time and operation of the peak, and how the run ended."""
-    where = phrases.when_and_where(run, run.peaks.tree)
-    share = "" if _is_tight(run) else _share(run)
-    details = ", ".join(part for part in (where, share) if part)
-    peak = f"The peak was {details}. " if details else ""
-    ended = phrases.ending(run)
-    return f"{peak}{ended[:1].upper()}{ended[1:]}."
-
-
 def _cards(run: RecordedRun) -> str:
     """Return the most important figures, each with its certainty."""
     cards = [_peak_card("Peak memory", "tree", run.peaks.tree)]
@@ -162,8 +158,9 @@ def _peak_card(label: str, name: str, peak: Peak | None, more: str = "") -> str:
 
 
 def _card(label: str, figure: str, more: str = "", known: str = "", **attributes: object) -> str:
+    chip = " " + tag("span", escaped(known), class_=f"chip {known.replace(' ', '-')}") if known else ""
     lines = [
-        tag("dt", escaped(label) + (" " + _chip(known) if known else "")),
+        tag("dt", escaped(label) + chip),
         tag("dd", escaped(figure), class_="figure"),
     ]
     if more:
@@ -171,15 +168,11 @@ def _card(label: str, figure: str, more: str = "", known: str = "", **attributes
     return tag("dl", "".join(lines), class_="card", **attributes)
 
 
-def _chip(word: str) -> str:
-    return tag("span", escaped(word), class_=f"chip {word.replace(' ', '-')}")
-
-
 # -- charts
 
 
 def _charts(run: RecordedRun, data: Mapping[str, Any]) -> str:
-    words = f"Memory over {duration(run.seconds)}. {_plain_verdict(run)}"
+    words = f"Memory over {duration(run.seconds)}. Peak memory {phrases.peak_at(run, run.peaks.tree)}."
     return (
         '<section aria-labelledby="over-time">\n<h2 id="over-time">Over time</h2>\n'
         '<div id="charts" hidden></div>\n'
@@ -188,19 +181,13 @@ def _charts(run: RecordedRun, data: Mapping[str, Any]) -> str:
     )
 
 
-def _plain_verdict(run: RecordedRun) -> str:
-    return f"Peak memory {phrases.peak_at(run, run.peaks.tree)}."
-
-
 def _foot(run: RecordedRun) -> str:
-    monitor = run.info.get("monitor")
-    version = monitor.get("version") if isinstance(monitor, dict) else ""
     command = f"otel-memwatch report {shorten(os.path.basename(str(run.path)), 80)} --json"
     return tag(
         "footer",
         tag(
             "p",
-            f"Recorded by otel-memwatch {escaped(str(version or ''))}. The same figures as JSON: "
+            f"Recorded by otel-memwatch {escaped(run.fields.monitor.version or '')}. The same figures as JSON: "
             + tag("code", escaped(command)),
         )
         + tag("p", "This page loads nothing and sends nothing."),

@@ -137,7 +137,7 @@ def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
             "Proportional sizes: a shared page is divided among the processes that share it. Sampled rarely."
         )
         shown.append(_line("pss", "shared pages once (PSS)", words, pss))
-    if group is not None and run.info.get("own_cgroup"):
+    if group is not None and run.fields.own_cgroup:
         words = "All memory charged to the run's cgroup, which the OOM killer compares with the limit."
         shown.append(_line("group", "with page cache", words, group))
     if shown:

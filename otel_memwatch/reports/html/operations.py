@@ -147,30 +147,27 @@ def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
         ((name, group) for name, group in found.items() if len(group) > 1),
         key=lambda item: -sum(figures.seconds for figures in item[1]),
     )
-    return [
-        {
+    shown = []
+    for name, group in repeated[:_GROUPS]:
+        cpu = [figures.totals.get("tree_cpu_seconds", figures.totals.get("cpu_seconds")) for figures in group]
+        changes = [figures.delta_bytes for figures in group if figures.delta_bytes is not None]
+        resident = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
+        row: dict[str, Any] = {
             "name": name,
             "times": len(group),
             "seconds": round(sum(figures.seconds for figures in group), 6),
             "longest": round(max(figures.seconds for figures in group), 6),
             "largest": max(map(_need, group)),
-            **_group_use(group),
         }
-        for name, group in repeated[:_GROUPS]
-    ]
-
-
-def _group_use(group: Sequence[OperationFigures]) -> dict[str, float]:
-    """Return total CPU time, the largest change and the largest resident size, as far as they are known."""
-    cpu = [figures.totals.get("tree_cpu_seconds", figures.totals.get("cpu_seconds")) for figures in group]
-    change = [figures.delta_bytes for figures in group]
-    resident = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
-    found: dict[str, float] = {"resident": max(resident)} if resident else {}
-    if known := [value for value in cpu if value is not None]:
-        found["cpu"] = round(sum(known), 6)
-    if moved := [value for value in change if value is not None]:
-        found["change"] = max(moved)
-    return found
+        # Unknown figures have no key.
+        if resident:
+            row["resident"] = max(resident)
+        if known := [value for value in cpu if value is not None]:
+            row["cpu"] = round(sum(known), 6)
+        if changes:
+            row["change"] = max(changes)
+        shown.append(row)
+    return shown
 
 
 class _Lanes:

@@ -49,34 +49,22 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
 
     parts = []
     for value, label in ticks:
-        parts.append(f'<path d="M{_LEFT} {y(value)}H{WIDTH - _RIGHT}" stroke="{_LINE}" fill="none"/>')
+        parts.append(_path(f"M{_LEFT} {y(value)}H{WIDTH - _RIGHT}", _LINE))
         parts.append(_text(_LEFT - 8, float(y(value)) + 4, label, "end"))
     parts += [
         _text(_LEFT, HEIGHT - 8, "0 s", "start"),
         _text(WIDTH - _RIGHT, HEIGHT - 8, duration(seconds), "end"),
+        _path(_steps(times, values, seconds, x, y), _NEEDED, stroke_width="1.8", stroke_linejoin="round"),
     ]
-    line = _steps(times, values, seconds, x, y)
-    parts.append(
-        f'<path d="{line}" stroke="{_NEEDED}" stroke-width="1.8" fill="none" stroke-linejoin="round"/>'
-    )
     if limit is not None and near:
-        parts.append(
-            f'<path d="M{_LEFT} {y(limit["bytes"])}H{WIDTH - _RIGHT}" stroke="{_LIMIT}" stroke-dasharray="6 4" fill="none"/>'
-        )
-        parts.append(
-            _text(
-                WIDTH - _RIGHT, float(y(limit["bytes"])) - 5, f"limit {size(limit['bytes'])}", "end", _LIMIT
-            )
-        )
+        level, words = y(limit["bytes"]), f"limit {size(limit['bytes'])}"
+        parts.append(_path(f"M{_LEFT} {level}H{WIDTH - _RIGHT}", _LIMIT, stroke_dasharray="6 4"))
+        parts.append(_text(WIDTH - _RIGHT, float(level) - 5, words, "end", _LIMIT))
     if peak is not None and peak.at is not None:
-        at = min(peak.at, seconds)
-        parts.append(
-            f'<circle cx="{x(at)}" cy="{y(peak.bytes)}" r="4.5" fill="none" stroke="{_INK}" stroke-width="1.6"/>'
-        )
-        side, shift = ("end", -10) if at > seconds / 2 else ("start", 10)
-        parts.append(
-            _text(float(x(at)) + shift, float(y(peak.bytes)) - 6, f"peak {peak_figure(peak)}", side, _INK)
-        )
+        at, level = x(peak.at), y(peak.bytes)
+        parts.append(tag("circle", "", cx=at, cy=level, r=4.5, fill="none", stroke=_INK, stroke_width=1.6))
+        side, shift = ("end", -10) if peak.at > seconds / 2 else ("start", 10)
+        parts.append(_text(float(at) + shift, float(level) - 6, f"peak {peak_figure(peak)}", side, _INK))
     parts.append(_text(_LEFT, 16, curve["label"], "start", _NEEDED))
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" font-family="system-ui, sans-serif" font-size="12" '
@@ -84,12 +72,16 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
     )
 
 
+def _path(line: str, colour: str, **attributes: object) -> str:
+    return tag("path", "", d=line, stroke=colour, fill="none", **attributes)
+
+
 def _text(x: float, y: float, text: str, anchor: str, colour: str = _SOFT) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escaped(text)}</text>'
+    return tag("text", escaped(text), x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill=colour)
 
 
 def _values(steps: Sequence[int | None]) -> list[int | None]:
-    """Return the values whose differences `data.steps` returned."""
+    """Return the values from their differences: the inverse of `data.steps`."""
     level, found = 0, []
     for step in steps:
         if step is not None:

@@ -32,9 +32,16 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
     named = sorted(chosen)
     texts = phrases.process_names([listed[i] for i in named], _NAME, run.ranks)
     names = dict(zip(named, texts, strict=True))
-    rows = [
-        _row(run, listed[index], names[index], depth) for index, depth in _in_order(chosen, parents, listed)
-    ]
+    # Each process is followed by its descendants, siblings by start.
+    children: dict[int | None, list[int]] = {}
+    for index in sorted(chosen, key=lambda i: (listed[i].start, i), reverse=True):
+        children.setdefault(parents[index], []).append(index)
+    rows = []
+    waiting = [(index, 0) for index in children.get(None, ())]
+    while waiting:
+        index, depth = waiting.pop()
+        rows.append(_row(run, listed[index], names[index], depth))
+        waiting.extend((child, depth + 1) for child in children.get(index, ()))
     by_identity = {(listed[index].pid, listed[index].start): name for index, name in names.items()}
     return {"total": len(listed), "rows": rows, "stack": stack_data(run, curves, by_identity)}
 
@@ -61,22 +68,6 @@ def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
         # Processes are sorted by start; a later parent would make a cycle.
         found.append(parent if parent is not None and parent < index else None)
     return found
-
-
-def _in_order(
-    chosen: set[int], parents: Sequence[int | None], listed: Sequence[ProcessFigures]
-) -> list[tuple[int, int]]:
-    """Return indices and depths, each process followed by its descendants, siblings by start."""
-    children: dict[int | None, list[int]] = {}
-    for index in sorted(chosen, key=lambda i: (listed[i].start, i), reverse=True):
-        children.setdefault(parents[index], []).append(index)
-    order = []
-    waiting = [(index, 0) for index in children.get(None, ())]
-    while waiting:
-        index, depth = waiting.pop()
-        order.append((index, depth))
-        waiting.extend((child, depth + 1) for child in children.get(index, ()))
-    return order
 
 
 def _row(run: RecordedRun, process: ProcessFigures, name: str, depth: int) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
 from otel_memwatch import catalog
-from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import shorten
 
@@ -59,7 +58,7 @@ def stack_data(run: RecordedRun, curves: DrawnCurves, names: Mapping[Identity, s
     peak_of = {(process.pid, process.start): process.peak.bytes for process in run.processes if process.peak}
     most = [[peak_of.get((life.pid, life.start), life.largest)] * len(times) for life in lives]
     most.append(_peaks_together(others, times))
-    main, target = curves.find(catalog.PROCESS_MEMORY_USAGE), phrases.target_pid(run)
+    main, target = curves.find(catalog.PROCESS_MEMORY_USAGE), run.fields.target.pid
     for place, life in enumerate(lives):
         if main is not None and life.pid == target:
             # The main process is read at every sample.

@@ -11,7 +11,6 @@ from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.run.aggregate import METRICS
-from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import size, size_in
@@ -144,7 +143,7 @@ def _between_ticks(view: View) -> Line | None:
     """
     if len(view.samples) > STEPS:
         return None
-    conditions = RunConditions.of(view.run.info)
+    conditions = view.run.conditions
     ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()
     if len(ends) < 2:
         return None
@@ -157,7 +156,7 @@ def _between_ticks(view: View) -> Line | None:
 def _needed(view: View) -> Line | None:
     """Return charged memory less page cache if every sample has both, which requires a cgroup of the run."""
     charged, file = view.samples.find(_GROUP), view.samples.find(_FILE)
-    if not view.run.info.get("own_cgroup") or not charged or not file or file[0].period > 0:
+    if not view.run.fields.own_cgroup or not charged or not file or file[0].period > 0:
         return None
     values = view.samples.values(charged[0]) - view.samples.values(file[0])
     made = line_of(view.samples.time, values, 0.0, view.interval)
@@ -178,7 +177,7 @@ def _group_curves(view: View, most: float, known: list[_Curve]) -> tuple[list[_C
         shown = next((curve.line for curve in known if curve.filled), None)
         if shown is not None and _same(shown, found):
             continue
-        if maximum <= NEAR * most or (view.run.info.get("own_cgroup") and most == 0):
+        if maximum <= NEAR * most or (view.run.fields.own_cgroup and most == 0):
             curves.append(_Curve(found, label, colour, 1.0, dashes, aside=most > 0))
         elif metric == _GROUP:
             absent.append(f"control group {size(maximum)}")

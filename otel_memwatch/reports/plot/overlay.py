@@ -91,7 +91,7 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
 def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
     """Return needed memory over time and true, or the sum of resident sizes and false."""
     samples = run.samples([_RESIDENT, _CHARGED, _FILE]).between(begin, end)
-    needed = bool(run.info.get("own_cgroup") and samples.find(_CHARGED) and samples.find(_FILE))
+    needed = bool(run.fields.own_cgroup and samples.find(_CHARGED) and samples.find(_FILE))
     values = samples.column(_CHARGED) - samples.column(_FILE) if needed else samples.column(_RESIDENT)
     if needed and np.isnan(values).all():
         needed, values = False, samples.column(_RESIDENT)

@@ -42,23 +42,16 @@ def rows(listed: Sequence[OperationFigures]) -> list[Shown]:
     inside: dict[int | None, list[int]] = defaultdict(list)
     for index, figures in enumerate(listed):
         inside[figures.parent].append(index)
-    return list(_siblings(listed, inside, [None], 0))
-
-
-def _siblings(
-    listed: Sequence[OperationFigures],
-    inside: dict[int | None, list[int]],
-    parents: Iterable[int | None],
-    depth: int,
-) -> Iterator[Shown]:
-    """Yield the rows of operations within `parents`, depth first; without recursion, as nesting may be deep."""
-    waiting = [(group, depth) for group in _groups(listed, inside, parents)][::-1]
+    # Depth first without recursion, as nesting may be deep.
+    found = []
+    waiting = [(group, 0) for group in _groups(listed, inside, [None])][::-1]
     while waiting:
         group, depth = waiting.pop()
-        yield Shown(depth, tuple(listed[index] for index in group))
+        found.append(Shown(depth, tuple(listed[index] for index in group)))
         if len(group) > 1:
-            yield from _special(listed, group, depth)
+            found += _special(listed, group, depth)
         waiting += [(deeper, depth + 1) for deeper in _groups(listed, inside, group)][::-1]
+    return found
 
 
 def _groups(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.run.gpu import allocator_figures, told_by_allocators
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.run.gpu import allocator_figures
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import certainty, clean, count, duration, peak_figure, shorten, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from otel_memwatch.record.run_info_schema import GpuFields
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
@@ -33,53 +33,50 @@ _PROCESSES = 5
 
 def gpus(run: RecordedRun, page: Page) -> None:
     """Write the sections; nothing for a run without a GPU."""
-    listed = run.info.get("gpus")
-    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-    recorded = [device for device in devices if device.get("recorded")]
+    recorded = [device for device in run.fields.gpus if device.recorded]
     if recorded:
         page.section(f"GPUs ({len(recorded)})")
         samples = run.samples(METRICS)
         for device in recorded:
             _device(run, samples, device, page)
-    told = run.operation_digest.on_devices if run.too_many_operations else run.operations
-    operations = [figures for figures in told if figures.operation.gpu]
-    if told_by_allocators(figures.operation for figures in operations):
+    listed = run.operation_digest.on_devices if run.too_many_operations else run.operations
+    operations = [figures for figures in listed if figures.operation.gpu]
+    if operations:
         _operations(operations, page)
 
 
-def _device(run: RecordedRun, samples: Samples, device: Mapping[str, Any], page: Page) -> None:
-    key = str(device.get("id"))
-    page.fact(clean(str(device.get("name") or "GPU")), clean(f"{key}, {device.get('pci')}"))
+def _device(run: RecordedRun, samples: Samples, device: GpuFields, page: Page) -> None:
+    key = device.id
+    page.fact(clean(device.name or "GPU"), clean(f"{key}, {device.pci}" if device.pci else key))
     limit = _largest(samples, catalog.HW_GPU_MEMORY_LIMIT, key)
     peak = run.peaks.gpu.get(key)
     if peak is not None:
         of = f" of {size(limit)}" if limit else ""
         page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
-    for text in _tree(samples, device, key):
-        page.fact("", text)
-    for text in _meanwhile(samples, device, key):
+    for text in (*_tree(samples, device), *_meanwhile(samples, device)):
         page.fact("", text)
 
 
-def _tree(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
+def _tree(samples: Samples, device: GpuFields) -> Iterator[str]:
     """Yield the run's share of the device's memory."""
+    key, exact = device.id, device.accounted
     usage = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, key)
     system = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM, key)
     if usage is not None:
         more = f", plus {size(system)} of system memory" if system else ""
         yield f"{size(usage)} (sampled) used by this run{more}"
-    elif device.get("processes"):
-        yield clean(str(device["processes"]))
-    exact, seen = mapping(device.get("accounted")), mapping(device.get("held"))
-    ranked = sorted({**seen, **exact}.items(), key=lambda item: -item[1])
+    elif device.processes:
+        yield clean(device.processes)
+    ranked = sorted({**device.held, **exact}.items(), key=lambda item: -item[1])
     for pid, held in ranked[:_PROCESSES]:
         yield f"pid {pid}: {size(held)} " + ("(exact, driver's accounting)" if pid in exact else "(sampled)")
     if len(ranked) > _PROCESSES:
         yield f"{count(len(ranked) - _PROCESSES, 'more process', 'more processes')}"
 
 
-def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
+def _meanwhile(samples: Samples, device: GpuFields) -> Iterator[str]:
     """Yield utilization, energy and errors."""
+    key = device.id
     busy = _known(samples, catalog.HW_GPU_UTILIZATION, key)
     energy = _rise(samples, catalog.HW_ENERGY, key)
     parts = [f"{100 * sum(busy) / len(busy):.0f} % busy on average"] if busy else []
@@ -101,11 +98,10 @@ def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterato
         number = _rise(samples, catalog.HW_ERRORS, key, ("error.type", kind))
         if number:
             yield count(number, words)
-    codes = [str(mapping(event).get("code")) for event in device.get("xid") or ()]
-    if codes:
-        yield f"XID errors reported by the driver: {clean(', '.join(codes[:10]))}"
-    if device.get("trouble"):
-        yield clean(str(device["trouble"]))
+    if device.xid:
+        yield f"XID errors reported by the driver: {clean(', '.join(device.xid[:10]))}"
+    if device.trouble:
+        yield clean(device.trouble)
 
 
 def _known(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> list[float]:

@@ -53,17 +53,10 @@ def limit(run: RecordedRun, page: Page) -> None:
     if found and used and peak is not None:
         most = max(peak.bytes, peak.high or 0)  # all of a range has to fit
         if found.whose != "machine" or most >= _TIGHT * found.bytes:
-            page.fact(
-                "limit", f"{used} of {limit_words(found)}", "warning" if most >= _FULL * found.bytes else ""
-            )
+            amount = size(found.bytes)
+            words = f"the machine's {amount}" if found.whose == "machine" else f"the {amount} limit"
+            page.fact("limit", f"{used} of {words}", "warning" if most >= _FULL * found.bytes else "")
     page.fact("limit", phrases.address_space(run) or "")
-
-
-def limit_words(found: phrases.Limit) -> str:
-    """Return a limit as the object of a sentence: "the machine's 64.00 GiB"."""
-    return (
-        f"the machine's {size(found.bytes)}" if found.whose == "machine" else f"the {size(found.bytes)} limit"
-    )
 
 
 def result(run: RecordedRun, page: Page) -> None:

@@ -72,7 +72,8 @@ def operations(run: RecordedRun, page: Page) -> None:
     several = len({figures.operation.pid for figures in listed}) > 1
     _table(_timeline(listed, several=several), page)
     _totals_by_name(listed, page)
-    _open_at_the_end(run, page)
+    still_open = [figures for figures in listed if figures.operation.status == "open"]
+    _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
 
 
 def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
@@ -275,12 +276,6 @@ def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
         size(max(peaks)) if peaks else "-",
         duration(sum(cpu)) if cpu else "-",
     )
-
-
-def _open_at_the_end(run: RecordedRun, page: Page) -> None:
-    listed = run.operations
-    still_open = [figures for figures in listed if figures.operation.status == "open"]
-    _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
 
 
 def _open(run: RecordedRun, still_open: Sequence[tuple[OperationFigures, str]], page: Page) -> None:

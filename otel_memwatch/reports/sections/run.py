@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import ProcessFigures, RecordedRun
 
+_NEEDED = "Needed memory counts each page once, however many processes share it. Reclaimable page cache is excluded."
+_SUMMED = (
+    "This system reports only resident sizes. Their sum counts a shared page once for each process, and it includes "
+    "pages of files and libraries."
+)
 _MEANINGS = {
     "exact": "Exact: a high-water mark of the kernel or an allocator covered the whole time; no spike was missed.",
     "range": "Range: the true value is guaranteed to lie between these bounds.",
@@ -118,7 +123,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "GPU", peak)
         page.fact("", clean(device))
     page.gap()
-    page.paragraph(phrases.headline_meaning(run))
+    page.paragraph(_SUMMED if run.fields.portable else _NEEDED)
     page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {certainty(peak) for peak in shown}
@@ -158,7 +163,7 @@ def _limit(run: RecordedRun, page: Page) -> None:
 
 def processes(run: RecordedRun, page: Page) -> None:
     """Write the largest processes; nothing if none was sampled."""
-    listed = sorted(run.processes, key=lambda p: (-_process_peak(p), p.start, p.pid))
+    listed = sorted(run.processes, key=lambda p: (-p.peak.bytes if p.peak else 1, p.start, p.pid))
     if not listed:
         return
     page.section("Processes")
@@ -174,14 +179,10 @@ def processes(run: RecordedRun, page: Page) -> None:
         page.paragraph(f"{count(len(rest), 'more process', 'more processes')}{above}.")
 
 
-def _process_peak(process: ProcessFigures) -> int:
-    return -1 if process.peak is None else process.peak.bytes
-
-
 def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str, ...]:
     start, end = phrases.process_start(run, process), run.seconds if process.end is None else process.end
     # The command's parent is not part of the run.
-    parent = "" if process.ppid is None or process.pid == phrases.target_pid(run) else str(process.ppid)
+    parent = "" if process.ppid is None or process.pid == run.fields.target.pid else str(process.ppid)
     return (
         str(process.pid),
         parent,
@@ -221,9 +222,8 @@ def recording(run: RecordedRun, page: Page) -> None:
     ticks = run.quality.get("ticks")
     if ticks is not None:
         page.fact("samples", f"{ticks:,}".replace(",", " "))
-    monitor = run.info.get("monitor")
-    version = monitor.get("version") if isinstance(monitor, dict) else None
-    page.fact("recorded by", f"otel-memwatch {clean(str(version))}, {clean(run.mode)}" if version else "")
+    version = run.fields.monitor.version
+    page.fact("recorded by", f"otel-memwatch {clean(version)}, {clean(run.mode)}" if version else "")
     page.fact("record", clean(str(run.path)))
     _sources(run, page)
     _list(page, "Limits of this machine's kernel counters:", [clean(quirk) for quirk in run.quirks])
@@ -236,15 +236,13 @@ def _sources(run: RecordedRun, page: Page) -> None:
     if not run.sources:
         return
     page.gap()
+    # A GPU source that found no GPU is not worth a row.
     rows = [
-        _source(name, health) for name, health in run.sources.items() if not _no_such_device(name, health)
+        _source(name, health)
+        for name, health in run.sources.items()
+        if not (name.startswith("gpu_") and str(health.get("hint") or "").startswith("No "))
     ]
     page.table(rows, Columns(("source", "state", "reads", "failed", "time", "note"), "llrrrl"))
-
-
-def _no_such_device(name: str, health: Mapping[str, Any]) -> bool:
-    """Return whether a source found no GPU; that is not worth a row."""
-    return name.startswith("gpu_") and str(health.get("hint") or "").startswith("No ")
 
 
 def _source(name: str, health: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, evidence_of
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import number, text, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
 from otel_memwatch.record.open import open_record, read_info
 from otel_memwatch.run.ending import state_of
@@ -217,7 +217,7 @@ def _running(run: RecordedRun, path: str) -> IndexedRun:
 
 def _described(run: RecordedRun, path: str) -> IndexedRun:
     """Return the row with the fields that are known when a run starts."""
-    info, host = run.info, run.host
+    info, fields, host = run.info, run.fields, run.fields.host
     tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
     return IndexedRun(
         path=path,
@@ -228,19 +228,19 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
         command_json=json.dumps(run.command),
         key=_storable(command_key(run.command)),
         cwd=_storable(run.cwd) or None,
-        host=_storable(str(host.get("name") or "")) or None,
-        system=_storable(system_of(info)),
-        cpus=whole(host.get("cpus")),
-        host_memory=whole(host.get("memory_bytes")),
-        host_swap=whole(host.get("swap_bytes")),
-        own_group=int(bool(info.get("own_cgroup"))),
+        host=_storable(host.name or "") or None,
+        system=_storable(system_of(host)),
+        cpus=host.cpus,
+        host_memory=host.memory_bytes,
+        host_swap=host.swap_bytes,
+        own_group=int(bool(fields.own_cgroup)),
         mode=_storable(run.mode),
         by=None if (by := text(info.get("measured_by"))) is None else _storable(by),
         started=run.started_wall,
         limit=run.limits.get("cgroup_bytes"),
-        input_bytes=whole(info.get("input_bytes")),
-        group=None if (group := text(mapping(info.get("group")).get("group"))) is None else _storable(group),
-        rank=whole(mapping(info.get("group")).get("rank")),
+        input_bytes=fields.input_bytes,
+        group=None if fields.group.group is None else _storable(fields.group.group),
+        rank=fields.group.rank,
         span=run.trace.get("span_id"),
         parent=run.trace.get("parent_span_id"),
     )

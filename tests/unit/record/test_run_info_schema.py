@@ -9,7 +9,10 @@ import pytest
 from otel_memwatch.record.run_info_schema import (
     ClockReading,
     ExitFields,
+    GpuFields,
+    HolderFields,
     HostFields,
+    LimitFields,
     Mark,
     RunInfo,
     TargetFields,
@@ -49,6 +52,12 @@ WHOLE: dict[str, Any] = {
     "file_bytes": 3,
     "recorded_until": 12.0,
     "marks": [{"time": 11.0, "text": "a source failed"}],
+    "group": {"group": "job", "launcher": "torchrun", "rank": 1, "local_rank": 0, "size": 2, "first": 0, "step": 1, "attempt": 0},
+    "limit": {"bytes": 9, "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
+    "gpus": [
+        {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "held": {"7": 5},
+         "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
+    ],
 }  # fmt: skip
 
 
@@ -62,7 +71,15 @@ def test_every_field_is_read() -> None:
     assert found.marks == (Mark(11.0, "a source failed"),)
     assert found.command == ("python", "train.py")
     assert found.monitor._asdict() == WHOLE["monitor"]
-    structured = {"target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks"}
+    assert found.group._asdict() == WHOLE["group"]
+    assert found.limit == LimitFields(9, True, "Spike", (HolderFields(7, "python", 8),))
+    name, pci = "H200", "0000:17:00.0"
+    assert found.gpus == (
+        GpuFields("GPU-1", name, pci, True, "by process", None, {"7": 5}, {"7": 6}, ("79",)),
+    )
+    structured = {
+        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "limit", "gpus",
+    }  # fmt: skip
     for name in set(WHOLE) - structured:
         assert getattr(found, name) == WHOLE[name], name
 
@@ -74,7 +91,7 @@ def test_a_damaged_field_loses_none_of_the_others(name: str, damage: Any) -> Non
     assert found._replace(**{name: getattr(whole, name)}) == whole
 
 
-@pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit"])
+@pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit", "group"])
 def test_a_damaged_field_of_a_section_loses_none_of_the_others(section: str) -> None:
     whole = getattr(RunInfo.of(WHOLE), section)
     assert whole._fields
