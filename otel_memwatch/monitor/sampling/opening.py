@@ -1,4 +1,4 @@
-"""Opens the sources: those of the kernel at once, those of drivers in a thread, since a driver may take seconds."""
+"""Opening of the sources: those of the kernel at once, those of drivers in a thread, because a driver may take seconds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     Opened = tuple[Sequence[Source], Mapping[str, Unavailable]]
 
 _ROOM = 16 << 20
-"""Bytes of address space that a driver's library takes."""
+"""Bytes of address space for a driver's library."""
 
 
 class Opening:
-    """All sources of a run, opened in two steps; `done` is set when the second is over."""
+    """All sources of a run, opened in two steps; `done` is set after the second."""
 
     def __init__(self, context: Context, done: Flag) -> None:
         self._context = context
@@ -29,13 +29,13 @@ class Opening:
         self._done = done
 
     def first(self) -> Opened:
-        """Opens the sources of the kernel."""
+        """Open the sources of the kernel."""
         opened = open_sources(self._context, self._names(gpus=False))
         self._context = self._context.knowing(opened[0])
         return opened
 
     def start(self) -> None:
-        """Begins to open the others. Not called where the command has ended already."""
+        """Start to open the others. Not called if the command has already ended."""
         self._silence = "did not answer within the run"
         try:
             Thread(self._open, "otel-memwatch-opening", room=_ROOM).start()
@@ -44,7 +44,7 @@ class Opening:
             self._done.set()
 
     def late(self) -> Opened:
-        """The others; none of them where their drivers were not asked, or have not answered yet."""
+        """Return the other sources; none if their drivers were not asked, or have not answered yet."""
         if self._late is not None:
             return self._late
         why = f"The driver {self._silence.rstrip('.')}."

@@ -1,7 +1,7 @@
-"""The clock of a run: reads every source once a tick, by absolute deadlines, and hands the snapshot on.
+"""The sampler: reads every source once per interval, by absolute deadlines, and passes the snapshot on.
 
-One thread samples. Everybody else is a subscriber, called in that thread with each snapshot, or looks at
-`Sampler.latest()`, which never reads the machine.
+One thread samples. It calls the subscribers with each snapshot. Other threads use `Sampler.latest()`, which never
+reads the machine.
 """
 
 from __future__ import annotations
@@ -17,72 +17,72 @@ from otel_memwatch.monitor.sampling.early_samples import EarlySampleScheduler
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 CPU_SHARE = 0.05
-"""Share of one core that a source may use: one that costs more is read less often."""
+"""Share of one core that a source may use; a more expensive source is read less often."""
 
 CPU_ADVANCE = 0.04
-"""Seconds of CPU time that a source may use ahead of its share.
+"""CPU seconds that a source may use ahead of its share.
 
-A read of 0.3 ms takes 25 once in a while, where the host takes the processor away from a virtual machine. If the source
-rested for that, half a second of its figures would be missing, and with them an exact peak.
+A read of 0.3 ms occasionally takes 25 ms, when the host takes the processor away from a virtual machine. A pause for
+that would lose half a second of the source's figures, and with them an exact peak.
 """
 
 STALE_PERIODS = 3.0
-"""Periods after which a slow column's last value no longer counts as current."""
+"""Periods after which the last value of a slow column is stale."""
 
 
 class Stop(Protocol):
-    """What ends the waiting for a tick: a `Flag`, or a `threading.Event`."""
+    """A `Flag` or a `threading.Event` that ends the wait for a sample."""
 
     def is_set(self) -> bool:
-        """Whether it is over."""
+        """Return whether it is set."""
 
     def wait(self, timeout: float) -> bool:
-        """Waits until it is over (`True`) or so many seconds have passed (`False`)."""
+        """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
 
 
 class Flag:
-    """A `threading.Event` that one thread waits for: a wait is one system call and makes no objects.
+    """A `threading.Event` for one waiting thread: a wait is one system call and makes no objects.
 
-    Ten times a second with cold caches, that is a tenth of what an idle monitor costs.
+    At ten waits a second with cold caches, this saves a tenth of the cost of an idle monitor.
     """
 
     def __init__(self) -> None:
         self._set = False
-        self._held = threading.Lock()
-        self._held.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def is_set(self) -> bool:
-        """Whether it has been set."""
+        """Return whether it is set."""
         return self._set
 
     def set(self) -> None:
-        """Ends all waiting, for good."""
+        """Set it for good, and end all waits."""
         self._set = True
-        with contextlib.suppress(RuntimeError):  # somebody has set it already
-            self._held.release()
+        with contextlib.suppress(RuntimeError):  # already set
+            self._lock.release()
 
     def wait(self, timeout: float) -> bool:
-        """Waits until it is set (`True`) or so many seconds have passed (`False`)."""
-        if not self._set and self._held.acquire(timeout=timeout):
-            with contextlib.suppress(RuntimeError):  # it was set once more at this moment
-                self._held.release()
+        """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
+        if not self._set and self._lock.acquire(timeout=timeout):
+            with contextlib.suppress(RuntimeError):  # set again at this moment
+                self._lock.release()
         return self._set
 
 
 class Clock(Protocol):
-    """Time as the sampler sees it; tests put their own in."""
+    """Clock of the sampler; tests replace it."""
 
     def monotonic(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
 
     def wall(self) -> float:
-        """Unix seconds."""
+        """Return Unix seconds."""
 
     def cpu(self) -> float:
-        """CPU seconds of the calling thread."""
+        """Return the CPU seconds of the calling thread."""
 
     def wait(self, stop: Stop, seconds: float) -> bool:
-        """Waits until `stop` is set (`True`) or the time is over (`False`)."""
+        """Wait until `stop` is set (`True`) or `seconds` have passed (`False`)."""
 
 
 class SystemClock:
@@ -93,69 +93,69 @@ class SystemClock:
     cpu = staticmethod(time.thread_time)
 
     def wait(self, stop: Stop, seconds: float) -> bool:
-        """Waits until `stop` is set (`True`) or the time is over (`False`)."""
+        """Wait until `stop` is set (`True`) or `seconds` have passed (`False`)."""
         return stop.wait(seconds)
 
 
 class SourceHealth(NamedTuple):
-    """How a source fares."""
+    """State of a source."""
 
     up: bool
-    """Whether its last read succeeded."""
+    """True if its last read succeeded."""
     reads: int
     failures: int
     seconds: float
-    """CPU seconds spent reading it, in all."""
+    """CPU seconds of all its reads."""
     stretched: int
-    """Ticks at which it was left out because it had used up its share of a core."""
+    """Samples without it, because it had used up its share of a core."""
     error: str | None
-    """The last failure, in words; `None` while it is up."""
+    """Message of the last failure; `None` while it is up."""
 
 
 class _Reader:
     """A source with the indices of its columns, its cost and its failures.
 
     Args:
-        source: what is read.
-        fast: index of the first of its columns that are read at every tick; they follow each other.
-        slow: index of the first of the others, which do too.
+        source: the source to read.
+        fast: index of its first column that is read at every sample; the others follow.
+        slow: index of its first slow column; the others follow.
     """
 
     def __init__(self, source: Source, fast: int, slow: int) -> None:
         self.source = source
         self.idle = getattr(source, "idle", None)
-        """What it gives when nothing was due and nothing was read."""
+        """Its answer when nothing was due and nothing was read."""
         self._count = len(source.columns)
         slow_ones = [column.period > 0 for column in source.columns]
         self._fast_count = slow_ones.count(False)
         order = sorted(range(self._count), key=slow_ones.__getitem__)
         self._order = order if slow_ones != sorted(slow_ones) else None
-        """Fast columns first, where the source has them in another order."""
+        """Order with fast columns first, if the source has another order."""
         self._fast, self._slow = fast, slow
         self.up = True
         self.reads = self.failures = self.stretched = 0
         self.seconds = 0.0
         self.error: str | None = None
         self.rests_until = 0.0
-        """Monotonic seconds until which it is left out, so that it uses no more than its share of a core."""
+        """Monotonic end of a pause that keeps it within its share of a core."""
         self._ahead = self._accounted_at = 0.0
-        """CPU time used beyond the share, and the monotonic seconds at which it was."""
+        """CPU seconds used beyond the share, and the monotonic time of this account."""
 
     def spent(self, now: float, seconds: float) -> None:
-        """Accounts for a read at `now` that took `seconds` of CPU time."""
+        """Account for a read at `now` that took `seconds` of CPU time."""
         self.seconds += seconds
         self._ahead = max(0.0, self._ahead - (now - self._accounted_at) * CPU_SHARE) + seconds
         self._accounted_at = now
         self.rests_until = now + max(0.0, self._ahead - CPU_ADVANCE) / CPU_SHARE
 
     def read(self, now: float, values: list[Value]) -> bool:
-        """Puts its values where they belong; whether there was anything to be read. When it fails, none are.
+        """Put its values into `values`, or none if it fails. Return whether it read anything.
 
-        Raises `ValueError` where it does not give one value for each column.
+        Raises `ValueError` unless it returns one value for each column.
         """
         try:
             read = self.source.read(now)
-        except Exception as error:  # noqa: BLE001 - whatever a source does, the run goes on
+        except Exception as error:  # noqa: BLE001 - no source ends the run
             self.failures += 1
             self.up, self.error = False, describe(error)
             return True
@@ -174,7 +174,7 @@ class _Reader:
         return True
 
     def slow_indices(self) -> Iterable[int]:
-        """Where its slow values are."""
+        """Return the indices of its slow values."""
         return range(self._slow, self._slow + self._count - self._fast_count)
 
     def health(self) -> SourceHealth:
@@ -182,24 +182,24 @@ class _Reader:
 
 
 def _leave_as_read(_time: float, _values: list[Value]) -> None:
-    """Complete nothing."""
+    """Leave the values unchanged: the default of `Sampler.complete`."""
 
 
 class Sampler:
-    """Reads `sources` every `interval` seconds.
+    """Reader of `sources` every `interval` seconds.
 
-    `columns` are those of all sources: first the ones read at every tick, last the slow ones, so that a tick's
-    record can leave out the end. A tick that comes too late is made at once; deadlines that have passed
-    altogether are counted as missed, never made up for. A source may call for a tick between two that are due (`EarlySampleScheduler`).
+    `columns` has the columns of all sources. Those read at every sample come first, and the slow ones last: the record
+    of a sample omits unknown values at its end. A late sample is taken at once. Deadlines that have passed completely
+    count as missed and are not made up for. A source may request an early sample (`EarlySampleScheduler`).
 
     Args:
-        sources: what to read, in this order.
-        interval: seconds between ticks.
+        sources: sources in reading order.
+        interval: seconds between samples.
         on_health: called with (name, health) whenever a source begins to fail, or recovers.
-        clock: the time.
+        clock: source of time.
 
     Attributes:
-        complete: called with time and values of each sample, before it is handed on, to fill in what follows from
+        complete: called with time and values of each sample before the subscribers. It fills in values that follow from
             several sources.
     """
 
@@ -220,11 +220,11 @@ class Sampler:
         self._deadline: float | None = None
         self._early = EarlySampleScheduler(sources)
         self._called_for = False
-        """The next tick is one that a source has called for, before it is due."""
+        """The next sample is an early one that a source requested."""
         self._readers = self._lay_out(sources)
 
     def _lay_out(self, sources: Sequence[Source]) -> list[_Reader]:
-        """Orders all columns; gives each source with the indices at which its values go."""
+        """Order all columns, and return each source with the indices of its values."""
         order = sorted(
             (
                 (column.period > 0, s, c)
@@ -249,11 +249,11 @@ class Sampler:
         return readers
 
     def subscribe(self, subscriber: Callable[[Snapshot], None]) -> None:
-        """Calls `subscriber` with every snapshot from now on, in the sampling thread."""
+        """Call `subscriber` with every snapshot from now on, in the sampling thread."""
         self._subscribers.append(subscriber)
 
     def latest(self) -> Snapshot | None:
-        """The last snapshot, slow columns filled with their last value unless it is stale; `None` before the first."""
+        """Return the last snapshot, with the last values of slow columns unless stale; `None` before the first."""
         last = self._last
         if last is None:
             return None
@@ -265,13 +265,13 @@ class Sampler:
         return last._replace(values=tuple(values))
 
     def health(self) -> dict[str, SourceHealth]:
-        """Every source's state, by its name."""
+        """Return the state of every source by its name."""
         return {reader.source.name: reader.health() for reader in self._readers}
 
     def tick(self, *, last: bool = False) -> Snapshot:
-        """Reads everything now and hands the snapshot to all subscribers.
+        """Take a sample now and pass the snapshot to all subscribers.
 
-        The `last` time sources that have used up their share of a core are read too: the totals of a run are theirs.
+        The `last` sample includes sources that have used up their share of a core: it has the totals of the run.
         """
         clock = self._clock
         now = clock.monotonic()
@@ -308,7 +308,7 @@ class Sampler:
         return snapshot
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
-        """A source fails, or works again: what it gave before does not count any more."""
+        """Report that a source fails or works again, and drop the earlier values of a failing one."""
         if not reader.up:
             for index in reader.slow_indices():
                 self._slow_values.pop(index, None)
@@ -316,7 +316,7 @@ class Sampler:
             self._on_health(reader.source.name, reader.health())
 
     def _lateness(self, now: float) -> tuple[float, int]:
-        """Seconds past the deadline and deadlines missed; sets the next deadline."""
+        """Return the seconds past the deadline and the number of missed deadlines; set the next deadline."""
         if self._deadline is None:
             self._deadline = now + self.interval
             return 0.0, 0
@@ -326,12 +326,12 @@ class Sampler:
         return late, missed
 
     def run(self, stop: Stop) -> None:
-        """Ticks until `stop` is set; at once when there has been no tick yet."""
+        """Take samples until `stop` is set; the first one at once."""
         while not self.wait(stop):
             self.tick()
 
     def wait(self, stop: Stop) -> bool:
-        """Waits for the next tick, due or called for (`False`), or until `stop` is set (`True`)."""
+        """Wait for the next regular or early sample (`False`), or until `stop` is set (`True`)."""
         if self._deadline is None:
             return stop.is_set()
         clock = self._clock
@@ -341,7 +341,7 @@ class Sampler:
         return True
 
     def _glance(self) -> bool:
-        """Whether a source calls for a tick now."""
+        """Return whether a source requests a sample now."""
         clock, early = self._clock, self._early
         now, began = clock.monotonic(), clock.cpu()
         assert self._deadline is not None
@@ -351,15 +351,15 @@ class Sampler:
         return self._called_for
 
     def left(self) -> float:
-        """Seconds until the next tick is due; 0 where it is."""
+        """Return the seconds until the next regular sample; 0 if it is due."""
         return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
 
     def left_to_look(self) -> float:
-        """Seconds until the next sample or question is due; 0 where it is."""
+        """Return the seconds until the next sample or probe; 0 if it is due."""
         return min(self.left(), max(0.0, self._early.due - self._clock.monotonic()))
 
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
-        """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
+        """Return a sampler with more sources that continues this one. Subscribers must subscribe again."""
         joined = Sampler(
             [*(reader.source for reader in self._readers), *sources],
             self.interval,

@@ -1,8 +1,8 @@
 """Proportional and unique set size and swap of the tree, within a budget of time.
 
-The kernel walks all page tables of a process to answer (11 ms for each GiB) and holds up its mmap calls meanwhile. So
-reading takes at most `SHARE` of wall time, or `WIDE_SHARE` while it can narrow the range of memory needed. Long readings
-go on beside the sampler.
+The kernel walks all page tables of a process to answer (11 ms per GiB) and blocks its mmap calls meanwhile. Reading
+therefore takes at most `SHARE` of wall time, or `WIDE_SHARE` while it can narrow the range of memory needed. Long
+readings run beside the sampler.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 SHARE = 0.001
 """Share of wall time that reading may take."""
 WIDE_SHARE = 0.01
-"""The same while the bounds of memory needed are further apart than `WIDE`: a sum of shares can raise the lower one."""
+"""Share while the bounds of memory needed are further apart than `WIDE`: a sum of shares can raise the lower one."""
 WIDE = 1.2
-"""Upper bound by lower bound."""
+"""Upper bound divided by lower bound."""
 ADVANCE = 0.01
-"""Seconds of reading that may be used at once, and are saved up afterwards."""
+"""Seconds of reading that may be used ahead of the budget."""
 FIRST_AFTER = 0.5
-"""Seconds after which the first reading is taken, if it is cheap enough."""
+"""Seconds until the first reading, if it is cheap enough."""
 PER_PROCESS, PER_BYTE = 20e-6, 11e-3 / (1 << 30)
-"""Seconds that reading takes, before it has been measured."""
+"""Expected seconds of a reading, before one has been measured."""
 LONG = 0.005
-"""Seconds from which on a reading goes on beside the sampler."""
+"""Seconds from which a reading runs beside the sampler."""
 STEADY_SHARE, STEADY_BYTES = 0.02, 4 << 20
-"""By how much the tree's resident memory may change during a reading, for its sum to count as of one moment."""
+"""Largest change of the tree's resident memory during a reading; beyond it the sum is not of one moment."""
 
 
 _ROWS: tuple[Row[Rollup], ...] = (
@@ -58,16 +58,17 @@ class _Round(NamedTuple):
     """One reading of the whole tree."""
 
     sums: Rollup | None
-    """`None`: denied, or the tree changed too much meanwhile for a sum to mean anything."""
+    """`None`: denied, or the tree changed too much meanwhile for a meaningful sum."""
     seconds: float
     expected: float
 
 
 class MemoryDetail:
-    """smaps_rollup of every process of the tree in one go: published at the tick after, `None` in between.
+    """Sum of smaps_rollup over the tree's processes; the next sample has it, all others have `None`.
 
-    What several processes have as one address space counts once. The sum is one of a moment: a round in which the tree's resident memory changes much is thrown away. A process
-    that denies reading (another user's) makes the sum unknown.
+    - An address space that several processes share counts once.
+    - The sum is of one moment: a round is discarded if the tree's resident memory changes much meanwhile.
+    - A process that denies reading (another user's) makes the sum unknown.
     """
 
     name = "memory_detail"
@@ -83,7 +84,7 @@ class MemoryDetail:
         self._period = period
         self._last: float | None = None
         self._allowed = self._spent = 0.0
-        """Seconds that reading was allowed so far, and took."""
+        """Seconds of reading allowed so far, and used."""
         self._certain = 0
         """Largest certain sum of shares so far, in bytes."""
         self._slower = 1.0
@@ -98,12 +99,12 @@ class MemoryDetail:
         """Values while nothing is new."""
 
     def read(self, now: float) -> Sequence[Value]:
-        """The sums, at the tick at which they are new."""
+        """Return the sums at the first sample after a round."""
         if self._last is None:
             self._last, self._next = now, now + FIRST_AFTER
         self._allowed += (now - self._last) * self._share()
         self._last = now
-        # not before what was spent has been saved up again
+        # Not before the budget has caught up with the time spent.
         if self._thread is None and now >= self._next and self._spent <= self._allowed:
             self._start(now)
         if self._thread is not None and not self._thread.is_alive():
@@ -128,15 +129,15 @@ class MemoryDetail:
         return WIDE_SHARE if high > WIDE * max(low, self._certain) else SHARE
 
     def _start(self, now: float) -> None:
-        """Begin a round if what it is expected to take is within the budget."""
+        """Begin a round if its expected time is within the budget."""
         pids = self._context.pids()
         before = self._resident(pids)
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
-        # what is saved up in the first seconds may be used at once
+        # The budget of the first seconds may be used at once.
         budget = max(self._allowed, ADVANCE)
         if not pids or self._spent + seconds > budget:
-            # asking for the tree's size is not free either
+            # The tree's size is not free to read either.
             self._next = now + self._period
             return
         if seconds < LONG:
@@ -173,7 +174,7 @@ class MemoryDetail:
         self._done = _Round(sums, seconds, expected)
 
     def _resident(self, pids: Sequence[int]) -> int:
-        """Resident memory of these processes, summed; those that have gone have none."""
+        """Return the sum of the resident memory of these processes; ended ones have none."""
         total = 0
         for pid in pids:
             try:
@@ -184,7 +185,7 @@ class MemoryDetail:
         return total
 
     def _held(self, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Resident memory, and page faults so far, of these processes."""
+        """Return the resident memory of each process, and its page faults so far."""
         held = {}
         for pid in pids:
             folder = f"{self._proc}/{pid}"
@@ -198,7 +199,7 @@ class MemoryDetail:
         return held
 
     def close(self) -> None:
-        """Wait for a reading that is going on; reading is over."""
+        """Wait for a reading in progress."""
         if self._thread is not None:
             self._thread.join()
 
@@ -206,7 +207,7 @@ class MemoryDetail:
 def _certain(
     needed: int, before: dict[int, tuple[int, int]], after: dict[int, tuple[int, int]]
 ) -> int | None:
-    """What of the sum of shares was there at once; `None`: a process has ended meanwhile."""
+    """Return the part of the sum of shares that existed at one moment; `None`: a process has ended meanwhile."""
     if before.keys() != after.keys():
         return None
     lost = faults = 0
@@ -219,5 +220,5 @@ def _certain(
 
 
 def open_source(context: Context) -> MemoryDetail:
-    """Open the source; raises `Unavailable` where the kernel does not sum up mappings."""
+    """Open the source; raises `Unavailable` if the kernel does not sum up mappings."""
     return MemoryDetail(context)

@@ -1,6 +1,7 @@
-"""Counts what the kernel's OOM killer does to the group that we are in, from before the target starts.
+"""Kills of the OOM killer in our cgroup, counted from before the target starts.
 
-A sampler's first tick may come too late for a program that dies at once. Imports little: it is needed before the start.
+The first sample may come too late for a program that dies at once. This module imports little, because it is needed
+before the start.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from otel_memwatch.runtime.procfs.control_group import (
 
 
 class OomKills:
-    """Processes of our own memory control group that the OOM killer has killed since this was made.
+    """Processes of our memory cgroup that the OOM killer has killed since this object was made.
 
-    Version 1 counts those of the group itself, version 2 those of the groups below it as well. Other programs in the
-    group are counted too.
+    Version 1 counts the cgroup alone, version 2 also the cgroups below it. Other programs in the cgroup count too.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -37,7 +37,7 @@ class OomKills:
             self._before = self._count()
 
     def since(self) -> int | None:
-        """How many there were; `None` where the kernel does not count them (Linux before 4.13, no memory group)."""
+        """Return their number; `None` if the kernel does not count them (Linux before 4.13, no memory cgroup)."""
         now = self._count()
         return None if now is None or self._before is None else now - self._before
 

@@ -1,6 +1,6 @@
-"""The target and its descendants by psutil: for systems without /proc, and to compare with.
+"""The target and its descendants by psutil: for systems without /proc, and for comparisons.
 
-There are no watermarks and no fork counter here: what happens between two ticks is not seen, and peaks are sampled ones.
+There are no watermarks and no fork counter here. Events between two samples are not seen, and peaks are sampled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_s
 
 
 class _Used(NamedTuple):
-    """What only grows, of one process, without its children; `None`: the system does not say."""
+    """Counters of one process without its children; `None`: the system does not report them."""
 
     cpu_user: float
     cpu_system: float
@@ -39,7 +39,7 @@ class _Used(NamedTuple):
 
 
 class _PortableProcess:
-    """One process, and what psutil said of it last."""
+    """One process with its last readings from psutil."""
 
     def __init__(self, process: psutil.Process, offset: float) -> None:
         self.process = process
@@ -53,7 +53,7 @@ class _PortableProcess:
         self.refresh()
 
     def refresh(self) -> None:
-        """Raises `psutil.NoSuchProcess` when it is no more; what is denied keeps its last value."""
+        """Read all values; denied ones keep their last value. Raises `psutil.NoSuchProcess` if it is gone."""
         try:
             with self.process.oneshot():
                 memory, cpu = self.process.memory_info(), self.process.cpu_times()
@@ -83,7 +83,7 @@ class _PortableProcess:
             return None
 
     def optional(self, method: str) -> Any:
-        """A figure that a system may lack or deny: `None` then."""
+        """Return the result of a method of psutil; `None` if the system lacks or denies it."""
         try:
             return getattr(self.process, method)()
         except (AttributeError, NotImplementedError, psutil.Error):
@@ -91,7 +91,7 @@ class _PortableProcess:
 
 
 class Portable:
-    """The tree of `context.root` by psutil: 2 ms for a tick, and 0.2 ms for each process, on Linux."""
+    """The tree of `context.root` by psutil: 2 ms per sample, and 0.2 ms per process, on Linux."""
 
     name = "process_tree"
     blind: str | None = None
@@ -106,7 +106,7 @@ class Portable:
         self._highest: list[float | None] = [None] * 4
         self._seen = 0
         self._began: float | None = None
-        """Time of the first tick."""
+        """Time of the first sample."""
         self._awaited: dict[int, tuple[_PortableProcess, float]] = {}
         try:
             self._since = psutil.Process(context.root).create_time()
@@ -123,22 +123,22 @@ class Portable:
     # -- for others
 
     def pids(self) -> Sequence[int]:
-        """Living processes of the tree as of the last reading, the target first."""
+        """Return the living processes of the tree as of the last reading, the target first."""
         return tuple(pid for pid, member in self._members.items() if not member.zombie)
 
     def needed_range(self) -> None:
-        """Return `None`: nothing bounds the memory needed here."""
+        """Return `None`: there are no bounds of memory needed here."""
 
     def note_exit(self, end: ChildExit) -> None:
-        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+        """Queue the kernel's report of a reaped child. May be called from another thread."""
         self._exits.append(end)
 
     def ended_in(self) -> Mapping[int, bytes]:
-        """None: this system has no control groups."""
+        """Return nothing: this system has no cgroups."""
         return {}
 
     def totals(self) -> Mapping[str, float | int | None]:
-        """Totals of the tree so far: what lived at no tick is not in them."""
+        """Return the totals of the tree so far, without processes that no sample saw."""
         user, system, read, written = self._highest
         return {
             "cpu_user": user,
@@ -149,7 +149,7 @@ class Portable:
         }
 
     def finish(self, now: float) -> None:
-        """Record the last of every process. Not while `read` is running."""
+        """Record the last readings of every process. Not while `read` is running."""
         self._read_exits()
         for member, _ in self._awaited.values():
             self._record(ProcessEvent.EXIT, member, now)
@@ -160,10 +160,10 @@ class Portable:
                 ProcessEvent.FIGURES, member, now, note=None if member.zombie else ProcessNote.ALIVE_AT_END
             )
 
-    # -- a tick
+    # -- a sample
 
     def read(self, now: float) -> Sequence[Value]:
-        """One value for each column."""
+        """Return one value for each column."""
         self._read_exits()
         self._refresh(now)
         for process in self._candidates():
@@ -223,7 +223,7 @@ class Portable:
                 self._record(ProcessEvent.FIGURES, member, now)
 
     def _vanish(self, pid: int, now: float) -> None:
-        """A process is gone; for what we wait for ourselves, the supervisor has more exact figures."""
+        """Handle a vanished process. If it is our child, the supervisor will report more exact figures."""
         member = self._members.pop(pid)
         self._departed.append(_left_behind(member.used))
         if pid == self._context.root and self._context.adopt:
@@ -232,7 +232,7 @@ class Portable:
             self._record(ProcessEvent.EXIT, member, now)
 
     def _candidates(self) -> Iterable[psutil.Process]:
-        """Processes that may have to be added: the target, its descendants, and theirs that were orphaned."""
+        """Return possible new members: the target, its descendants, and orphans of these."""
         roots = [psutil.Process()] if self._context.adopt else [m.process for m in self._members.values()]
         found: dict[int, psutil.Process] = {}
         for process in roots:
@@ -257,13 +257,13 @@ class Portable:
             return
         self._members[pid] = member
         if self._began is not None and not self._context.adopt and member.start < self._began:
-            # It has a life behind it that was not recorded.
+            # Its earlier life was not recorded.
             self._departed.append(_negative(member.used))
         self._seen += 1
         self._record(ProcessEvent.SEEN, member, now)
 
     def _add_up(self) -> None:
-        """Sum what only grows; no total ever falls. Reaped children are in it by wait4, or as they were last seen."""
+        """Sum the counters; no total ever falls. Reaped children count by wait4, or by their last readings."""
         used = self._departed + [member.used for member in self._members.values()]
         if len(self._departed) > 1:
             self._departed = [_sum_used(self._departed)]
@@ -300,18 +300,18 @@ class Portable:
 
 
 class _Tree(NamedTuple):
-    """The tree at one sample, as the columns read it."""
+    """Readings of the tree in one sample, for the getters of the columns."""
 
     now: float
     main: _PortableProcess | None
-    """The target; `None`: it is gone."""
+    """The target; `None` after its end."""
     living: Sequence[_PortableProcess]
     totals: Sequence[float | None]
-    """User and system CPU time, bytes read and written, reaped processes included."""
+    """User and system CPU time, bytes read and written, including reaped processes."""
 
 
 def _own(get: Callable[[_PortableProcess], Value], *, zombie: bool = False) -> Callable[[_Tree], Value]:
-    """Return the getter of a figure of the target: `None` if it is gone, and if it is a zombie unless `zombie`."""
+    """Return the getter of a figure of the target: `None` after its end. A zombie has a value only with `zombie`."""
     return lambda tree: None if tree.main is None or (tree.main.zombie and not zombie) else get(tree.main)
 
 
@@ -365,12 +365,12 @@ _SLOW: tuple[Row[_Tree], ...] = (
 
 
 def _left_behind(used: _Used) -> _Used:
-    """What a process that vanished leaves to be counted: on Linux its parent's I/O has taken over its own."""
+    """Return the counters that a vanished process leaves to the sum: on Linux its parent's I/O includes its I/O."""
     return used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else used
 
 
 def _negative(used: _Used) -> _Used:
-    """What takes these figures off a sum."""
+    """Return the counters with reversed signs, to subtract them from a sum."""
     read, written = used.read_bytes, used.write_bytes
     return _Used(
         -used.cpu_user,
@@ -390,5 +390,5 @@ def _sum_used(parts: Sequence[_Used]) -> _Used:
 
 
 def open_source(context: Context) -> Portable:
-    """Open the source; raises `Unavailable` when there is no such process to attach to."""
+    """Open the source; raises `Unavailable` if there is no such process to attach to."""
     return Portable(context)

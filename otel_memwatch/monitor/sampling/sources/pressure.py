@@ -1,4 +1,4 @@
-"""Stalls of the machine: time in which tasks waited for processor, memory or storage (PSI)."""
+"""Stalls of the machine: time in which tasks waited for CPU, memory or storage (PSI)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESOURCES = ("cpu", "memory", "io")
 
 
 class Pressure:
-    """/proc/pressure. A resource whose file goes away is `None`. Cost of a reading: 6 us."""
+    """/proc/pressure (6 us per reading). A resource without its file is `None`."""
 
     name = "pressure"
 
@@ -46,10 +46,10 @@ class Pressure:
             )
         self.columns: Sequence[Column] = tuple(columns)
         self.idle: Sequence[Value] = (None,) * len(columns)
-        """What is given when nothing is due."""
+        """Values while nothing is due."""
 
     def read(self, now: float) -> Sequence[Value]:
-        """Seconds of stall since boot."""
+        """Return the seconds of stall since boot."""
         if not self._pace.due(now):
             return self.idle
         values: list[Value] = []
@@ -62,12 +62,12 @@ class Pressure:
         return values
 
     def close(self) -> None:
-        """Close the files; reading is over."""
+        """Close the files."""
         for fd, _ in self._files:
             os.close(fd)
         self._files.clear()
 
 
 def open_source(context: Context) -> Pressure:
-    """Open the source; raises `Unavailable` where the kernel does not measure pressure."""
+    """Open the source; raises `Unavailable` if the kernel does not measure pressure."""
     return Pressure(context)

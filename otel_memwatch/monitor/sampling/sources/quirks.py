@@ -1,4 +1,4 @@
-"""What about this kernel lowers the certainty of a figure."""
+"""Properties of this kernel that make figures less certain."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.mounted import hides_others, shows_others
 
 PEAK_FILE = (5, 19)
-"""Release from which version 2 control groups have a watermark."""
+"""First release in which version 2 cgroups have a watermark."""
 MANY_CPUS_ERROR = 4 << 20
-"""Bytes of possible error from which a person should know of it."""
+"""Bytes of possible error from which the report mentions it."""
 
 
 def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
-    """Sentences on the facts of this machine that make figures less sure; empty where there are none. Cost: 50 us."""
+    """Return sentences on the properties of this machine that make figures less certain (50 us)."""
     release = os.uname().release if release is None else release
     found = []
     if has_thread_counters(release):
         found.append(
-            f"Linux {release} counts resident memory in parts of up to {PER_THREAD_PAGES * PAGE_SIZE >> 10} KiB for each thread: peaks "
-            "of processes are intervals (exact from Linux 6.2)."
+            f"Linux {release} counts resident memory in parts of up to {PER_THREAD_PAGES * PAGE_SIZE >> 10} KiB per thread: peaks "
+            "of processes are ranges (exact since Linux 6.2)."
         )
     elif rss_error() >= MANY_CPUS_ERROR:
         found.append(
             f"With {processors()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
         )
     if not (proc / "self/io").exists():
-        found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")
+        found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING).")
     if not (proc / "self/clear_refs").exists():
         found.append(
             "The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): peaks of operations are ranges."
@@ -46,10 +46,9 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
         )
     if hides_others(proc):
         found.append(
-            "/proc hides processes of other users (hidepid), those that setuid programs become among them: a run that has such is "
-            "known by what wait4 tells of it, without an upper bound (root and CAP_SYS_PTRACE see all, and mostly the group of the "
-            "mount's gid=)."
+            "/proc hides processes of other users (hidepid), including setuid programs. A run with such processes is measured by "
+            "wait4 alone, without an upper bound. Root and CAP_SYS_PTRACE see all processes, and usually the group in the mount's gid=."
         )
     if parse_release(release) < PEAK_FILE:
-        found.append(f"Linux {release} has no watermark for version 2 control groups (from Linux 5.19).")
+        found.append(f"Linux {release} has no watermark for version 2 control groups (since Linux 5.19).")
     return found

@@ -1,4 +1,4 @@
-"""Whether counts of a group may be behind, because groups below it have not passed theirs on."""
+"""Cgroups below the run's: while there are any, some of its counts are late."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.procfs.control_group import parse_key
 
 _MOST = 64
-"""Groups that are read at a tick."""
+"""Number of cgroups to read in one sample."""
 
 
 class GroupsBelow:
-    """Tells of the groups that a program has made below the run's own: a container runtime, a sandbox, another `wrap`.
+    """Detector of cgroups that a program has made below the run's: a container runtime, a sandbox, another `wrap`.
 
-    What memory.stat says is passed on from group to group late (`GROUP_LAG_SECONDS`): 100 MiB of page cache stood as none, and
-    so as needed memory, for more than a second. The watermark and the usage are never late.
+    The kernel passes the counts of memory.stat from cgroup to cgroup late (`GROUP_LAG_SECONDS`). For more than a
+    second, 100 MiB of page cache were missing there, and therefore counted as needed memory. The watermark and the
+    usage are never late.
 
-    Where the directory cannot be opened, none are seen.
+    If the directory cannot be opened, none are detected.
     """
 
     def __init__(self, path: str) -> None:
@@ -27,14 +28,14 @@ class GroupsBelow:
         self._changed: int | None = None
         self._until = float("-inf")
         with contextlib.suppress(OSError):
-            # The kernel keeps the times of a group's directory only from the first time that somebody sets one.
+            # The kernel maintains the times of a cgroup's directory only after the first call that sets one.
             os.utime(path)
         with contextlib.suppress(OSError):
             self._directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._changed = os.fstat(self._directory).st_mtime_ns
 
     def lately(self, now: float) -> bool:
-        """Whether there is a group below, or was one until lately (1 us). `now`: monotonic seconds."""
+        """Return whether there is a cgroup below, or was one lately (1 us). `now`: monotonic seconds."""
         if self._directory < 0:
             return False
         status = os.fstat(self._directory)
@@ -44,10 +45,13 @@ class GroupsBelow:
         return now < self._until
 
     def private_bytes(self, version: int) -> int:
-        """Bytes of private memory of the group and those below it, each read on its own, which is never late (20 us each).
+        """Return bytes of private memory of the cgroup and those below it (20 us each).
 
-        At least these are held: of more than `_MOST` groups, of one that goes just now, and of what is charged to a group of
-        version 2 that has others below it, nothing is counted.
+        Each cgroup is read separately, so the sum is never late. It is a lower bound, without:
+
+        - cgroups after the first `_MOST`;
+        - a cgroup that is being removed;
+        - in version 2, memory charged directly to a cgroup with others below it.
         """
         total, waiting = 0, [self._path]
         for _ in range(_MOST):
@@ -57,7 +61,7 @@ class GroupsBelow:
             with contextlib.suppress(OSError):
                 below = [entry.path for entry in os.scandir(group) if entry.is_dir(follow_symlinks=False)]
                 waiting += below
-                # What version 1 tells without "total_" is of the group alone; version 2 adds up those below.
+                # Version 1 counts the cgroup alone in fields without "total_"; version 2 includes the cgroups below.
                 if version == 1 or not below:
                     with open(f"{group}/memory.stat", "rb") as file:
                         total += parse_key(file.read(), b"rss" if version == 1 else b"anon") or 0

@@ -1,4 +1,4 @@
-"""Where the files of the target's control group are."""
+"""Location of the files of the target's cgroup."""
 
 from __future__ import annotations
 
@@ -24,49 +24,52 @@ _ENDED = ("Z", "X")
 
 
 class Groups(NamedTuple):
-    """The group's directories."""
+    """Directories of the cgroup."""
 
     version: int
-    """Of the hierarchy that has the memory controller."""
+    """Version of the hierarchy with the memory controller."""
     memory: str
     above: tuple[str, ...]
-    """`memory` and the groups above it that can be seen: their limits apply too."""
+    """`memory` and the visible cgroups above it: their limits apply too."""
     cpu: str | None
-    """Where cpu.stat is; version 1 has it in a hierarchy of its own."""
+    """Directory of cpu.stat; version 1 has it in a separate hierarchy."""
     pressure: str | None
-    """Where the pressure files are: only version 2 has them."""
+    """Directory of the pressure files: only version 2 has them."""
     own: bool
-    """The group was made for this run: nothing else is counted."""
+    """The cgroup was made for this run and counts nothing else."""
 
 
-def _read(path: str) -> bytes:
+def read_file(path: str) -> bytes:
+    """Return the content of a file in /proc."""
     with open(path, "rb") as file:
         return file.read()
 
 
 def _membership(context: Context) -> bytes:
-    """/proc/PID/cgroup of the target, or of ourselves where our child has ended already: it was in our group.
+    """Return /proc/PID/cgroup of the target, or ours.
 
-    The same where /proc numbers processes otherwise than we do, and the target cannot be found in it.
-    One that has ended and was not waited for yet is shown in the root group, which is not its own.
+    Ours is correct if the target is our child. It is needed in two cases:
+
+    - it has ended: a zombie is listed in the root group, but it was in our cgroup;
+    - /proc belongs to another PID namespace: the target cannot be found in it.
     """
     if context.adopt and (shows_others(context.proc) or _has_ended(context, context.root)):
-        return _read(f"{context.proc}/self/cgroup")
-    return _read(f"{context.proc}/{context.root}/cgroup")
+        return read_file(f"{context.proc}/self/cgroup")
+    return read_file(f"{context.proc}/{context.root}/cgroup")
 
 
 def _has_ended(context: Context, pid: int) -> bool:
     try:
-        return parse_stat(_read(f"{context.proc}/{pid}/stat")).state in _ENDED
+        return parse_stat(read_file(f"{context.proc}/{pid}/stat")).state in _ENDED
     except OSError:
         return True
 
 
 def find(context: Context) -> Groups:
-    """Find the groups of the target. Raises `Unavailable` when no memory group of it can be read."""
+    """Find the directories of the target. Raises `Unavailable` if no memory cgroup of it can be read."""
     try:
         memberships = parse_memberships(_membership(context))
-        mounts = parse_mounts(_read(f"{context.proc}/self/mountinfo"))
+        mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
     except OSError as error:
         raise Unavailable(
             f"{error.filename}: {error.strerror}.", "a kernel with control groups has it"
@@ -101,9 +104,9 @@ def find(context: Context) -> Groups:
 
 
 def _with_file(location: Location | None, name: str) -> str | None:
-    """The nearest group, from the target's upwards, that has the file.
+    """Return the nearest cgroup with the file, from the target's upwards.
 
-    The root of the whole version 2 hierarchy does not count: its figures are the machine's (it has no cgroup.type).
+    The root of the whole version 2 hierarchy (without cgroup.type) does not count: its figures are the machine's.
     """
     if location is None:
         return None

@@ -1,7 +1,8 @@
-"""Which processes of the tree are not in the control group that is read."""
+"""Processes of the tree outside the cgroup that is read."""
 
 from __future__ import annotations
 
+from otel_memwatch.monitor.sampling.sources.cgroup.files import read_file
 from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -11,33 +12,29 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 _FEW = 8
-"""Processes of which all are looked at at every tick."""
+"""Number of processes up to which every sample checks all."""
 
 
 class Outside:
-    """Looks where each process of the tree is when it is new, and where all are about once a second (10 us each).
+    """Count of the tree's processes outside the cgroup (10 us for each check).
 
-    Few processes are looked at at every tick, and those that we have waited for once more at their end, which version 2 tells.
+    A new process is checked at once, all processes about once a second, and up to `_FEW` at every sample. In version 2,
+    a process that we waited for is checked once more at its end.
     """
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self._context = context
         self._group = groups.memory
         self._version = groups.version
-        self._mounts = parse_mounts(_read(f"{context.proc}/self/mountinfo"))
+        self._mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
         self._known: frozenset[int] = frozenset()
-        # Our child was in our group when it began. Where that is another, it has moved, and may have moved others that no tick sees.
+        # Our child started in our cgroup. If it is in another one, it has moved, and may have moved unseen processes too.
         moved = context.adopt and not self._is_inside("self")
         self._outside: set[int] = {context.root} if moved else set()
 
     def count(self, *, all_of_them: bool) -> int:
-        """How many processes have been seen outside so far."""
+        """Return the number of processes seen outside so far."""
         pids = frozenset(self._context.pids())
         for pid in pids if all_of_them or len(pids) <= _FEW else pids - self._known:
             if pid not in self._outside and not self._is_inside(pid):
@@ -51,15 +48,15 @@ class Outside:
     def _is_inside(self, pid: int | str) -> bool:
         proc = f"{self._context.proc}/{pid}"
         try:
-            # version 1 shows one that is ending in the root group
-            return self._holds(_read(f"{proc}/cgroup")) or (
-                self._version == 1 and is_exiting(_read(f"{proc}/stat"))
+            # Version 1 lists an exiting process in the root group.
+            return self._holds(read_file(f"{proc}/cgroup")) or (
+                self._version == 1 and is_exiting(read_file(f"{proc}/stat"))
             )
         except OSError:
             return True
 
     def _holds(self, groups: bytes) -> bool:
-        """Whether our group, or one below it, is among those of a process."""
+        """Return whether a process with these memberships is in our cgroup or below it."""
         location = locate(parse_memberships(groups), self._mounts, "memory")
         path = "" if location is None else str(location.path)
         return path == self._group or path.startswith(f"{self._group}/")

@@ -1,7 +1,6 @@
-"""The NVIDIA driver's management library: opening it, its devices, and its errors in words.
+"""The NVIDIA driver's management library: opening, devices, and error messages.
 
-`nvidia-ml-py` (module `pynvml`) is imported only where the driver's own library is installed: the import costs
-25 ms, and a machine without the driver has no use for it.
+`nvidia-ml-py` (module `pynvml`) is imported only if the driver's library is installed: the import costs 25 ms.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ABSENT = (
     "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
     "NVML_ERROR_DEPRECATED",
 )
-"""Errors that say: this device will never answer this question."""
+"""Errors of a device that will never answer this question."""
 
 GONE = (
     "NVML_ERROR_GPU_IS_LOST",
@@ -47,10 +46,10 @@ GONE = (
     "NVML_ERROR_GPU_NOT_FOUND",
     "NVML_ERROR_NOT_FOUND",
 )
-"""Errors that say: this device answers no question until it is reset."""
+"""Errors of a device that answers no question until it is reset."""
 
 CLOSED = ("NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH")
-"""Errors that say: the library must be opened again."""
+"""Errors after which the library must be opened again."""
 
 
 class Device:
@@ -60,13 +59,13 @@ class Device:
         self.identity = identity
         self.handle = handle
         self.trouble: str | None = None
-        """Why it answers no question at present."""
+        """Error because of which it answers no question at present."""
         self.last_sample: dict[int, int] = {}
-        """Time stamp of the newest sample taken from each of the driver's buffers."""
+        """Time stamp of the newest sample read from each of the driver's buffers."""
 
 
 class Driver:
-    """The opened library. The library is one for the whole process; opening it twice does no harm."""
+    """The opened library. The process has only one; opening it twice does no harm."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -75,16 +74,16 @@ class Driver:
         }
 
     def error_name(self, error: Exception) -> str:
-        """Name of an error's code, "NVML_ERROR_NOT_SUPPORTED"; empty for what is none of the library's errors."""
+        """Return the name of an error's code, "NVML_ERROR_NOT_SUPPORTED"; empty for an error of another origin."""
         return self._error_names.get(getattr(error, "value", None), "")
 
     def words(self, error: Exception) -> str:
-        """An error in words, with what to do about it where that is known."""
+        """Return an error as text, with a remedy if one is known."""
         hint = _HINTS.get(self.error_name(error))
         return f"{error} ({hint})" if hint else str(error)
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Calls a function of the library; `None` where this device or driver does not have it."""
+        """Call a function of the library; return `None` if this device or driver lacks it."""
         try:
             return getattr(self.nvml, function)(*arguments)
         except (self.nvml.NVMLError, AttributeError) as error:
@@ -93,11 +92,11 @@ class Driver:
             raise
 
     def version(self) -> str | None:
-        """Version of the driver."""
+        """Return the version of the driver."""
         return _text(self.ask("nvmlSystemGetDriverVersion"))
 
     def devices(self) -> list[Device]:
-        """All GPUs that this process may see, each followed by its MIG instances; those that cannot be named are left out."""
+        """Return all GPUs visible to this process, each followed by its MIG instances. Devices without a name are omitted."""
         found = []
         for index in range(self.nvml.nvmlDeviceGetCount()):
             try:
@@ -140,9 +139,9 @@ class Driver:
         return Device(Identity(uuid, card.identity.pci, name, card.identity.uuid, known), handle)
 
     def reopen(self, devices: list[Device]) -> None:
-        """Opens the library anew and gets new handles, as is needed after a reset; a device that is gone says so."""
+        """Reopen the library and renew the handles after a reset. A missing device gets its error as `trouble`."""
         nvml = self.nvml
-        with suppress(nvml.NVMLError):  # it may be closed already: that is why we are here
+        with suppress(nvml.NVMLError):  # it may already be closed
             nvml.nvmlShutdown()
         nvml.nvmlInit()
         for device in devices:
@@ -153,18 +152,18 @@ class Driver:
                 device.trouble = self.words(error)
 
     def close(self) -> None:
-        """Gives the library back."""
-        with suppress(self.nvml.NVMLError):  # without the driver there is nothing to give back
+        """Close the library."""
+        with suppress(self.nvml.NVMLError):  # the driver may be gone
             self.nvml.nvmlShutdown()
 
 
 def open_driver() -> Driver:
-    """Opens the driver's library. It may block for seconds, or for ever, where the driver is in trouble.
+    """Open the driver's library. A faulty driver may block for seconds, or for ever.
 
-    Raises `Unavailable` where there is no driver, `nvidia-ml-py` is missing, or the driver cannot be used.
+    Raises `Unavailable` if there is no driver, `nvidia-ml-py` is missing, or the driver cannot be used.
     """
     try:
-        # The rest of ctypes is not loaded for the answer that most machines give.
+        # Most machines have no driver; for them the rest of ctypes need not be loaded.
         from _ctypes import dlopen
 
         dlopen(LIBRARY, 0)
@@ -184,5 +183,5 @@ def open_driver() -> Driver:
 
 
 def _text(value: Any) -> str | None:
-    """The library's strings are bytes or text, by its version."""
+    """Return a string of the library as text; older versions return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""Critical errors that the driver reports as they happen (XID), waited for in a thread of their own."""
+"""Critical errors (XID) that the driver reports as they happen; a separate thread waits for them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEPT = 100
-"""Events whose code and time are kept; the count goes on."""
+"""Number of events with code and time; later ones are only counted."""
 
 _WAIT_MILLISECONDS = 250
 
 
 class Events:
-    """Counts the XID errors of some devices since it was made."""
+    """Count of the XID errors of some devices since its creation."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """XID errors by UUID; a device that does not report them is not in it."""
+        """XID errors by UUID, without devices that do not report them."""
         self.kept: list[dict[str, Any]] = []
-        """The first of them: {"time", "uuid", "code"}; time in monotonic seconds."""
+        """The first `KEPT` errors: {"time", "uuid", "code"}; time in monotonic seconds."""
         self._stop = threading.Event()
         self._thread: Thread | None = None
 
     def watch(self, driver: Driver, devices: Sequence[Device]) -> None:
-        """Begins to wait for events of the devices that report any; called again after the library was reopened."""
+        """Start to wait for events of the devices that report any; called again after the library was reopened."""
         self.close()
         self._stop.clear()
         nvml = driver.nvml
@@ -51,7 +51,7 @@ class Events:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the waiting; does not wait for a driver that hangs."""
+        """End the wait for events, without a wait for a hanging driver."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(2 * _WAIT_MILLISECONDS / 1000)

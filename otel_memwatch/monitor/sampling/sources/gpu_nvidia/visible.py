@@ -1,9 +1,13 @@
-"""Which GPUs a CUDA program may use, by its environment alone.
+"""GPUs that a CUDA program may use, from its environment alone.
 
-The rules are those of the CUDA programming guide (environment variables) and of CUDA's parser: identifiers are
-indices in CUDA's order, or UUIDs that may be abbreviated, or names of MIG instances; the list ends at the first
-identifier that is not valid; a repeated identifier leaves no device at all. CUDA's index is not NVML's: CUDA counts
-the fastest device as 0 unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, NVML counts by PCI bus.
+The rules are from the CUDA programming guide (environment variables) and from CUDA's parser:
+
+- An identifier is an index in CUDA's order, a UUID or its abbreviation, or the name of a MIG instance.
+- The list ends at the first invalid identifier.
+- A repeated identifier leaves no device at all.
+
+CUDA's index differs from NVML's: CUDA counts the fastest device as 0 unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, NVML
+counts by PCI bus.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ _DIGITS = 100
 
 
 class Identity(NamedTuple):
-    """What names a device."""
+    """Identity of a device."""
 
     uuid: str
     pci: str
-    """Bus id, "00000000:3b:00.0"; that of its card for a MIG instance."""
+    """Bus id, "00000000:3b:00.0"; a MIG instance has that of its card."""
     name: str
     """Model."""
     parent: str | None = None
@@ -37,19 +41,19 @@ class Identity(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """Answer of `visible`."""
+    """Result of `visible`."""
 
     devices: tuple[Identity, ...]
-    """In CUDA's order where that is known, else by PCI bus."""
+    """In CUDA's order if known, otherwise by PCI bus."""
     certain: bool
-    """False: the rules do not say; `devices` are all that may be meant."""
+    """False: the rules leave it open, and `devices` has all candidates."""
 
 
 def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visible:
-    """The devices that a program with this environment may use, of all devices of the machine.
+    """Return the devices that a program with this environment may use, from all devices of the machine.
 
-    A card in MIG mode is no CUDA device; its instances are. Which of several instances CUDA takes where none is
-    named by UUID depends on the driver's version, so all of them are returned then.
+    A card in MIG mode is no CUDA device; its instances are. If no UUID names one of several instances, CUDA's choice
+    depends on the driver's version; then all of them are returned.
     """
     cards = {device.parent for device in devices if device.parent}
     usable = sorted((device for device in devices if device.uuid not in cards), key=_bus)
@@ -67,7 +71,7 @@ def _bus(device: Identity) -> tuple[str, tuple[int, int]]:
 
 
 def _order_known(environment: Mapping[str, str], usable: Sequence[Identity]) -> bool:
-    """Whether CUDA's indices are those of the PCI bus. Which card CUDA takes for the fastest is not documented."""
+    """Return whether CUDA's indices follow the PCI bus. CUDA's choice of the fastest card is undocumented."""
     if len(usable) <= 1:
         return True
     if any(device.parent for device in usable):
@@ -79,7 +83,7 @@ def _by_index(wanted: str, usable: Sequence[Identity], ordered: bool) -> Visible
     chosen: list[int] = []
     for text in wanted.split(","):
         match = _INDEX.match(text)
-        # Python refuses to make a number of thousands of digits.
+        # Python does not convert thousands of digits to a number.
         index = int(match[1]) if match and len(match[1]) < _DIGITS else -1
         if index in chosen:
             return Visible((), True)
@@ -107,7 +111,7 @@ def _by_uuid(wanted: str, devices: Sequence[Identity], usable: Sequence[Identity
 
 
 def _named(text: str, devices: Sequence[Identity]) -> Identity | None:
-    """The one device that `text` names; `None` when it names none, or several."""
+    """Return the device that `text` names; `None` if it names none or several."""
     if text.startswith("MIG-GPU-"):
         found = [device for device in devices if device.parent and _legacy_name(device) == text]
     elif text.startswith(("GPU-", "MIG-")):
@@ -118,5 +122,5 @@ def _named(text: str, devices: Sequence[Identity]) -> Identity | None:
 
 
 def _legacy_name(device: Identity) -> str | None:
-    """Name of a MIG instance before driver 470: "MIG-GPU-<card>/<GPU instance>/<compute instance>"."""
+    """Return a MIG instance's name before driver 470: "MIG-GPU-<card>/<GPU instance>/<compute instance>"."""
     return f"MIG-{device.parent}/{device.instance[0]}/{device.instance[1]}" if device.instance else None
