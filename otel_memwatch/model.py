@@ -498,3 +498,8 @@ class Ending(NamedTuple):
     def shell_code(self) -> int | None:
         """The exit code in a shell's form, 128 + the signal for an end by a signal; `None`: not known."""
         return shell_code(self.signal) if self.signal else self.exit_code
+
+    @property
+    def bad(self) -> bool:
+        """True if the command failed, was killed, or lost a process to the OOM killer."""
+        return bool(self.exit_code or self.signal or self.oom_kills)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.reports import REPORTS, write, write_files
+from otel_memwatch.reports import REPORTS, write_files
 from otel_memwatch.reports.output import STDOUT, put
 from otel_memwatch.run import load
-from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.ranks.commands import put_group
+from otel_memwatch.wings.ranks.commands import export_group
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.trackers import TRACKERS, send
-
-if TYPE_CHECKING:
-    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _FORMATS = {name: report.help for name, report in REPORTS.items() if report.exported} | {
     name: tracker.help for name, tracker in TRACKERS.items()
@@ -53,34 +47,10 @@ def command(run: str | None, *, form: str | None, output: str | None, force: boo
         raise UsageError("--into is for trackers.", "name the file with -o")
     group = find_group(run)
     if group is not None:
-        _export_group(group, form, output, force=force)
+        export_group(group, form, output, force=force)
         return
     found, directory = load(find_run(run)), REPORTS[form].directory
     if directory and output != STDOUT:
         click.echo(write_files(form, found, output or directory), err=True)
     else:
         put(form, found, output, force=force)
-
-
-def _export_group(group: RankGroup, form: str, output: str | None, *, force: bool) -> None:
-    """Write a file or a directory for each run of a group; for json, one document for the whole group."""
-    from otel_memwatch.wings.ranks.group_json import text
-
-    if form == "json":
-        put_group(text(group).encode(), output or STDOUT, force=force)
-        return
-    if output in (None, STDOUT):
-        raise UsageError("Say where the files of the ranks are to go.", "with -o DIRECTORY")
-    directory = Path(str(output))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be made: {error.strerror}.") from None
-    digits = len(str(max((rank.rank or 0 for rank in group.ranks), default=0)))
-    for number, rank in enumerate(group.ranks):
-        name = f"host-{number}" if rank.rank is None else f"rank-{rank.rank:0{digits}d}"
-        if REPORTS[form].directory:
-            write_files(form, rank.run, directory / name)
-        else:
-            write(form, rank.run, directory / f"{name}{REPORTS[form].suffix}", force=force)
-    click.echo(str(directory), err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 
@@ -16,12 +15,11 @@ from otel_memwatch.reports.plot import STYLES
 from otel_memwatch.run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.ranks.commands import put_group
+from otel_memwatch.wings.ranks.commands import draw_group
 from otel_memwatch.wings.ranks.groups import find_group
 
 if TYPE_CHECKING:
     from otel_memwatch.reports import Options
-    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _OLD_STYLE = "phases"
 """Style of an older tool (`compat.qefficient`), accepted by name."""
@@ -75,7 +73,7 @@ def command(
     """
     group = find_group(runs[0]) if len(runs) == 1 else None
     if group is not None:
-        _draw_group(group, output, force=force, title=title, dark=dark, size=_inches(size), dpi=dpi)
+        draw_group(group, output, force=force, title=title, dark=dark, size=_inches(size), dpi=dpi)
         return
     found = [load(find_run(run)) for run in runs or (None,)]
     options: Options = {
@@ -95,28 +93,6 @@ def command(
         raise UsageError("Say where a picture of several runs is to go.", "with -o FILE")
     else:
         put(name, found[0], str(Path(found[0].path) / file), force=True, **options)
-
-
-def _draw_group(
-    group: RankGroup,
-    output: str | None,
-    *,
-    force: bool,
-    title: str | None,
-    dark: bool,
-    size: tuple[float, float | None] | None,
-    dpi: int | None,
-) -> None:
-    from otel_memwatch.wings.ranks.group_picture import draw
-
-    if output is None:
-        raise UsageError("Say where a picture of a group is to go.", "with -o FILE")
-    form = Path(output).suffix.lstrip(".").lower() or "png"
-    if form not in ("png", "pdf", "svg"):
-        raise UsageError(f"{output}: a picture is a .png, .pdf or .svg file.")
-    made = io.BytesIO()
-    draw(group, made, form=form, title=title, dark=dark, size=size, dpi=dpi)
-    put_group(made.getvalue(), output, force=force)
 
 
 def _seconds(text: str | None, option: str) -> float | None:

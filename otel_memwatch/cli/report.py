@@ -90,9 +90,9 @@ def command(
         if group is None:
             put("html", load(find_run(run)), page, force=force)
         else:
-            from otel_memwatch.wings.ranks.group_page import page as group_page
+            from otel_memwatch.wings.ranks.group_page import html
 
-            put_group(group_page(group).encode("utf-8", "backslashreplace"), page, force=force)
+            put_group(html(group).encode("utf-8", "backslashreplace"), page, force=force)
         return
     if follow:
         from otel_memwatch.wings.live import lines

@@ -216,6 +216,21 @@ def _bytes_by_pid(value: Any) -> Mapping[str, int]:
     return {pid: size for pid, held in mapping(value).items() if (size := whole(held)) is not None}
 
 
+class ClockFields(NamedTuple):
+    """The clock of the monotonic seconds."""
+
+    boot_id: str | None
+    """Start of the machine."""
+    monotonic_offset: float | None
+    """Seconds by which a time namespace has moved the clock."""
+
+    @classmethod
+    def of(cls, value: Any) -> ClockFields:
+        """Read `clock`."""
+        fields = mapping(value)
+        return cls(text(fields.get("boot_id")), number(fields.get("monotonic_offset")))
+
+
 class Mark(NamedTuple):
     """A problem of the recording."""
 
@@ -227,6 +242,7 @@ class Mark(NamedTuple):
 class RunInfo(NamedTuple):
     """`run.json`, written atomically at the start, on a change and at the end."""
 
+    schema: int | None
     id: str | None
     """Unique."""
     name: str | None
@@ -288,6 +304,11 @@ class RunInfo(NamedTuple):
     group: GroupFields
     limit: LimitFields
     gpus: tuple[GpuFields, ...]
+    clock: ClockFields
+    resource: Mapping[str, Any]
+    """Attributes of the run as an OpenTelemetry resource."""
+    measured_by: str | None
+    """Name of the tool, if another one measured; the run has no samples then."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunInfo:
@@ -295,6 +316,7 @@ class RunInfo(NamedTuple):
         get, marks = info.get, info.get("marks")
         entries = [mapping(entry) for entry in marks] if isinstance(marks, list) else []
         return cls(
+            schema=whole(get("schema")),
             id=text(get("id")),
             name=text(get("name")),
             tags={key: value for key, value in mapping(get("tags")).items() if isinstance(value, str)},
@@ -330,6 +352,9 @@ class RunInfo(NamedTuple):
             group=GroupFields.of(get("group")),
             limit=LimitFields.of(get("limit")),
             gpus=tuple(map(GpuFields.of, _objects(get("gpus")))),
+            clock=ClockFields.of(get("clock")),
+            resource=mapping(get("resource")),
+            measured_by=text(get("measured_by")),
         )
 
 

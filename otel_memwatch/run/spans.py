@@ -68,7 +68,7 @@ def run_attributes(info: Mapping[str, Any], ending: Ending | None, peaks: Peaks 
 
 def run_failed(ending: Ending | None) -> bool:
     """Return whether the run's span has the status of an error."""
-    return ending is not None and bool(ending.signal or ending.exit_code or ending.oom_kills)
+    return ending is not None and ending.bad
 
 
 def ended_sentence(info: Mapping[str, Any], ending: Ending | None) -> str:

@@ -19,10 +19,9 @@ from pathlib import Path
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, evidence_of
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.record.fields import number, text, whole
+from otel_memwatch.record.fields import number, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
 from otel_memwatch.record.open import open_record, read_info
-from otel_memwatch.run.ending import state_of
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -156,28 +155,25 @@ class IndexedRun(NamedTuple):
 
 def row_of(path: str) -> IndexedRun:
     """Return the row of one run directory, read now."""
+    directory = Path(path)
     try:
-        return _made(path)
+        run = None
+        if os.path.isfile(directory / RUN_FILE):
+            run = RecordedRun(open_record(directory, read_info(directory / RUN_FILE)))
+        if run is None or run.fields.schema != SCHEMA:
+            run = load(directory)  # raises with the reason
+        return _running(run, path) if run.state == "running" else _of_run(run, path)
     except RunError as error:
         return _broken(path, error.message)
 
 
-def _made(path: str) -> IndexedRun:
-    directory = Path(path)
-    if not os.path.isfile(directory / RUN_FILE):
-        return _of_run(load(directory), path)
-    info = read_info(directory / RUN_FILE)
-    if whole(info.get("schema")) != SCHEMA:
-        return _of_run(load(directory), path)  # raises with the reason
-    if info.get("state") == "running" and state_of(info, directory) == "running":
-        return _running(RecordedRun(open_record(directory, info)), path)
-    return _of_run(RecordedRun(open_record(directory, info)), path)
-
-
 def _of_run(run: RecordedRun, path: str) -> IndexedRun:
-    if run.state == "running":
-        return _running(run, path)
     ending, tree, process = run.ending, run.peaks.tree, run.peaks.process
+    figures: dict[str, Any] = {}
+    for row in FIGURES:
+        if row.field:
+            value = number_of(row.of(run))
+            figures[row.field] = whole(value) if row.unit != "s" or value is None else round(value, 6)
     return _described(run, path)._replace(
         exit_code=ending.exit_code,
         signal=ending.signal,
@@ -190,17 +186,8 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,
-        **_figures(run),
+        **figures,
     )
-
-
-def _figures(run: RecordedRun) -> dict[str, Any]:
-    """Return the fields that hold a figure: seconds, or whole numbers."""
-    numbers = [(row, number_of(row.of(run))) for row in FIGURES if row.field]
-    return {
-        row.field: whole(value) if row.unit != "s" or value is None else round(value, 6)
-        for row, value in numbers
-    }
 
 
 def _running(run: RecordedRun, path: str) -> IndexedRun:
@@ -217,7 +204,7 @@ def _running(run: RecordedRun, path: str) -> IndexedRun:
 
 def _described(run: RecordedRun, path: str) -> IndexedRun:
     """Return the row with the fields that are known when a run starts."""
-    info, fields, host = run.info, run.fields, run.fields.host
+    fields, host, group = run.fields, run.fields.host, run.fields.group
     tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
     return IndexedRun(
         path=path,
@@ -235,12 +222,12 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
         host_swap=host.swap_bytes,
         own_group=int(bool(fields.own_cgroup)),
         mode=_storable(run.mode),
-        by=None if (by := text(info.get("measured_by"))) is None else _storable(by),
+        by=None if fields.measured_by is None else _storable(fields.measured_by),
         started=run.started_wall,
         limit=run.limits.get("cgroup_bytes"),
         input_bytes=fields.input_bytes,
-        group=None if fields.group.group is None else _storable(fields.group.group),
-        rank=fields.group.rank,
+        group=None if group.group is None else _storable(group.group),
+        rank=group.rank,
         span=run.trace.get("span_id"),
         parent=run.trace.get("parent_span_id"),
     )

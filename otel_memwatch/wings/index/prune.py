@@ -15,15 +15,14 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.fields import mapping, moment, text, whole
 from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, is_run_file
 from otel_memwatch.record.open import read_info
+from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.run.ending import is_monitor_visible, state_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -97,7 +96,11 @@ def old_runs(
     runs: list[IndexedRun] = []
     foreign: list[IndexedRun] = []
     for row in ended:
-        (runs if _is_run_directory(row.path) else foreign).append(row)
+        try:
+            ours = _is_run(RunInfo.of(read_info(Path(row.path) / RUN_FILE)))
+        except RunError:
+            ours = False
+        (runs if ours else foreign).append(row)
     old = runs[: max(0, len(runs) - keep)] if keep is not None else runs
     since = (time.time() if now is None else now) - (older or 0.0)
     return [row for row in old if older is None or row.started < since], foreign
@@ -108,26 +111,32 @@ def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> R
     root = next(root for root in roots if f"{row.path}/".startswith(f"{root.rstrip('/')}/"))
     try:
         with _opened(row.path, root) as (parent, name, directory):
-            return _removed(row, parent, name, directory, dry_run=dry_run)
+            entries = _entries(directory)
+            why = _why_not(row, directory, entries)
+            if why:
+                return Removal(False, note=f"{row.path} stays: {why}")
+            note = ""
+            if entries.others:
+                note = f"{row.path} keeps {_named(entries.others, directory)}: not part of this run"
+            if not dry_run:
+                # The description goes last: an interrupted removal leaves a run that can be removed.
+                for one in sorted(entries.ours, key=lambda one: one == RUN_FILE):
+                    os.unlink(one, dir_fd=directory)
+                if not entries.others:
+                    note = _remove_empty(row.path, parent, name, directory)
+            return Removal(True, entries.size, note)
     except OSError as error:
         return Removal(False, note=f"{row.path} stays: {error.strerror}")
 
 
-def _is_run_directory(path: str) -> bool:
-    try:
-        return _is_run(read_info(Path(path) / RUN_FILE))
-    except RunError:
-        return False
-
-
-def _is_run(info: Mapping[str, Any]) -> bool:
+def _is_run(info: RunInfo) -> bool:
     """Return whether a `run.json` is ours: other programs have files of that name, with a schema too."""
     return (
-        whole(info.get("schema")) == SCHEMA
-        and bool(text(info.get("id")))
-        and info.get("state") in (RUNNING, FINISHED)
-        and moment(mapping(info.get("started")).get("wall")) is not None
-        and moment(mapping(info.get("started")).get("monotonic")) is not None
+        info.schema == SCHEMA
+        and bool(info.id)
+        and info.state in (RUNNING, FINISHED)
+        and info.started.wall is not None
+        and info.started.monotonic is not None
     )
 
 
@@ -158,36 +167,20 @@ def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
         yield parent, names[-1], opened(names[-1], parent)
 
 
-def _removed(row: IndexedRun, parent: int, name: str, directory: int, *, dry_run: bool) -> Removal:
+def _why_not(row: IndexedRun, directory: int, entries: _Entries) -> str | None:
+    """Return why the run must stay; `None` if it may go."""
     try:
         info = read_info(Path(RUN_FILE), directory)
     except RunError:
         info = {}
-    entries = _entries(directory)
-    why = _why_not(row, info, entries)
-    if why:
-        return Removal(False, note=f"{row.path} stays: {why}")
-    note = ""
-    if entries.others:
-        note = f"{row.path} keeps {_named(entries.others, directory)}: not part of this run"
-    if not dry_run:
-        # The description goes last: an interrupted removal leaves a run that can be removed.
-        for one in sorted(entries.ours, key=lambda one: one == RUN_FILE):
-            os.unlink(one, dir_fd=directory)
-        if not entries.others:
-            note = _remove_empty(row.path, parent, name, directory)
-    return Removal(True, entries.size, note)
-
-
-def _why_not(row: IndexedRun, info: Mapping[str, Any], entries: _Entries) -> str | None:
-    """Return why the run must stay; `None` if it may go."""
-    if not _is_run(info):
+    fields = RunInfo.of(info)
+    if not _is_run(fields):
         return f"its {RUN_FILE} does not describe a run of otel-memwatch"
-    if moment(mapping(info.get("started")).get("wall")) != row.started:
+    if fields.started.wall != row.started:
         return f"its {RUN_FILE} has changed meanwhile"
     if state_of(info, Path(row.path)) == RUNNING:
         return "it is still running"
-    silent = info.get("state") == RUNNING and not is_monitor_visible(info)
+    silent = fields.state == RUNNING and not is_monitor_visible(info)
     if silent and time.time() - entries.written < _ABANDONED:
         return "it may still be running on another machine, which wrote to it within the last day"
     return None
@@ -212,16 +205,13 @@ def _entries(directory: int) -> _Entries:
 
 def _named(others: Sequence[str], directory: int) -> str:
     """Return some names for a message; a directory that holds a run is marked."""
-    shown = [f"{name} (a run)" if _holds_run(name, directory) else name for name in others[:_NAMED]]
+    shown = list(others[:_NAMED])
+    for index, name in enumerate(shown):
+        with contextlib.suppress(OSError):
+            found = os.stat(f"{name}/{RUN_FILE}", dir_fd=directory, follow_symlinks=False)
+            shown[index] += " (a run)" if stat.S_ISREG(found.st_mode) else ""
     more = len(others) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _holds_run(name: str, directory: int) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(f"{name}/{RUN_FILE}", dir_fd=directory, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
 
 
 def _remove_empty(path: str, parent: int, name: str, directory: int) -> str:

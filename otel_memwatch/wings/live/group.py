@@ -44,33 +44,30 @@ class LiveGroup:
         ]
         if words := missing(group):
             lines.append(f"missing        {words}")
-        shown = sorted(ranked, key=_order)[:SHOWN]
-        lines += ["", *table([_row(rank, one) for rank, one in shown], _HEADER, "rlrrll")]
+        rows = []
+        for rank, one in sorted(ranked, key=_order)[:SHOWN]:
+            open_now = one.operations[-1].name if one.operations else ""
+            rows.append(
+                [
+                    "all" if rank.rank is None else str(rank.rank),
+                    shorten(clean(rank.host), 24),
+                    size(one.now) if one.state == "running" else "-",
+                    peak_figure(one.peaks.tree),
+                    shorten(clean(open_now), 28) or "-",
+                    "running" if one.state == "running" else shorten(clean(one.ending.reason), 36),
+                ]
+            )
+        lines += ["", *table(rows, _HEADER, "rlrrll")]
         if len(ranked) > SHOWN:
             lines.append(f"and {len(ranked) - SHOWN} more, with smaller peaks")
         return lines
 
 
 def _order(looked: tuple[Rank, LiveFigures]) -> tuple[bool, float]:
+    """Return a sort key: failed ranks first, then those with the largest peaks so far."""
     _, figures = looked
-    return not _ended_badly(figures), -(figures.peaks.tree.bytes if figures.peaks.tree is not None else 0)
-
-
-def _ended_badly(figures: LiveFigures) -> bool:
-    ending = figures.ending
-    return figures.state == "incomplete" or bool(ending.exit_code or ending.signal or ending.oom_kills)
-
-
-def _row(rank: Rank, figures: LiveFigures) -> list[str]:
-    open_now = figures.operations[-1].name if figures.operations else ""
-    return [
-        "all" if rank.rank is None else str(rank.rank),
-        shorten(clean(rank.host), 24),
-        size(figures.now) if figures.state == "running" else "-",
-        peak_figure(figures.peaks.tree),
-        shorten(clean(open_now), 28) or "-",
-        "running" if figures.state == "running" else shorten(clean(figures.ending.reason), 36),
-    ]
+    failed = figures.state == "incomplete" or figures.ending.bad
+    return not failed, -(figures.peaks.tree.bytes if figures.peaks.tree is not None else 0)
 
 
 def show(group: RankGroup, every: float, *, once: bool) -> None:

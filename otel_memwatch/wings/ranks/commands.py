@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.reports import write_data
+from otel_memwatch.reports import REPORTS, write, write_data, write_files
 from otel_memwatch.reports.output import STDOUT, print_bytes, print_text
 from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.wings.ranks.rank_group import RankGroup
@@ -17,18 +19,18 @@ from otel_memwatch.wings.ranks.rank_group import RankGroup
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _note_ignored(_: click.Context, option: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        click.echo(
-            f"otel-memwatch: {option.opts[0]} is ignored. Across hosts the hosts' own peaks are added up.",
-            err=True,
-        )
-
-
 def old_clock_options(function: _F) -> _F:
     """Accept options of releases that compared the clocks of hosts, with a note."""
+
+    def note(_: click.Context, option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            click.echo(
+                f"otel-memwatch: {option.opts[0]} is ignored. Across hosts the hosts' own peaks are added up.",
+                err=True,
+            )
+
     for name in ("--barrier", "--clock-error"):
-        function = click.option(name, hidden=True, expose_value=False, callback=_note_ignored)(function)
+        function = click.option(name, hidden=True, expose_value=False, callback=note)(function)
     return function
 
 
@@ -42,8 +44,6 @@ def put_group(data: bytes, output: str, *, force: bool) -> None:
 
 def print_group(group: RankGroup, form: str) -> None:
     """Print a report of a group. Raises `UsageError` for a format that only runs have."""
-    import sys
-
     if form == "json":
         from otel_memwatch.wings.ranks.group_json import text
 
@@ -54,3 +54,50 @@ def print_group(group: RankGroup, form: str) -> None:
         print_text(group_text.text(group, display_of(sys.stdout.fileno())))
     else:
         raise UsageError(f"A group has no {form} report.", "use text or json, or name one of its runs")
+
+
+def export_group(group: RankGroup, form: str, output: str | None, *, force: bool) -> None:
+    """Write a file or a directory for each run of a group; for json, one document for the whole group."""
+    from otel_memwatch.wings.ranks.group_json import text
+
+    if form == "json":
+        put_group(text(group).encode(), output or STDOUT, force=force)
+        return
+    if output in (None, STDOUT):
+        raise UsageError("Say where the files of the ranks are to go.", "with -o DIRECTORY")
+    directory = Path(str(output))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}.") from None
+    digits = len(str(max((rank.rank or 0 for rank in group.ranks), default=0)))
+    for number, rank in enumerate(group.ranks):
+        name = f"host-{number}" if rank.rank is None else f"rank-{rank.rank:0{digits}d}"
+        if REPORTS[form].directory:
+            write_files(form, rank.run, directory / name)
+        else:
+            write(form, rank.run, directory / f"{name}{REPORTS[form].suffix}", force=force)
+    click.echo(str(directory), err=True)
+
+
+def draw_group(
+    group: RankGroup,
+    output: str | None,
+    *,
+    force: bool,
+    title: str | None,
+    dark: bool,
+    size: tuple[float, float | None] | None,
+    dpi: int | None,
+) -> None:
+    """Draw a group into a file. Raises `UsageError` without a file, and for a format that is no picture."""
+    from otel_memwatch.wings.ranks.group_picture import draw
+
+    if output is None:
+        raise UsageError("Say where a picture of a group is to go.", "with -o FILE")
+    form = Path(output).suffix.lstrip(".").lower() or "png"
+    if form not in ("png", "pdf", "svg"):
+        raise UsageError(f"{output}: a picture is a .png, .pdf or .svg file.")
+    made = io.BytesIO()
+    draw(group, made, form=form, title=title, dark=dark, size=size, dpi=dpi)
+    put_group(made.getvalue(), output, force=force)

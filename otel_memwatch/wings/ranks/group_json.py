@@ -16,7 +16,6 @@ from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.wings.ranks.host_sums import HostFigures
     from otel_memwatch.wings.ranks.rank_group import Rank, RankGroup
 
 SCHEMA = 1
@@ -59,7 +58,16 @@ def document(group: RankGroup) -> dict[str, Any]:
             "error": error,
             "hosts": [{"clock": clock, "error": error} for clock in group.counted],
         },
-        "hosts": [_host(host) for host in together.hosts],
+        "hosts": [
+            {
+                "host": host.host,
+                "runs": host.runs,
+                "low": int(host.low),
+                "high": None if math.isinf(host.high) else math.ceil(host.high),
+                "estimate": int(host.guess),
+            }
+            for host in together.hosts
+        ],
         "ranks": [_rank(rank) for rank in group.ranks],
         "missing": list(group.missing),
         "earlier": [_rank(rank) for rank in group.earlier],
@@ -83,16 +91,6 @@ def _figure(rank: Rank, value: int) -> dict[str, Any]:
         "host": rank.host,
         "bytes": value,
         "operation": None if peak is None else peak.operation,
-    }
-
-
-def _host(host: HostFigures) -> dict[str, Any]:
-    return {
-        "host": host.host,
-        "runs": host.runs,
-        "low": int(host.low),
-        "high": None if math.isinf(host.high) else math.ceil(host.high),
-        "estimate": int(host.guess),
     }
 
 

@@ -42,25 +42,12 @@ svg{width:100%;height:auto;border-left:1px solid var(--soft);border-bottom:1px s
 """
 
 
-def page(group: RankGroup) -> str:
+def html(group: RankGroup) -> str:
     """Return the page as text."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return "".join(
-        (
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
-            f"<title>{escaped(group.name)} - otel-memwatch</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",
-            _body(group),
-            "</body>\n</html>\n",
-        )
-    )
-
-
-def _body(group: RankGroup) -> str:
     page = HtmlPage()
     page.title(f"Group {group.name}")
     group_text.what_ran(group, page)
@@ -74,7 +61,16 @@ def _body(group: RankGroup) -> str:
     page.paragraph(note)
     group_text.ranks(group, page, LISTED)
     group_text.earlier_attempts(group, page)
-    return page.text()
+    return "".join(
+        (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" content="no-referrer">\n',
+            f"<title>{escaped(group.name)} - otel-memwatch</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",
+            page.text(),
+            "</body>\n</html>\n",
+        )
+    )
 
 
 def _sum_picture(group: RankGroup) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.reports.pages import Page
-    from otel_memwatch.wings.ranks.rank_group import Rank, RankGroup
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 SHOWN = 24
 """Ranks in the table of the text: the largest and those that failed. The JSON has all."""
@@ -63,7 +63,9 @@ def what_ran(group: RankGroup, page: Page) -> None:
     page.fact("duration", duration(group.seconds) + (" so far" if group.state == "running" else ""))
     page.fact("missing", missing(group), "bad")
     page.fact("failed first", _failed_first(group), "bad")
-    page.fact("failed", _failed(group), "bad")
+    if len(group.dead) > 1:
+        numbers = [rank.rank for rank in group.dead if rank.rank is not None]
+        page.fact("failed", _numbers(numbers) if numbers else count(len(group.dead), "run"), "bad")
     page.fact("result", "" if group.dead or group.state == "running" else "exit code 0 for all")
 
 
@@ -89,14 +91,6 @@ def _failed_first(group: RankGroup) -> str:
     return words
 
 
-def _failed(group: RankGroup) -> str:
-    """Name all failed ranks; "" if at most one failed."""
-    if len(group.dead) < 2:
-        return ""
-    numbers = [rank.rank for rank in group.dead if rank.rank is not None]
-    return _numbers(numbers) if numbers else count(len(group.dead), "run")
-
-
 def _numbers(ranks: Sequence[int]) -> str:
     """Return the numbers in order, sequences abbreviated: ranks 1, 3-7."""
     ordered = sorted(ranks)
@@ -112,19 +106,17 @@ def _numbers(ranks: Sequence[int]) -> str:
     return f"rank {named}" if len(ordered) == 1 else f"ranks {named}"
 
 
-def _together_words(group: RankGroup) -> str:
-    """Describe the sum in the memory of all ranks."""
-    if len(group.together.hosts) == 1:
-        return "sum at the worst instant, not of peaks at different times"
-    return "sum of the hosts' own peaks, each at the worst instant of its host"
-
-
 def memory(group: RankGroup, page: Page) -> None:
     """Write the memory of all ranks together, and the largest rank."""
     together, largest, median = group.together, group.by_memory(), group.median
     at = "" if together.peak.at is None else f" at {duration(together.peak.at)}"
     page.fact("all ranks", peak_sentence(together.peak, source=False) + at, "strong")
-    page.fact("", _together_words(group))
+    page.fact(
+        "",
+        "sum at the worst instant, not of peaks at different times"
+        if len(together.hosts) == 1
+        else "sum of the hosts' own peaks, each at the worst instant of its host",
+    )
     if group.state != "finished":
         page.fact("", "a lower bound: some records are incomplete")
     if group.missing:
@@ -165,7 +157,9 @@ def hosts(group: RankGroup, page: Page, most: int = SHOWN) -> None:
 
 def ranks(group: RankGroup, page: Page, most: int = SHOWN) -> None:
     """Write a table of the ranks: peak, time, operation, GPU and result."""
-    shown = _shown(group, most)
+    wanted = [*group.dead[: most // 2], *(rank for rank, _ in group.by_memory()), *group.ranks]
+    kept = set(list(dict.fromkeys(wanted))[:most])
+    shown = [rank for rank in group.ranks if rank in kept]
     with_gpu = any(rank.run.peaks.gpu for rank in shown)
     header = ["rank", "host", "memory", "certainty", "at", "during", *(["GPU"] if with_gpu else []), "result"]
     rows = []
@@ -190,14 +184,6 @@ def ranks(group: RankGroup, page: Page, most: int = SHOWN) -> None:
         page.paragraph(
             f"{len(shown)} of {len(group.ranks)}: the largest and those that failed. All ranks: --json."
         )
-
-
-def _shown(group: RankGroup, most: int) -> list[Rank]:
-    if len(group.ranks) <= most:
-        return list(group.ranks)
-    wanted = [*group.dead[: most // 2], *(rank for rank, _ in group.by_memory()), *group.ranks]
-    kept = set(list(dict.fromkeys(wanted))[:most])
-    return [rank for rank in group.ranks if rank in kept]
 
 
 def earlier_attempts(group: RankGroup, page: Page) -> None:

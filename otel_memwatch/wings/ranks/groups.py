@@ -18,7 +18,6 @@ import os
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.record.fields import mapping, text, whole
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
 from otel_memwatch.run.recorded_run import load
@@ -29,8 +28,9 @@ from otel_memwatch.wings.index.remote import here, is_remote
 from otel_memwatch.wings.ranks.rank_group import Rank, RankGroup, rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from otel_memwatch.record.run_info_schema import GroupFields
     from otel_memwatch.run.recorded_run import RecordedRun
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -148,16 +148,16 @@ def opened(group: FoundGroup) -> RankGroup:
     kept = dict.fromkeys(outer[run] for run in last if run in outer)
     ranks = [rank_of(run, inside=outer.get(run) in kept) for run in last]
     hosts = [rank_of(run, inside=outer.get(run) in kept)._replace(rank=None) for run in kept]
-    told = [mapping(run.info.get("group")) for run in last]
-    size = max((whole(one.get("size")) or 0 for one in told), default=0)
+    places = [run.fields.group for run in last]
+    size = max((place.size or 0 for place in places), default=0)
     return RankGroup(
         group.names[0],
         sorted([*ranks, *hosts], key=_order),
         earlier=sorted((rank_of(run, inside=False) for run in earlier), key=_order),
         size=size or None,
-        missing=_missing(told, size),
+        missing=_missing(places, size),
         more=group.names[1:],
-        launcher=next((name for one in told if (name := text(one.get("launcher")))), ""),
+        launcher=next((place.launcher for place in places if place.launcher), ""),
     )
 
 
@@ -177,21 +177,19 @@ def _around(runs: Sequence[RecordedRun]) -> dict[RecordedRun, RecordedRun]:
 
 
 def _machine(run: RecordedRun) -> object:
-    return mapping(run.info.get("clock")).get("boot_id") or run.host.get("name")
+    return run.fields.clock.boot_id or run.host.get("name")
 
 
 def _attempts(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[RecordedRun]]:
     """Return the runs of the last attempt, and the runs of earlier ones."""
     of_rank: dict[object, list[RecordedRun]] = {}
     for run in runs:
-        rank = whole(mapping(run.info.get("group")).get("rank"))
+        rank = run.fields.group.rank
         # Attempts are matched by rank, so a run without a rank is its only attempt.
         of_rank.setdefault(id(run) if rank is None else ("rank", rank), []).append(run)
     last = [max(same, key=_attempt) for same in of_rank.values()]
     earlier = [run for run in runs if run not in last]
-    together = [
-        run for run in last if mapping(run.info.get("group")).get("launcher") not in STARTED_ONE_BY_ONE
-    ]
+    together = [run for run in last if run.fields.group.launcher not in STARTED_ONE_BY_ONE]
     if not together:
         return last, earlier
     newest = max(_attempt(run)[0] for run in together)
@@ -207,16 +205,16 @@ def _attempts(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[Reco
 
 
 def _attempt(run: RecordedRun) -> tuple[int, float]:
-    return whole(mapping(run.info.get("group")).get("attempt")) or 0, run.started_wall
+    return run.fields.group.attempt or 0, run.started_wall
 
 
-def _missing(told: Sequence[Mapping[str, object]], size: int) -> list[int]:
+def _missing(places: Sequence[GroupFields], size: int) -> list[int]:
     """Return the numbers of ranks without a run."""
-    there = {rank for one in told if (rank := whole(one.get("rank"))) is not None}
+    there = {place.rank for place in places if place.rank is not None}
     if not there:
         return []
-    first = min((whole(one.get("first")) or 0 for one in told), default=0)
-    step = max(1, max((whole(one.get("step")) or 1 for one in told), default=1))
+    first = min(place.first or 0 for place in places)
+    step = max(1, *(place.step or 1 for place in places))
     count = size or (max(there) - first) // step + 1
     if count > _MOST_RANKS:
         return []

@@ -72,7 +72,8 @@ def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Arra
         The figures of each host.
 
     """
-    workers = min(_MOST_PROCESSES, len(hosts), _processors())
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(_MOST_PROCESSES, len(hosts), processors)
     if len(hosts) == 1:
         only = _sum_of_host(hosts[0], bins, bins)
         return only.bound, only.guess, [only.figures]
@@ -88,10 +89,6 @@ def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Arra
     for more, _ in results[1:]:
         guess = guess + more
     return None, guess, [results[index % workers][1][index // workers] for index in range(len(hosts))]
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _size(path: str) -> int:
@@ -127,7 +124,9 @@ def _sum_of_host(host: HostRuns, own: Bins | None, bins: Bins) -> HostSum:
         least = max(least, float(peak.low or 0) if peak is not None else 0.0)
         most += float(windows.high.max()) if peak is None or peak.high is None else float(peak.high)
         read.append(in_wall_time(windows, place.ahead))
-    own = own or _own_bins(read, bins.width)
+    if own is None:
+        begin = min(float(windows.start[0]) for windows in read)
+        own = Bins.across(begin, max(float(windows.end[-1]) for windows in read), bins.width)
     total = Bound(np.zeros(own.number), np.zeros(own.number))
     for windows in read:
         total = total.plus(in_bins(windows, own))
@@ -143,12 +142,6 @@ def _sum_of_host(host: HostRuns, own: Bins | None, bins: Bins) -> HostSum:
 def in_wall_time(windows: Windows, ahead: float) -> Windows:
     """Return the windows with their times by the wall clock of the host."""
     return windows._replace(start=windows.start + ahead, end=windows.end + ahead)
-
-
-def _own_bins(read: Sequence[Windows], width: float) -> Bins:
-    begin = min(float(windows.start[0]) for windows in read)
-    end = max(float(windows.end[-1]) for windows in read)
-    return Bins.across(begin, end, width)
 
 
 def _estimate(windows: Windows, bins: Bins) -> Array:

@@ -10,7 +10,7 @@ import math
 from functools import cached_property
 
 from otel_memwatch.model import Evidence
-from otel_memwatch.record.fields import mapping, moment, number, text, whole
+from otel_memwatch.record.fields import text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.ranks import Bins, Bound, in_bins, sum_at_one_instant
 from otel_memwatch.wings.ranks.host_sums import HostFigures, HostRuns, RankPlace, in_wall_time, sum_hosts
@@ -62,8 +62,7 @@ class Rank(NamedTuple):
         """Return whether the run failed or its record stops early."""
         if self.run.state == "running":
             return False
-        ending = self.run.ending
-        return bool(ending.exit_code or ending.signal or ending.oom_kills) or self.run.state == "incomplete"
+        return self.run.ending.bad or self.run.state == "incomplete"
 
 
 class Death(NamedTuple):
@@ -171,11 +170,10 @@ class RankGroup:
     @property
     def median(self) -> float | None:
         """Median of the ranks' peaks in bytes."""
-        known = sorted(value for _, value in self.by_memory())
-        if not known:
-            return None
-        middle = len(known) // 2
-        return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+        import statistics
+
+        known = [value for _, value in self.by_memory()]
+        return statistics.median(known) if known else None
 
     # -- clocks
 
@@ -187,8 +185,7 @@ class RankGroup:
         """
         found: dict[str, tuple[float, float]] = {}
         for rank in self.ranks:
-            started = mapping(rank.run.info.get("started"))
-            wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
+            wall, monotonic = rank.run.fields.started
             if wall is not None and monotonic is not None:
                 monotonic -= _shift(rank.run)
                 found[rank.clock] = max(
@@ -326,19 +323,12 @@ class RankGroup:
 
 def rank_of(run: RecordedRun, *, inside: bool) -> Rank:
     """Return a run as a member of its group."""
-    told, clock = mapping(run.info.get("group")), mapping(run.info.get("clock"))
-    resource = mapping(run.info.get("resource"))
-    host = text(resource.get("k8s.pod.name")) or text(run.host.get("name")) or "unknown"
-    return Rank(
-        run,
-        whole(told.get("rank")),
-        whole(told.get("local_rank")),
-        host,
-        text(clock.get("boot_id")) or f"host {host}",
-        inside,
-    )
+    fields = run.fields
+    host = text(fields.resource.get("k8s.pod.name")) or fields.host.name or "unknown"
+    clock = fields.clock.boot_id or f"host {host}"
+    return Rank(run, fields.group.rank, fields.group.local_rank, host, clock, inside)
 
 
 def _shift(run: RecordedRun) -> float:
     """Return the seconds by which a time namespace shifts the run's monotonic clock."""
-    return number(mapping(run.info.get("clock")).get("monotonic_offset")) or 0.0
+    return run.fields.clock.monotonic_offset or 0.0

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.record.fields import mapping, moment
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.run.cgroup_bounds import bounds_between
@@ -40,13 +39,13 @@ def windows_of(run: RecordedRun) -> Windows:
 
     peak = run.peaks.tree
     most = _most(peak)
-    own = bool(run.info.get("own_cgroup")) and is_charged(peak)
+    conditions = RunConditions.of(run.info)
+    own = conditions.own_cgroup and is_charged(peak)
     samples = run.samples({FIELDS[field][0] for field in (_OF_GROUP if own else _OF_LEDGER)})
     if not len(samples):
         return without_ticks(run)
     start, time = run.started, np.round(samples.time + run.started, TICK_DECIMALS)
-    ended = moment(mapping(run.info.get("ended")).get("monotonic"))
-    conditions = RunConditions.of(run.info)
+    ended = run.fields.ended.monotonic
     if own:
         low, high, guess = _of_group(samples, conditions)
     elif conditions.own_cgroup:  # processes left the cgroup, so its bounds do not cover the run

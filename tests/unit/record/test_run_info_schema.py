@@ -20,6 +20,7 @@ from otel_memwatch.record.run_info_schema import (
 
 TRACE = {"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None}
 WHOLE: dict[str, Any] = {
+    "schema": 1,
     "id": "20260101T000000Z-train-7",
     "name": "train",
     "tags": {"rule": "align"},
@@ -58,6 +59,9 @@ WHOLE: dict[str, Any] = {
         {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "held": {"7": 5},
          "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
     ],
+    "clock": {"boot_id": "b", "monotonic_offset": 1.5},
+    "resource": {"service.name": "train"},
+    "measured_by": "sacct",
 }  # fmt: skip
 
 
@@ -72,13 +76,14 @@ def test_every_field_is_read() -> None:
     assert found.command == ("python", "train.py")
     assert found.monitor._asdict() == WHOLE["monitor"]
     assert found.group._asdict() == WHOLE["group"]
+    assert found.clock._asdict() == WHOLE["clock"]
     assert found.limit == LimitFields(9, True, "Spike", (HolderFields(7, "python", 8),))
     name, pci = "H200", "0000:17:00.0"
     assert found.gpus == (
         GpuFields("GPU-1", name, pci, True, "by process", None, {"7": 5}, {"7": 6}, ("79",)),
     )
     structured = {
-        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "limit", "gpus",
+        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "gpus",
     }  # fmt: skip
     for name in set(WHOLE) - structured:
         assert getattr(found, name) == WHOLE[name], name
@@ -91,7 +96,7 @@ def test_a_damaged_field_loses_none_of_the_others(name: str, damage: Any) -> Non
     assert found._replace(**{name: getattr(whole, name)}) == whole
 
 
-@pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit", "group"])
+@pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit", "group", "clock"])
 def test_a_damaged_field_of_a_section_loses_none_of_the_others(section: str) -> None:
     whole = getattr(RunInfo.of(WHOLE), section)
     assert whole._fields
