@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections import deque
 from pathlib import Path
@@ -18,15 +17,13 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Evidence, ProcessEvent
-from otel_memwatch.record.fields import mapping, moment, number, texts, whole
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
-from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
 from otel_memwatch.record.open import read_info
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.reader import process_record
+from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.record.samples import is_tick, parse_columns
-from otel_memwatch.record.schema import Sample, sample_maker
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import RecordedCandidates
 from otel_memwatch.run.ending import ending_of, state_of
@@ -34,22 +31,14 @@ from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.recording import stopped
+from otel_memwatch.wings.live.growing_record import GrowingFile, LargestOverTime, NewestSample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import os
+    from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.model import Column, Ending, ProcessRecord, RecordedOperation, Value
+    from otel_memwatch.model import Column, Ending, ProcessRecord, RecordedOperation
 
-_BLOCK = 1 << 20
-_END = 256 << 10
-"""Bytes at the end of the samples file that hold the current samples."""
-_BUCKETS = 512
-"""Parts of the curve to keep. At twice as many, pairs are merged."""
-_PACE_SECONDS = 30.0
-"""Time over which growth is measured."""
-_PACE_TICKS = 8
-_STEADY = 0.8
-"""Least share of the variance of recent sizes that a line explains if growth is steady."""
 _CLOSED = 200
 """Ended operations to remember: one of them may hold the peak."""
 
@@ -122,131 +111,15 @@ class LiveFigures(NamedTuple):
         return max(0.0, (self.limit - self.now) / self.pace)
 
 
-class _GrowingFile:
-    """Growing file of lines, read as it grows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Start again at the beginning of the file."""
-        self._offset, self._rest = 0, b""
-        self.behind = False
-        """True if time ran out before the end of the file."""
-
-    def values(self, until: float) -> Iterator[Any]:
-        """Yield the JSON values of the lines completed since the last call; nothing if the file does not exist.
-
-        Reading stops at `until`, in monotonic seconds.
-        """
-        self.behind = False
-        try:
-            descriptor = open_regular(self._path)
-        except OSError:
-            return
-        try:
-            while data := os.pread(descriptor, _BLOCK, self._offset):
-                self._offset += len(data)
-                *lines, self._rest = (self._rest + data).split(b"\n")
-                if len(self._rest) > MAX_LINE:
-                    self._rest = b""
-                for line in lines:
-                    value = parse(line)
-                    if value is not None:
-                        yield value
-                if time.monotonic() >= until and len(data) == _BLOCK:
-                    self.behind = True
-                    return
-        finally:
-            os.close(descriptor)
-
-    def end(self) -> list[Any]:
-        """Return the JSON values of the last whole lines, read before or not."""
-        try:
-            descriptor = open_regular(self._path)
-        except OSError:
-            return []
-        try:
-            data = os.pread(descriptor, _END, max(0, os.fstat(descriptor).st_size - _END))
-        finally:
-            os.close(descriptor)
-        return [value for line in data.split(b"\n")[1:-1] if (value := parse(line)) is not None]
-
-    @property
-    def share(self) -> float:
-        """Part of the file read so far, 0 to 1."""
-        try:
-            return min(1.0, self._offset / max(1, os.stat(self._path).st_size)) if self.behind else 1.0
-        except OSError:
-            return 1.0
-
-
-class _Newest:
-    """Current figures from the last samples."""
-
-    def __init__(self, columns: Sequence[Column], order: Sequence[int]) -> None:
-        self.time: float | None = None
-        """Monotonic seconds of the last sample."""
-        self.values: tuple[Value, ...] = (None,) * len(columns)
-        """Last known value of each column; some sources are not read at every sample."""
-        self.latest = Sample(-math.inf)
-        """Last known values by name."""
-        self.order = order
-        self.recent: deque[tuple[float, int]] = deque()
-        """Times and sizes of the last `_PACE_SECONDS`."""
-        self._columns = columns
-        self._make = sample_maker(columns)
-
-    def declare(self, columns: Sequence[Column]) -> None:
-        """Declare the columns of the lines that follow."""
-        self.order = [self._columns.index(column) for column in columns]
-
-    def add(self, line: Sequence[Any]) -> Sample:
-        """Add a line, and return it as a sample."""
-        values: list[Value] = [None] * len(self._columns)
-        for index, value in zip(self.order, line[1:], strict=False):
-            values[index] = value
-        self.values = tuple(old if new is None else new for old, new in zip(self.values, values, strict=True))
-        self.time = float(line[0])
-        self.latest = self._make((self.time, *self.values))
-        return self._make((self.time, *values))
-
-    def size(self, time: float, size: int) -> None:
-        """Add the size at a sample."""
-        self.recent.append((time, size))
-        while self.recent and self.recent[0][0] < time - _PACE_SECONDS:
-            self.recent.popleft()
-
-
-class _SizeOverTime:
-    """Maximum of each stretch of time; stretches become longer with the run."""
-
-    def __init__(self) -> None:
-        self._width = 0.1
-        self._most: dict[int, int] = {}
-
-    def add(self, time: float, value: int) -> None:
-        bucket = int(time / self._width)
-        self._most[bucket] = max(value, self._most.get(bucket, 0))
-        while len(self._most) > 2 * _BUCKETS:
-            merged: dict[int, int] = {}
-            for place, most in self._most.items():
-                merged[place // 2] = max(most, merged.get(place // 2, 0))
-            self._most, self._width = merged, 2 * self._width
-
-    def points(self) -> list[tuple[float, int]]:
-        return [(place * self._width, most) for place, most in sorted(self._most.items())]
-
-
 class LiveRun:
     """Run directory that is read repeatedly. Raises `RunError` if it holds no run."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.info: Mapping[str, Any] = read_info(self.path / RUN_FILE)
-        self._samples = _GrowingFile(self.path / SAMPLES_FILE)
-        self._process_lines = _GrowingFile(self.path / PROCESSES_FILE)
+        self._info: Mapping[str, Any] = read_info(self.path / RUN_FILE)
+        self._fields = RunInfo.of(self._info)
+        self._samples = GrowingFile(self.path / SAMPLES_FILE)
+        self._process_lines = GrowingFile(self.path / PROCESSES_FILE)
         self._follower = OperationFollower(self.path)
         self._closed: deque[RecordedOperation] = deque(maxlen=_CLOSED)
         self._time: float | None = None
@@ -255,9 +128,9 @@ class LiveRun:
     def _begin(self, columns: tuple[Column, ...]) -> None:
         """Start again with these columns."""
         self._columns = columns
-        self._newest = _Newest(columns, range(len(columns)))
-        self._aggregator = RunAggregator(columns, self.info)
-        self._curve = _SizeOverTime()
+        self._newest = NewestSample(columns, range(len(columns)))
+        self._aggregator = RunAggregator(columns, self._info)
+        self._curve = LargestOverTime()
         self._waiting: deque[ProcessRecord] = deque()
         """Lines of processes after the last sample of the aggregator."""
         self._coming: deque[ProcessRecord] = deque()
@@ -271,8 +144,9 @@ class LiveRun:
         until = time.monotonic() + seconds
         # While run.json is being replaced, use the previous content.
         with contextlib.suppress(RunError):
-            self.info = read_info(self.path / RUN_FILE)
-        state = state_of(self.info, self.path)
+            self._info = read_info(self.path / RUN_FILE)
+        self._fields = RunInfo.of(self._info)
+        state = state_of(self._info, self.path)
         while not self._read(until):
             pass
         newest = self._at_the_end() if self._samples.behind or self._process_lines.behind else self._newest
@@ -291,16 +165,16 @@ class LiveRun:
         limit, owner = self._smallest_limit(newest)
         self._time = newest.time
         return LiveFigures(
-            command=texts(self.info.get("command")),
+            command=self._fields.command,
             state=state,
-            ending=ending_of(self.info, state, last, [operation.name for operation in open_operations]),
+            ending=ending_of(self._info, state, last, [operation.name for operation in open_operations]),
             seconds=last or 0.0,
             now=now,
             needed=needed,
             peaks=self._peaks([*self._closed, *open_operations], newest),
             limit=limit,
             limit_of=owner,
-            pace=_pace(newest.recent),
+            pace=newest.pace,
             curve=self._curve_to(newest),
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
             operations=open_operations,
@@ -327,22 +201,22 @@ class LiveRun:
                     return False
                 self._newest.declare(declared)
             elif is_tick(line):
-                self._tick(line)
-        time = self._newest.time
-        while self._waiting and time is not None and self._waiting[0].time <= time:
-            self._aggregator.process(self._waiting.popleft())
+                time = float(line[0])
+                self._process_until(time)
+                self._aggregator.add(self._newest.add(line))
+                size = self._sized(self._newest, time)
+                if size is not None:
+                    self._curve.add(*size)
+        if self._newest.time is not None:
+            self._process_until(self._newest.time)
         return True
 
-    def _tick(self, line: Sequence[Any]) -> None:
-        time = float(line[0])
+    def _process_until(self, time: float) -> None:
+        """Pass the lines of processes up to a moment to the aggregator."""
         while self._waiting and self._waiting[0].time <= time:
             self._aggregator.process(self._waiting.popleft())
-        self._aggregator.add(self._newest.add(line))
-        size = self._sized(self._newest, time)
-        if size is not None:
-            self._curve.add(*size)
 
-    def _sized(self, newest: _Newest, time: float) -> tuple[float, int] | None:
+    def _sized(self, newest: NewestSample, time: float) -> tuple[float, int] | None:
         """Return seconds since the start of the run and the size at the last sample, which is at `time`."""
         now, _ = self._now(newest)
         if now is None:
@@ -351,9 +225,9 @@ class LiveRun:
         newest.size(since, now)
         return since, now
 
-    def _at_the_end(self) -> _Newest:
+    def _at_the_end(self) -> NewestSample:
         """Return the last samples of a record that is not read to its end yet."""
-        found = _Newest(self._columns, self._newest.order)
+        found = NewestSample(self._columns, self._newest.order)
         for line in self._samples.end():
             declared = parse_columns(line) if isinstance(line, dict) else None
             if declared is not None and set(declared) <= set(self._columns):
@@ -365,7 +239,7 @@ class LiveRun:
                 self._sized(found, float(line[0]))
         return found if found.time is not None else self._newest
 
-    def _peaks(self, operations: list[RecordedOperation], newest: _Newest) -> Peaks:
+    def _peaks(self, operations: list[RecordedOperation], newest: NewestSample) -> Peaks:
         """Return the peaks so far; lower bounds if the record is not read to its end yet."""
         peaks = self._aggregator.peaks(RecordedCandidates(ListedOperations(operations)))
         if newest is self._newest:
@@ -378,7 +252,8 @@ class LiveRun:
             tree=tree, main=stopped(peaks.main), process=stopped(peaks.process), cgroup=stopped(peaks.cgroup)
         )
 
-    def _curve_to(self, newest: _Newest) -> list[tuple[float, int]]:
+    def _curve_to(self, newest: NewestSample) -> list[tuple[float, int]]:
+        """Return the points of the curve, also beyond the part of the record that is read."""
         points = self._curve.points()
         if newest is self._newest:
             return points
@@ -386,7 +261,7 @@ class LiveRun:
         return [*points, *(point for point in newest.recent if point[0] > after)]
 
     def _live(self, record: ProcessRecord) -> None:
-        """Takes in who lives."""
+        """Update the living processes."""
         key = record.pid, record.start
         if record.event is ProcessEvent.EXIT:
             self._living.pop(key, None)
@@ -399,21 +274,22 @@ class LiveRun:
             peak=max(known.peak or 0, record.peak or 0) or None,
         )
 
-    def _now(self, newest: _Newest) -> tuple[int | None, bool]:
+    def _now(self, newest: NewestSample) -> tuple[int | None, bool]:
+        """Return the current size, and whether it counts each page once and no cache."""
         latest = newest.latest
         if self._aggregator.conditions.own_cgroup and latest.usage is not None and latest.file is not None:
             return max(0, int(latest.usage - latest.file)), True
         return _whole(latest.rss), len(self._living) <= 1
 
-    def _smallest_limit(self, newest: _Newest) -> tuple[int | None, str]:
-        limits = mapping(self.info.get("limits"))
-        group = [v for v in (_whole(newest.latest.limit), whole(limits.get("cgroup_bytes"))) if v]
+    def _smallest_limit(self, newest: NewestSample) -> tuple[int | None, str]:
+        """Return the limit that applies, and its owner."""
+        limits = self._fields.limits
+        group = [v for v in (_whole(newest.latest.limit), limits.get("cgroup_bytes")) if v]
         if group:
             return min(group), "control group"
-        machine = whole(limits.get("host_bytes")) or whole(mapping(self.info.get("host")).get("memory_bytes"))
-        return machine, "machine"
+        return limits.get("host_bytes") or self._fields.host.memory_bytes, "machine"
 
-    def _devices(self, newest: _Newest) -> list[LiveDevice]:
+    def _devices(self, newest: NewestSample) -> list[LiveDevice]:
         found: dict[str, dict[str, float]] = {}
         for column, value in zip(self._columns, newest.values, strict=True):
             identity = dict(column.attributes).get("hw.id")
@@ -433,13 +309,12 @@ class LiveRun:
     @property
     def interval(self) -> float:
         """Requested sampling interval in seconds."""
-        return number(self.info.get("interval")) or 0.1
+        return self._fields.interval or 0.1
 
     @property
     def last_tick_wall(self) -> float | None:
         """Unix seconds of the last sample by the clock of the run's machine; `None` before the first."""
-        started = mapping(self.info.get("started"))
-        wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
+        wall, monotonic = self._fields.started
         if self._time is None or wall is None or monotonic is None:
             return None
         return wall + self._time - monotonic
@@ -451,18 +326,3 @@ class LiveRun:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _pace(recent: Sequence[tuple[float, int]]) -> float | None:
-    """Return growth in bytes per second by least squares; `None` if no line fits the recent sizes."""
-    if len(recent) < _PACE_TICKS:
-        return None
-    count = len(recent)
-    mean_time = sum(time for time, _ in recent) / count
-    mean = sum(value for _, value in recent) / count
-    over = sum((time - mean_time) ** 2 for time, _ in recent)
-    spread = sum((value - mean) ** 2 for _, value in recent)
-    both = sum((time - mean_time) * (value - mean) for time, value in recent)
-    if over <= 0 or spread <= 0 or both <= 0 or both * both / (over * spread) < _STEADY:
-        return None
-    return both / over

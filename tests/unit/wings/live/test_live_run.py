@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.run import load
-from otel_memwatch.wings.live import live_run as live_module
+from otel_memwatch.wings.live import growing_record
 from otel_memwatch.wings.live.live_run import LiveRun
 from tests.support import recorded
 from tests.support.recorded import CALL_READ, LIMIT, MIB, STARTED, TREE
@@ -145,8 +145,8 @@ def test_a_first_look_at_a_long_record_does_not_wait_for_all_of_it(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is now stands at the end; the peak is that of what has been read, until all has been."""
-    monkeypatch.setattr(live_module, "_BLOCK", 4096)
-    monkeypatch.setattr(live_module, "_END", 4096)
+    monkeypatch.setattr(growing_record, "_BLOCK", 4096)
+    monkeypatch.setattr(growing_record, "_END", 4096)
     sizes = [900.0 if n == 2500 else 100.0 + n / 100 for n in range(3000)]
     grow(bare / "samples.jsonl", ticks(sizes))
     live = LiveRun(bare)
