@@ -10,7 +10,12 @@ import os
 from collections.abc import Callable, Mapping
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Parsed = TypeVar("Parsed")
 
 PREFIX = "OTEL_MEMWATCH_"
 
@@ -433,6 +438,30 @@ def several(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return [f"{key}={held}" for key, held in value.items()]
     return [value] if isinstance(value, str) else list(value)
+
+
+def as_arguments(settings: Mapping[str, Any], command: str) -> list[str]:
+    """Return settings as options of a command line, without unset ones and those that the command does not have."""
+    words: list[str] = []
+    for name, value in settings.items():
+        option = OPTIONS[name]
+        if value is None or command not in option.commands:
+            continue
+        if option.repeated:
+            words += [f"{option.flag}={part}" for part in several(value)]
+        elif option.metavar is not None:
+            words.append(f"{option.flag}={value}")
+        else:
+            words.append(option.flag if option.parse(str(value)) else f"--no-{option.flag[2:]}")
+    return words
+
+
+def parsed(parse: Callable[[str], Parsed], text: str | None, flag: str) -> Parsed | None:
+    """Return the value of an option outside the table; `None` if it is not given. Raises `UsageError`."""
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}.") from None
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:

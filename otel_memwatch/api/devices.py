@@ -61,8 +61,18 @@ def gpus(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys"))
         Unavailable: a driver exists, but cannot be used or does not answer; the hint names the remedy.
 
     """
-    environment = os.environ if environment is None else environment
-    found = [*_nvidia(environment), *_drm(sys)]
+    given = os.environ if environment is None else environment
+    try:
+        found = answered(lambda: _ask_nvidia(given), ANSWER, "The NVIDIA driver", HANGS_HINT)
+    except Unavailable as reason:
+        if reason.message != NO_DRIVER:
+            raise
+        found = []
+    for card in find_cards(sys):
+        values = {figure.metric: figure.read() for figure in figures(card) if card.awake()}
+        total, used = values.get(catalog.HW_GPU_MEMORY_LIMIT), values.get(catalog.HW_GPU_MEMORY_USAGE)
+        known = None if total is None or used is None else GPUMemory(int(total), int(total - used), int(used))
+        found.append((card.id, card.name, known))
     return [GPU(ordinal, *device) for ordinal, device in enumerate(found)]
 
 
@@ -78,16 +88,8 @@ def best_gpu(environment: Mapping[str, str] | None = None, sys: Path = Path("/sy
 _Found = tuple[str, str, "GPUMemory | None"]
 
 
-def _nvidia(environment: Mapping[str, str]) -> list[_Found]:
-    try:
-        return answered(lambda: _ask_nvidia(environment), ANSWER, "The NVIDIA driver", HANGS_HINT)
-    except Unavailable as reason:
-        if reason.message == NO_DRIVER:
-            return []
-        raise
-
-
 def _ask_nvidia(environment: Mapping[str, str]) -> list[_Found]:
+    """Ask the driver for its devices, in the order in which CUDA numbers them."""
     driver = open_driver()
     try:
         devices = {device.identity: device for device in driver.devices()}
@@ -102,13 +104,3 @@ def _ask_nvidia(environment: Mapping[str, str]) -> list[_Found]:
         return found
     finally:
         driver.close()
-
-
-def _drm(sys: Path) -> list[_Found]:
-    found: list[_Found] = []
-    for card in find_cards(sys):
-        values = {figure.metric: figure.read() for figure in figures(card) if card.awake()}
-        total, used = values.get(catalog.HW_GPU_MEMORY_LIMIT), values.get(catalog.HW_GPU_MEMORY_USAGE)
-        known = None if total is None or used is None else GPUMemory(int(total), int(total - used), int(used))
-        found.append((card.id, card.name, known))
-    return found

@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from otel_memwatch.config import OPTIONS, several
+from otel_memwatch.config import OPTIONS, as_arguments
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
@@ -94,7 +94,10 @@ class MonitorProcess:
         _keep(self)
         if wait:
             self.launched()
-            self._wait_until_ready()
+            said = self._read_status(_READY_SECONDS)
+            self.ready, self.dead = bool(said), said == b""
+            if self.dead:
+                self._close()
         # Operations and processes that the program starts from now on belong to this run.
         if self._watches_us and not self.dead:
             self._environment = os.environ.get(RUN_DIRECTORY_VARIABLE)
@@ -123,21 +126,23 @@ class MonitorProcess:
             # `status` comes only when the monitor ends.
             alive = OwnedDescriptor(os.dup(ready.number))
             opened.callback(alive.close)
-            words = ["attach", str(pid), f"--out={directory}", *options(settings), *more]
+            program = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM]
+            words = ["attach", str(pid), f"--out={directory}", *as_arguments(settings, "attach"), *more]
             words += [f"--ready-fd={ready.number}", f"--stop-fd={stop_seen.number}"]
-            launcher = _launch(words, afterwards, alive.number, (ready.number, stop_seen.number))
+            launcher = subprocess.Popen(
+                [*program, str(alive.number), PACKAGE_PARENT, afterwards, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(alive.number, ready.number, stop_seen.number),
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE},
+            )
             ours = (
                 OwnedDescriptor(move_high(status.number, _STATUS)),
                 OwnedDescriptor(move_high(stop.number, _STOP)),
             )
             status.number = stop.number = -1
         return *ours, launcher
-
-    def _wait_until_ready(self) -> None:
-        said = self._read_status(_READY_SECONDS)
-        self.ready, self.dead = bool(said), said == b""
-        if self.dead:
-            self._close()
 
     def _read_status(self, seconds: float) -> bytes | None:
         """Return bytes from the monitor; empty if it has ended; `None` if it sends nothing in time or the pipe is lost."""
@@ -186,38 +191,6 @@ class MonitorProcess:
         self._close()
 
 
-def options(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as options of the command line."""
-    words: list[str] = []
-    for name, value in settings.items():
-        option = OPTIONS[name]
-        if value is None or "attach" not in option.commands:
-            continue  # unset, or a setting of this process and not of the monitor
-        if option.repeated:
-            words += [f"{option.flag}={part}" for part in several(value)]
-        elif option.metavar is not None:
-            words.append(f"{option.flag}={value}")
-        else:
-            words.append(option.flag if option.parse(str(value)) else f"--no-{option.flag[2:]}")
-    return words
-
-
-def _launch(
-    words: Iterable[str], afterwards: str, alive: int, inherited: tuple[int, ...]
-) -> subprocess.Popen[bytes]:
-    """Start a Python process that forks the monitor and ends; `words` are the monitor's command line."""
-    program = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM]
-    environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
-    return subprocess.Popen(
-        [*program, str(alive), PACKAGE_PARENT, afterwards, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=(alive, *inherited),
-        start_new_session=True,
-        env=environment,
-    )
-
-
 def _open_pipe(opened: contextlib.ExitStack) -> tuple[OwnedDescriptor, OwnedDescriptor]:
     """Open a pipe; `opened` closes both of its ends."""
     reading, writing = map(OwnedDescriptor, os.pipe())
@@ -232,19 +205,18 @@ _hooks_are_set = False
 
 def _keep(monitor: MonitorProcess) -> None:
     """Stop the monitor at the end of the program, and detach it in forked children."""
+
+    def leave_all() -> None:
+        for one in list(_running):
+            one.leave()
+
+    def stop_all() -> None:
+        for one in list(_running):
+            one.stop()
+
     global _hooks_are_set  # noqa: PLW0603 - hooks cannot be removed, so they are set once
     _running.add(monitor)
     if not _hooks_are_set:
         _hooks_are_set = True
-        os.register_at_fork(after_in_child=_leave_all)
-        atexit.register(_stop_all)
-
-
-def _leave_all() -> None:
-    for monitor in list(_running):
-        monitor.leave()
-
-
-def _stop_all() -> None:
-    for monitor in list(_running):
-        monitor.stop()
+        os.register_at_fork(after_in_child=leave_all)
+        atexit.register(stop_all)

@@ -66,7 +66,10 @@ def main() -> NoReturn:
         say(f"otel-memwatch: {error}")
         code = error.exit_code
     except KeyboardInterrupt:
-        _die_of(signal.SIGINT)
+        # End like a program without a handler: a shell loop then stops too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        code = shell_code(signal.SIGINT)
     except BrokenPipeError:
         # The reader of our output has closed it, as `| head` does: this is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -97,10 +100,3 @@ def _wrap_at_once() -> None:
 
 
 __getattr__ = lazy.names(__name__, {"cli": "group"})
-
-
-def _die_of(number: signal.Signals) -> NoReturn:
-    """End like a program without a handler: a shell loop then stops too."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    sys.exit(shell_code(number))

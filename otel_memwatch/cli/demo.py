@@ -43,27 +43,27 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
 
     Try: otel-memwatch wrap -- otel-memwatch demo
     """
+    second = seconds / 8
     if oom:
-        _allocate_without_end()
+        _say("allocating until a limit stops it")
+        kept = []
+        while True:  # grow by 8 MiB every 20 ms
+            kept.append(bytearray(os.urandom(1024) * (8 * 1024)))
+            time.sleep(0.02)
     with tempfile.TemporaryDirectory(prefix="memwatch-demo-") as folder:
-        _pipeline(Path(folder), seconds / 8, scale)
-
-
-def _pipeline(folder: Path, second: float, scale: float) -> None:
-    """Run the whole workload in about eight times `second`."""
-    with operation("Load"):
-        data = _load(folder / "input.bin", int(96 * scale), second)
-    with operation("Transform"):
-        result = _transform(data, second)
-    with operation("Train", workers=3):
-        _train(result, scale, second)
-    with operation("Evaluate"):
-        with operation("Spike"):
-            _spike(int(256 * scale))
-        time.sleep(second / 2)
-    del data
-    with operation("Export"):
-        _export(folder / "output.bin", result, second)
+        with operation("Load"):
+            data = _load(Path(folder, "input.bin"), int(96 * scale), second)
+        with operation("Transform"):
+            result = _transform(data, second)
+        with operation("Train", workers=3):
+            _train(result, scale, second)
+        with operation("Evaluate"):
+            with operation("Spike"):
+                _spike(int(256 * scale))
+            time.sleep(second / 2)
+        del data
+        with operation("Export"):
+            _export(Path(folder, "output.bin"), result, second)
     _say("done")
 
 
@@ -134,12 +134,3 @@ def _export(path: Path, result: Array, second: float) -> None:
         for piece in range(8):
             file.write(result[piece * result.size // 8 : (piece + 1) * result.size // 8].tobytes())
             time.sleep(second / 8)
-
-
-def _allocate_without_end() -> None:
-    """Grow by 8 MiB every 20 ms."""
-    _say("allocating until somebody stops it")
-    kept = []
-    while True:
-        kept.append(bytearray(os.urandom(1024) * (8 * 1024)))
-        time.sleep(0.02)

@@ -52,6 +52,7 @@ def command(*, as_json: bool) -> None:
 
 def _peaks() -> Iterator[Finding]:
     """Report the certainty of each kind of peak."""
+    from otel_memwatch.in_target.operations.native import COMPILED
     from otel_memwatch.monitor.sampling.sources.quirks import quirks
     from otel_memwatch.runtime.kernel import rss_error
     from otel_memwatch.runtime.procfs.mounted import shows_others
@@ -71,8 +72,21 @@ def _peaks() -> Iterator[Finding]:
     for quirk in quirks():
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()
-    yield _reset()
-    yield _compiled()
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    except OSError as error:
+        text = f"a range: the peak counter cannot be reset ({error.strerror})"
+        hint = "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc"
+        yield Finding("peak of an operation", "limited", text, hint)
+    else:
+        yield Finding("peak of an operation", "ok", "exact: a process can reset its own peak counter")
+    if COMPILED:
+        yield Finding("cost of an operation", "ok", "about 10 us (compiled code)")
+    else:
+        text = "about 22 us (Python code); milliseconds if other threads run Python"
+        hint = "install a wheel for this machine, or install with a C compiler and Python's headers"
+        yield Finding("cost of an operation", "limited", text, hint)
 
 
 def _tree_peak() -> Finding:
@@ -102,33 +116,6 @@ def _tree_peak() -> Finding:
             late = f"systemd creates one only after {seconds:.1f} s."
             reason = Unavailable(late, "--cgroup require waits for it")
     return Finding(subject, "limited", "a range with a best estimate", f"exact with a cgroup: {reason}")
-
-
-def _reset() -> Finding:
-    try:
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-            file.write("5")
-    except OSError as error:
-        return Finding(
-            "peak of an operation",
-            "limited",
-            f"a range: the peak counter cannot be reset ({error.strerror})",
-            "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc",
-        )
-    return Finding("peak of an operation", "ok", "exact: a process can reset its own peak counter")
-
-
-def _compiled() -> Finding:
-    from otel_memwatch.in_target.operations.native import COMPILED
-
-    if COMPILED:
-        return Finding("cost of an operation", "ok", "about 10 us (compiled code)")
-    return Finding(
-        "cost of an operation",
-        "limited",
-        "about 22 us (Python code); milliseconds if other threads run Python",
-        "install a wheel for this machine, or install with a C compiler and Python's headers",
-    )
 
 
 def _sources() -> Iterator[Finding]:

@@ -30,7 +30,13 @@ class _LazyGroup(click.Group):
             return None
         command = import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
-        _show_examples(command, examples.example_lines(cmd_name))
+        shown = examples.example_lines(cmd_name)
+        # A group shows them in the help of its first subcommand, the default.
+        last = next(iter(command.commands.values())) if isinstance(command, click.Group) else command
+        if shown and _EXAMPLES not in (last.epilog or ""):
+            # Click breaks no lines after a backspace.
+            listed = "\n".join(("\b", _EXAMPLES, *(f"  {line}" for line in shown)))
+            last.epilog = "\n\n".join(filter(None, (last.epilog, listed)))
         return command
 
     def resolve_command(
@@ -51,16 +57,6 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def _show_examples(command: click.Command, shown: list[str]) -> None:
-    """Add the examples to the end of a command's help. A group gets them in its first subcommand, the default."""
-    if isinstance(command, click.Group):
-        command = next(iter(command.commands.values()))
-    if shown and _EXAMPLES not in (command.epilog or ""):
-        # Click breaks no lines after a backspace.
-        listed = "\n".join(("\b", _EXAMPLES, *(f"  {line}" for line in shown)))
-        command.epilog = "\n\n".join(filter(None, (command.epilog, listed)))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.catalog import METRICS, Metric, prometheus_names
+from otel_memwatch.catalog import METRICS, prometheus_names
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.runtime.user_files import read_file
 
@@ -28,7 +28,12 @@ def command(form: str | None, check: str | None, update: str | None) -> None:
     """Print every metric: name, instrument, unit, attributes, names in Prometheus, meaning and pitfalls."""
     if check or update:
         path = Path(check or update or "")
-        text = _read(path)
+        try:
+            text = read_file(path, pipe=True).decode()
+        except OSError as error:
+            raise MemwatchError(f"{path} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise MemwatchError(f"{path} is not a text file in UTF-8.") from None
         replaced = with_table(text, path)
         if update:
             path.write_text(replaced, encoding="utf-8")
@@ -38,15 +43,6 @@ def command(form: str | None, check: str | None, update: str | None) -> None:
             )
         return
     click.echo({"markdown": markdown, "json": as_json, None: plain}[form](), nl=False)
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_file(path, pipe=True).decode()
-    except OSError as error:
-        raise MemwatchError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise MemwatchError(f"{path} is not a text file in UTF-8.") from None
 
 
 def with_table(text: str, path: Path | str = "the document") -> str:
@@ -83,22 +79,22 @@ def markdown() -> str:
 
 def as_json() -> str:
     """Return a JSON array with an object for each metric."""
-    return json.dumps([_fields(row) for row in METRICS.values()], indent=1) + "\n"
-
-
-def _fields(row: Metric) -> dict[str, object]:
-    return {
-        "name": row.name,
-        "instrument": row.instrument.value,
-        "unit": row.unit,
-        "attributes": list(row.attributes),
-        "prometheus": list(prometheus_names(row)),
-        "description": row.description,
-        "note": row.note,
-        "source": row.source,
-        "stability": row.stability.value,
-        "profile": row.profile.value,
-    }
+    documents = [
+        {
+            "name": row.name,
+            "instrument": row.instrument.value,
+            "unit": row.unit,
+            "attributes": list(row.attributes),
+            "prometheus": list(prometheus_names(row)),
+            "description": row.description,
+            "note": row.note,
+            "source": row.source,
+            "stability": row.stability.value,
+            "profile": row.profile.value,
+        }
+        for row in METRICS.values()
+    ]
+    return json.dumps(documents, indent=1) + "\n"
 
 
 def plain() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.config import parse_seconds
+from otel_memwatch.config import parse_seconds, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import PHASES_FILE, PLOT_FILE
 from otel_memwatch.reports.output import put
@@ -79,8 +79,8 @@ def command(
     options: Options = {
         "style": style,
         "title": title,
-        "begin": _seconds(begin, "--from"),
-        "end": _seconds(end, "--to"),
+        "begin": parsed(parse_seconds, begin, "--from"),
+        "end": parsed(parse_seconds, end, "--to"),
         "dark": dark,
         "size": _inches(size),
         "dpi": dpi,
@@ -93,15 +93,6 @@ def command(
         raise UsageError("Say where a picture of several runs is to go.", "with -o FILE")
     else:
         put(name, found[0], str(Path(found[0].path) / file), force=True, **options)
-
-
-def _seconds(text: str | None, option: str) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}.") from None
 
 
 def _inches(text: str | None) -> tuple[float, float | None] | None:

@@ -55,12 +55,8 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
         if started and not (isinstance(error, CommandNotStarted) and isinstance(error.__cause__, OSError)):
             raise
         if started:
-            _stop_being_a_subreaper()
+            from otel_memwatch.runtime import system_calls
+
+            # The failed start made this process a subreaper, which would survive exec.
+            system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 0)
         return describe(error)
-
-
-def _stop_being_a_subreaper() -> None:
-    """Undo the subreaper setting of a failed start, which would survive exec."""
-    from otel_memwatch.runtime import system_calls
-
-    system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 0)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from otel_memwatch.config import MOST_REPEATS, OPTIONS
+from otel_memwatch.config import MOST_REPEATS, OPTIONS, as_arguments
 from otel_memwatch.errors import MemwatchError, Unavailable, shell_code
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
 from otel_memwatch.runtime.terminal import say
@@ -34,13 +34,17 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
       `config.MOST_REPEATS` times.
     * Warm-up runs come first and are not kept.
     """
+    from importlib.util import find_spec
+
     from otel_memwatch.monitor.run.run_directory import make_run_directory
 
     times = settings["repeat"]
-    if times == "auto":
-        _need_scipy()
+    if times == "auto" and find_spec("scipy") is None:
+        raise Unavailable(
+            "--repeat auto needs scipy, which is not installed.", "pip install 'otel-memwatch[compare]'"
+        )
     parent = make_run_directory(settings, argv, say)
-    options = _options(given)
+    options = as_arguments({name: value for name, value in given.items() if name not in _OURS}, "wrap")
     for index in range(settings["warmup"]):
         _once(parent / f"warmup-{index + 1}", argv, options, keep=False)
     runs: list[Path] = []
@@ -53,29 +57,6 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
         here = from_here(parent)
         say(f"otel-memwatch: {len(runs)} runs in {here}: otel-memwatch compare BASE... -- {here}")
     sys.exit(0)
-
-
-def _need_scipy() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("scipy") is None:
-        raise Unavailable(
-            "--repeat auto needs scipy, which is not installed.", "pip install 'otel-memwatch[compare]'"
-        )
-
-
-def _options(given: Mapping[str, Any]) -> list[str]:
-    """Return the options for each run, from the given settings."""
-    words = []
-    for name, value in given.items():
-        option = OPTIONS[name]
-        if name in _OURS or value is None:
-            continue
-        if option.metavar is None:
-            words.append(option.flag if value else f"--no-{option.flag[2:]}")
-        else:
-            words += [f"{option.flag}={one}" for one in (value if option.repeated else (value,))]
-    return words
 
 
 def _enough(times: int | str, runs: Sequence[Path]) -> bool:

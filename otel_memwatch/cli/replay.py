@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from otel_memwatch.config import parse_metrics, parse_url
+from otel_memwatch.config import parse_metrics, parse_url, parsed
 from otel_memwatch.errors import MemwatchError, Unanswered, UsageError
 from otel_memwatch.monitor.telemetry.settings import Endpoint, wanted, wanted_metrics
 from otel_memwatch.reports.otlp import SIGNALS, requests
@@ -59,11 +59,18 @@ def command(
     certificates come from the OTEL_EXPORTER_OTLP_* variables. Replaying is idempotent: points are identical each time.
     """
     recorded = load(run)
-    where = wanted({"otlp": _url(otlp), "otlp_protocol": otlp_protocol}, os.environ)
+    url = parsed(parse_url, otlp, "--otlp")
+    where = wanted({"otlp": url, "otlp_protocol": otlp_protocol}, os.environ)
     endpoints = {"metrics": where.metrics, "traces": where.spans, "logs": where.logs}
     if not any(endpoints.values()):
         raise UsageError("There is no endpoint to send to.", "--otlp URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
-    chosen = _chosen(recorded, metrics, operation_metrics)
+    names = metrics or str(recorded.settings.get("metrics") or "default")
+    chosen = wanted_metrics(
+        {
+            "metrics": parsed(parse_metrics, names, "--metrics"),
+            "operation_metrics": operation_metrics or recorded.settings.get("operation_metrics"),
+        }
+    )
     failures: list[MemwatchError] = []
     silent: set[str] = set()
     for name in SIGNALS if signal == "all" else (signal,):
@@ -81,19 +88,6 @@ def command(
         say(f"otel-memwatch: {failure}")
     if failures:
         raise failures[-1]
-
-
-def _chosen(recorded: RecordedRun, metrics: str | None, operation_metrics: str | None) -> frozenset[str]:
-    """Return the names of the metrics to send."""
-    try:
-        return wanted_metrics(
-            {
-                "metrics": parse_metrics(metrics or str(recorded.settings.get("metrics") or "default")),
-                "operation_metrics": operation_metrics or recorded.settings.get("operation_metrics"),
-            }
-        )
-    except ValueError as error:
-        raise UsageError(f"--metrics: {error}.") from None
 
 
 def _send(recorded: RecordedRun, name: str, endpoint: Endpoint, metrics: frozenset[str]) -> None:
@@ -116,12 +110,3 @@ def _send(recorded: RecordedRun, name: str, endpoint: Endpoint, metrics: frozens
         what = _PARTS[name]
         said = f": {sender.words}" if sender.words else "."
         raise MemwatchError(f"{where} rejected {sender.rejected} {what} of them{said}", _HINT_OF_OLD)
-
-
-def _url(text: str | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        return parse_url(text)
-    except ValueError as error:
-        raise UsageError(f"--otlp: {error}.") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch.config import parse_size
+from otel_memwatch.config import parse_size, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.reports.output import print_report, put
@@ -80,7 +80,7 @@ def command(
     if by is not None or within is not None:
         if by is None or form is not None or page is not None or follow:
             raise UsageError("--by output goes with --json and --within only.")
-        room = _size(within)
+        room = parsed(parse_size, within, "--within")
         print_report("outputs", load(find_run(run)), as_json=as_json, within=room)
         return
     if page is not None:
@@ -104,10 +104,3 @@ def command(
         print_group(group, "json" if as_json else form or "text")
         return
     print_report("json" if as_json else form or "text", load(find_run(run)))
-
-
-def _size(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(f"--within: {error}") from None

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 import click
 
-from otel_memwatch.config import parse_effect
+from otel_memwatch.config import parse_effect, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.run.figures import OPERATION
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -140,12 +140,7 @@ def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Se
 
 def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
     """Return the smallest effect of each figure, from "2%" and "NAME=2%"."""
-    given = []
-    for text in texts:
-        try:
-            given.append(parse_effect(text))
-        except ValueError as error:
-            raise UsageError(f"--effect: {error}.") from None
+    given = [pair for text in texts if (pair := parsed(parse_effect, text, "--effect"))]
     usual = project().effect
 
     def effect(name: str) -> Effect:

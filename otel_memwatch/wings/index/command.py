@@ -239,7 +239,7 @@ def prune_command(
     Only files that otel-memwatch wrote are removed. If a run directory contains other files or another run, it stays with
     these, and a message names them. Symbolic links below PATH are not followed. PATH itself may be a link that you or root own.
     """
-    from otel_memwatch.config import parse_seconds
+    from otel_memwatch.config import parse_seconds, parsed
     from otel_memwatch.text import count, size
     from otel_memwatch.wings.index.prune import old_runs, remove, resolve
 
@@ -251,10 +251,7 @@ def prune_command(
         )
     if keep is None and older is None:
         raise UsageError("Pass --keep N, --older DURATION, or both.", "for example --keep 30 --older 14d")
-    try:
-        seconds = None if older is None else parse_seconds(older)
-    except ValueError as error:
-        raise UsageError(f"--older: {error}.") from None
+    seconds = parsed(parse_seconds, older, "--older")
     accepts = where(condition) if condition else None
     roots = [resolve(directory) for directory in directories or (runs_home(),)]
     there = [
@@ -285,14 +282,11 @@ def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str,
 
     Each row becomes a run that is marked as sampled, with the name of the tool.
     """
-    from otel_memwatch.config import parse_tag
+    from otel_memwatch.config import parse_tag, parsed
     from otel_memwatch.text import count
     from otel_memwatch.wings.index.importing import import_file
 
-    try:
-        given = dict(parse_tag(tag) for tag in tags)
-    except ValueError as error:
-        raise UsageError(f"--tag: {error}.") from None
+    given = dict(pair for tag in tags if (pair := parsed(parse_tag, tag, "--tag")))
     for file in files:
         done = import_file(file, into or runs_home(), given)
         parts = [f"{count(done.added, 'run')} of {done.by}"]
