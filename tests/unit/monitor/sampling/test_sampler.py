@@ -215,18 +215,18 @@ def test_what_idles_is_not_charged(clock: FakeClock) -> None:
 def test_a_flag_that_is_set_once_more_while_it_is_waited_for() -> None:
     """Two threads set it: the second may do so between the waiter's taking the lock and its giving it back."""
     flag = Flag()
-    held = flag._held
+    held = flag._lock
 
     class Meanwhile:
         def acquire(self, **given: float) -> bool:
             done = held.acquire(**given)
             flag._set = False
-            flag._held = held
+            flag._lock = held
             flag.set()
             return done
 
     flag.set()
-    flag._set, flag._held = False, Meanwhile()  # type: ignore[assignment]
+    flag._set, flag._lock = False, Meanwhile()  # type: ignore[assignment]
     assert flag.wait(1.0)
 
 
