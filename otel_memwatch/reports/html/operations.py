@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.lanes import lay_out
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
@@ -22,7 +22,7 @@ ROWS = 2000
 _GROUPS = 300
 _LANES = 24
 _PARTS = 4000
-"""Shortest bars, as a part of the time axis; shorter ones of a lane are merged."""
+"""Shortest bars, as a part of the time axis; shorter ones of a lane are joined up to this length."""
 _BARS = 4000
 _NAME = 200
 _NAMES = 1024
@@ -37,17 +37,12 @@ def operations_data(run: RecordedRun) -> dict[str, Any] | None:
     if not listed:
         return None
     rows = _chosen(listed)
-    row_of: dict[int | None, int] = {index: row for row, index in enumerate(rows)}
-    lanes = _Lanes(run, listed)
+    row_of = {index: row for row, index in enumerate(rows)}
     return {
         "total": len(listed),
-        "rows": [
-            _row(listed[index], lanes.lane_of[index], row_of.get(listed[index].parent)) for index in rows
-        ],
+        "rows": [_row(listed[index], row_of) for index in rows],
         "groups": _groups(listed),
-        "lanes": lanes.labels,
-        "hidden": lanes.hidden,
-        "bars": lanes.bars(row_of, run.seconds / _PARTS),
+        **_lanes(run, listed, row_of),
     }
 
 
@@ -58,11 +53,9 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
         for figures in (*digest.open, *digest.largest)
     }
     listed = sorted(shown.values(), key=lambda figures: (figures.start, -figures.end))
-    lanes = _Lanes(run, listed)
-    row_of: dict[int | None, int] = {index: index for index in range(len(listed))}
     return {
         "total": digest.number,
-        "rows": [_row(figures, lanes.lane_of[index], None) for index, figures in enumerate(listed)],
+        "rows": [_row(figures, {}) for figures in listed],
         "groups": [
             {
                 "name": shorten(totals.name, _NAME),
@@ -74,9 +67,7 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
             }
             for totals in digest.names[:_GROUPS]
         ],
-        "lanes": lanes.labels,
-        "hidden": lanes.hidden,
-        "bars": lanes.bars(row_of, run.seconds / _PARTS),
+        **_lanes(run, listed, {index: index for index in range(len(listed))}),
     }
 
 
@@ -94,7 +85,7 @@ def _need(figures: OperationFigures) -> int:
     return -1 if peak is None else peak.bytes
 
 
-def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dict[str, Any]:
+def _row(figures: OperationFigures, row_of: Mapping[int, int]) -> dict[str, Any]:
     operation = figures.operation
     totals, attributes = figures.totals, operation.attributes
     row = {
@@ -104,8 +95,7 @@ def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dic
         "start": round(figures.start, 6),
         "seconds": round(figures.seconds, 6),
         "depth": figures.depth,
-        "lane": lane,
-        "parent": parent,
+        "parent": None if figures.parent is None else row_of.get(figures.parent),
         "peak": _peak(operation.peak),
         "tree": _peak(figures.tree_peak),
         "change": figures.delta_bytes,
@@ -170,64 +160,26 @@ def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
     return shown
 
 
-class _Lanes:
-    """Lane of each operation: lanes of a process are adjacent, and nested operations are below the enclosing one."""
+def _lanes(run: RecordedRun, listed: Sequence[OperationFigures], row_of: Mapping[int, int]) -> dict[str, Any]:
+    """Return labels of the lanes, the number of operations without a lane, and bars.
 
-    def __init__(self, run: RecordedRun, listed: Sequence[OperationFigures]) -> None:
-        self._listed = listed
-        self.lane_of: list[int | None] = [None] * len(listed)
-        self.labels: list[str] = []
-        self.hidden = 0
-        by_pid: dict[int, list[int]] = {}
-        for index, figures in enumerate(listed):
-            by_pid.setdefault(figures.operation.pid, []).append(index)
-        owners = phrases.lane_owners(run, by_pid)
-        for pid in sorted(by_pid, key=lambda pid: run.ranks.get(pid, math.inf)):
-            self._lay_out(by_pid[pid], owners[pid] if len(by_pid) > 1 else "")
-
-    def _lay_out(self, members: Sequence[int], label: str) -> None:
-        first = len(self.labels)
-        busy_until: list[float] = []
-        for index in members:
-            figures = self._listed[index]
-            around = None if figures.parent is None else self.lane_of[figures.parent]
-            lane = 0 if around is None else max(0, around - first + 1)
-            while lane < len(busy_until) and busy_until[lane] > figures.start:
-                lane += 1
-            if first + lane >= _LANES:
-                self.hidden += 1
-                continue
-            while lane >= len(busy_until):
-                busy_until.append(0.0)
-                self.labels.append("" if len(busy_until) > 1 else label)
-            busy_until[lane] = max(figures.end, figures.start)
-            self.lane_of[index] = first + lane
-
-    def bars(self, row_of: Mapping[int | None, int], shortest: float) -> list[list[Any]]:
-        """Return lane, start, duration, name, number of operations, row (-1: none), flags (1 failed, 2 open, 4 peak)."""
-        last: dict[int, list[Any]] = {}
-        found: list[list[Any]] = []
-        for index, figures in enumerate(self._listed):
-            lane = self.lane_of[index]
-            if lane is None:
-                continue
-            status = figures.operation.status
-            flags = (status == "error") + 2 * (status == "open") + 4 * figures.sets_run_peak
-            bar = last.get(lane)
-            short = figures.seconds < shortest
-            if (
-                bar is not None and short and bar[2] < shortest and not (flags | bar[6]) & 4
-                and figures.start - bar[1] - bar[2] < shortest
-            ):  # fmt: skip
-                bar[2] = round(max(bar[1] + bar[2], figures.end) - bar[1], 6)
-                if bar[3] != _shown(figures.operation.name):
-                    bar[3] = ""
-                bar[4] += 1
-                bar[5], bar[6] = -1, bar[6] | flags
-                continue
-            name = _shown(figures.operation.name)
-            last[lane] = bar = [
-                lane, round(figures.start, 6), round(figures.seconds, 6), name, 1, row_of.get(index, -1), flags
-            ]  # fmt: skip
-            found.append(bar)
-        return found[:_BARS]
+    A bar is lane, start, duration, name, number of operations, row (-1: none), flags (1 failed, 2 open, 4 peak). The name
+    of several operations is empty unless it is common to all.
+    """
+    shortest = run.seconds / _PARTS
+    lanes = lay_out(listed, shortest, run.ranks, most=_LANES, longest=shortest)
+    owners = lanes.owners
+    names = phrases.lane_owners(run, owners) if len(set(owners)) > 1 else {}
+    labels = [
+        names.get(owner, "") if not lane or owners[lane - 1] != owner else ""
+        for lane, owner in enumerate(owners)
+    ]
+    bars = []
+    for bar in sorted(lanes.bars, key=lambda bar: bar.first)[:_BARS]:
+        name, row = bar.names[0], row_of.get(bar.first, -1)
+        if bar.number > 1:
+            name, row = bar.series if len(bar.names) == 1 else "", -1
+        flags = bar.failed + 2 * bar.open + 4 * bar.sets_peak
+        start, seconds = round(bar.start, 6), round(bar.end - bar.start, 6)
+        bars.append([bar.lane, start, seconds, _shown(name), bar.number, row, flags])
+    return {"lanes": labels, "hidden": lanes.hidden, "bars": bars}

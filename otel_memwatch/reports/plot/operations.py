@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
 
-    from otel_memwatch.reports.plot.lanes import Bar, Lanes
+    from otel_memwatch.reports.lanes import Bar, Lanes
     from otel_memwatch.reports.plot.series import View
 
 _SHADED = 60

@@ -8,9 +8,9 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import FINISHED
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.lanes import lay_out
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.gpus import GPU_METRICS, gpu_panels
-from otel_memwatch.reports.plot.lanes import lay_out
 from otel_memwatch.reports.plot.memory import MEMORY_METRICS, STEPS, WINDOW_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.peak import peak_extent

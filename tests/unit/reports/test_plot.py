@@ -17,8 +17,8 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column
 from otel_memwatch.record.samples import Samples, read_samples
 from otel_memwatch.reports import render
+from otel_memwatch.reports.lanes import LANES, lay_out
 from otel_memwatch.reports.plot import figure
-from otel_memwatch.reports.plot.lanes import LANES, lay_out
 from otel_memwatch.reports.plot.peak import LABEL
 from otel_memwatch.reports.plot.series import BUCKETS, line, rates, time_unit
 from otel_memwatch.run import RecordedRun, load

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
     from otel_memwatch.run import OperationFigures
 
+_NAMES = 2
+"""Most names of a joined bar: one name is common to all, two show that they differ."""
+
 LANES = 6
-"""Most lanes to draw; deeper operations are counted."""
+"""Most lanes of a picture; deeper operations are counted."""
 
 
 class Bar(NamedTuple):
@@ -30,6 +33,8 @@ class Bar(NamedTuple):
     open: bool = False
     sets_peak: bool = False
     pid: int = 0
+    first: int = 0
+    """Position of the first operation among all."""
 
     @property
     def label(self) -> str:
@@ -55,7 +60,12 @@ class Lanes(NamedTuple):
 
 
 def lay_out(
-    operations: Sequence[OperationFigures], shortest: float, ranks: Mapping[int, int] | None = None
+    operations: Sequence[OperationFigures],
+    shortest: float,
+    ranks: Mapping[int, int] | None = None,
+    *,
+    most: int = LANES,
+    longest: float = math.inf,
 ) -> Lanes:
     """Assign operations to lanes.
 
@@ -63,26 +73,40 @@ def lay_out(
         operations: by start, each after the enclosing one.
         shortest: shortest visible duration in seconds; consecutive shorter operations become one bar.
         ranks: ranks of processes by pid; these come first, in order of rank.
+        most: largest number of lanes.
+        longest: duration in seconds from which a joined bar is not extended.
     """
     busy_until: list[float] = []
     owners: list[int] = []
     lane_of: list[int | None] = []
     in_lanes: list[list[Bar]] = []
-    for figures in operations:
+    for index, figures in enumerate(operations):
         around = None if figures.parent is None else lane_of[figures.parent]
-        lane = None
+        lane, owner = None, figures.operation.pid
         if figures.parent is None or around is not None:
-            owner = figures.operation.pid
-            lane = _free_lane(busy_until, owners, 0 if around is None else around + 1, figures.start, owner)
+            first = 0 if around is None else around + 1
+            # A lane belongs to one process.
+            for place in range(first, min(len(busy_until) + 1, most)):
+                if place == len(busy_until) or (
+                    busy_until[place] <= figures.start and owners[place] == owner
+                ):
+                    lane = place
+                    break
         lane_of.append(lane)
         if lane is None:
             continue
         if lane == len(busy_until):
             busy_until.append(figures.end)
-            owners.append(figures.operation.pid)
+            owners.append(owner)
             in_lanes.append([])
         busy_until[lane] = max(figures.end, figures.start)
-        in_lanes[lane].append(_bar(lane, figures))
+        status, peaked = figures.operation.status, figures.sets_run_peak
+        in_lanes[lane].append(
+            Bar(
+                lane, figures.start, figures.end, (figures.operation.name,), failed=status == "error",
+                open=status == "open", sets_peak=peaked, pid=owner, first=index,
+            )
+        )  # fmt: skip
     # Lanes of a process are adjacent; processes are in the order of their first operations.
     known = ranks or {}
     order = sorted(
@@ -92,62 +116,31 @@ def lay_out(
     bars = [
         bar._replace(lane=place)
         for place, lane in enumerate(order)
-        for bar in _joined(in_lanes[lane], shortest)
+        for bar in _joined(in_lanes[lane], shortest, longest)
     ]
     hidden = sum(lane is None for lane in lane_of)
     return Lanes(tuple(bars), len(in_lanes), hidden, tuple(owners[lane] for lane in order))
 
 
-def _free_lane(
-    busy_until: Sequence[float], owners: Sequence[int], first: int, start: float, owner: int
-) -> int | None:
-    """Return the first free or new lane from `first` on; `None` if none is left. A lane belongs to one process."""
-    for lane in range(first, min(len(busy_until) + 1, LANES)):
-        if lane == len(busy_until) or (busy_until[lane] <= start and owners[lane] == owner):
-            return lane
-    return None
-
-
-def _bar(lane: int, figures: OperationFigures) -> Bar:
-    status = figures.operation.status
-    return Bar(
-        lane,
-        figures.start,
-        figures.end,
-        (figures.operation.name,),
-        failed=status == "error",
-        open=status == "open",
-        sets_peak=figures.sets_run_peak,
-        pid=figures.operation.pid,
-    )
-
-
-def _joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
+def _joined(bars: Iterable[Bar], shortest: float, longest: float) -> list[Bar]:
     """Return the bars of one lane. Consecutive short bars are joined, except for the one with the run's peak."""
     joined: list[Bar] = []
     run_is_short = False
     for bar in bars:
         short = bar.end - bar.start < shortest and not bar.sets_peak
-        if short and run_is_short and bar.start - joined[-1].end < shortest:
-            joined[-1] = _both(joined[-1], bar)
+        last = joined[-1] if short and run_is_short else None
+        if last is not None and bar.start - last.end < shortest and last.end - last.start < longest:
+            names = last.names
+            if len(names) < _NAMES and bar.series not in map(series_name, names):
+                names = (*names, bar.names[0])
+            joined[-1] = last._replace(
+                end=max(last.end, bar.end),
+                names=names,
+                number=last.number + 1,
+                failed=last.failed or bar.failed,
+                open=last.open or bar.open,
+            )
         else:
             joined.append(bar)
         run_is_short = short
     return joined
-
-
-_NAMES = 2
-"""Most names of a joined bar: one name is common to all, two show that they differ."""
-
-
-def _both(first: Bar, second: Bar) -> Bar:
-    names = first.names
-    if len(names) < _NAMES and second.series not in map(series_name, names):
-        names = (*names, second.names[0])
-    return first._replace(
-        end=max(first.end, second.end),
-        names=names,
-        number=first.number + second.number,
-        failed=first.failed or second.failed,
-        open=first.open or second.open,
-    )
