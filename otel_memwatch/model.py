@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import shell_code
-from otel_memwatch.runtime.exact import is_exact
+from otel_memwatch.runtime.exactness import is_exact
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 Attributes = tuple[tuple[str, str], ...]

@@ -28,7 +28,7 @@ from importlib import import_module
 from types import new_class
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.compat.recording import ToolRecording, acquire, release
+from otel_memwatch.compat.shared_recording import ToolRecording, acquire, release
 from otel_memwatch.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def record_worker(name: str, tags: Mapping[str, object]) -> Run | None:
 
 def _resident() -> int:
     """Return a lower bound of this process's resident bytes; 0 without /proc."""
-    from otel_memwatch.in_target.operations.process import local_counter_error
+    from otel_memwatch.in_target.operations.process_state import local_counter_error
     from otel_memwatch.runtime.procfs.statm import parse_resident
 
     try:

@@ -171,7 +171,7 @@ _ROWS = (
         "qefficient",
         "Peaks, statistics and phases in QEfficient's format.",
         ".txt",
-        "otel_memwatch.compat.qefficient.phases.text",
+        "otel_memwatch.compat.qefficient.phases.phase_report",
     ),
     Report(
         "phases",

@@ -16,7 +16,6 @@ KiB.
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 TYPE_CHECKING = False  # type checkers know this name; `typing` takes 2 ms to import
@@ -29,7 +28,7 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if _SYSCONF else 4096
 """Bytes of a base page."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if _SYSCONF else 100
 """Clock ticks per second, the unit of times in /proc/PID/stat."""
-MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+MAXRSS_BYTES = 1 if hasattr(os, "uname") and os.uname().sysname == "Darwin" else 1024
 """Bytes in a unit of `ru_maxrss`."""
 
 _COUNTERS = 3

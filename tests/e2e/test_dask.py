@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.in_target.operations.process import PER_THREAD
+from otel_memwatch.in_target.operations.process_state import PER_THREAD
 from otel_memwatch.run import load
 from tests.support.wrapped import MIB, environment, wrap
 

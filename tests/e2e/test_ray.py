@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.in_target.operations.process import PER_THREAD
+from otel_memwatch.in_target.operations.process_state import PER_THREAD
 from tests.support.wrapped import MIB, wrap
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "engines" / "ray_tasks.py"

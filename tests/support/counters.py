@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.exact import is_small
+from otel_memwatch.runtime.exactness import is_small
 from otel_memwatch.runtime.kernel import rss_error, usable_processors
 from otel_memwatch.truth.cgroup_windows import charge_error
 

@@ -43,7 +43,7 @@ from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.fastai.dataframe import reduce_mem_usage
-    from otel_memwatch.compat.fastai.memory import (
+    from otel_memwatch.compat.fastai.gpu_memory import (
         GPUMemory,
         b2mb,
         gpu_mem_get,
@@ -94,23 +94,23 @@ _named = lazy.names(
     __name__,
     {
         "GPUMemTrace": "trace",
-        "GPUMemory": "memory",
-        "b2mb": "memory",
+        "GPUMemory": "gpu_memory",
+        "b2mb": "gpu_memory",
         "get_ref_free_exc_info": "tracebacks",
-        "gpu_mem_get": "memory",
-        "gpu_mem_get_all": "memory",
-        "gpu_mem_get_free": "memory",
-        "gpu_mem_get_free_no_cache": "memory",
-        "gpu_mem_get_used": "memory",
-        "gpu_mem_get_used_fast": "memory",
-        "gpu_mem_get_used_no_cache": "memory",
+        "gpu_mem_get": "gpu_memory",
+        "gpu_mem_get_all": "gpu_memory",
+        "gpu_mem_get_free": "gpu_memory",
+        "gpu_mem_get_free_no_cache": "gpu_memory",
+        "gpu_mem_get_used": "gpu_memory",
+        "gpu_mem_get_used_fast": "gpu_memory",
+        "gpu_mem_get_used_no_cache": "gpu_memory",
         "gpu_mem_restore": "tracebacks",
         "gpu_mem_restore_ctx": "tracebacks",
         "gpu_mem_trace": "trace",
-        "gpu_with_max_free_mem": "memory",
+        "gpu_with_max_free_mem": "gpu_memory",
         "is_in_colab": "tracebacks",
         "is_in_ipython": "tracebacks",
-        "preload_pytorch": "memory",
+        "preload_pytorch": "gpu_memory",
         "reduce_mem_usage": "dataframe",
     },
 )

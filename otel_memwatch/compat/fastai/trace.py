@@ -12,7 +12,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from otel_memwatch.compat.fastai.memory import cuda, device_memory
+from otel_memwatch.compat.fastai.gpu_memory import cuda, device_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

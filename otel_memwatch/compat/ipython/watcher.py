@@ -11,7 +11,7 @@ from otel_memwatch.compat.current_memory import size_of, tree_now
 from otel_memwatch.compat.ipython.cells import Cell, Summary
 from otel_memwatch.compat.ipython.perf import PerfCounter, check, describe
 from otel_memwatch.compat.ipython.processors import Processors
-from otel_memwatch.compat.recording import TickReader, ToolRecording, acquire, release
+from otel_memwatch.compat.shared_recording import TickReader, ToolRecording, acquire, release
 from otel_memwatch.runtime.kernel import MAXRSS_BYTES, rss_error
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
-    from otel_memwatch.compat.nncf.monitor import (
+    from otel_memwatch.compat.nncf.memory_monitor import (
         MemoryMonitor,
         MemoryType,
         MemoryUnit,
@@ -56,10 +56,10 @@ __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "memory_monitor_context"
 __getattr__ = lazy.names(
     __name__,
     {
-        "MemoryMonitor": "monitor",
-        "MemoryType": "monitor",
-        "MemoryUnit": "monitor",
-        "memory_monitor_context": "monitor",
+        "MemoryMonitor": "memory_monitor",
+        "MemoryType": "memory_monitor",
+        "MemoryUnit": "memory_monitor",
+        "memory_monitor_context": "memory_monitor",
         "visualize": "tradeoff",
     },
 )

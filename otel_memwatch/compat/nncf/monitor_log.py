@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from otel_memwatch.compat.recording import regular_samples
+from otel_memwatch.compat.shared_recording import regular_samples
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE

@@ -39,12 +39,12 @@ from typing import TYPE_CHECKING
 from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
+    from otel_memwatch.compat.qefficient.profile_samples import ProfilerConfig, ProfileSample
     from otel_memwatch.compat.qefficient.profiler import (
         MetricsCollector,
         QEffMemoryProfiler,
         QEffMemoryVisualizer,
     )
-    from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
 
 __version__ = "2.0.0"
 
@@ -61,8 +61,8 @@ __getattr__ = lazy.names(
     __name__,
     {
         "MetricsCollector": "profiler",
-        "ProfileSample": "samples",
-        "ProfilerConfig": "samples",
+        "ProfileSample": "profile_samples",
+        "ProfilerConfig": "profile_samples",
         "QEffMemoryProfiler": "profiler",
         "QEffMemoryVisualizer": "profiler",
     },

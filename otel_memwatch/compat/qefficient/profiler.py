@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
-from otel_memwatch.compat.qefficient.phases.text import EMPTY
-from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample, local_time, samples
-from otel_memwatch.compat.recording import ProgramTick, TickReader, ToolRecording, acquire, release, tick_now
+from otel_memwatch.compat.qefficient.phases.phase_report import EMPTY
+from otel_memwatch.compat.qefficient.profile_samples import ProfilerConfig, ProfileSample, local_time, samples
+from otel_memwatch.compat.shared_recording import (
+    ProgramTick,
+    TickReader,
+    ToolRecording,
+    acquire,
+    release,
+    tick_now,
+)
 from otel_memwatch.record.format import SAMPLES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_memwatch.in_target.operations.values import LiveOperation
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
 
-_PHASES = "otel_memwatch.compat.qefficient.phases.own_process"
+_PHASES = "otel_memwatch.compat.qefficient.phases.timeline"
 """Module of the worker process that makes the report and the picture."""
 
 _KEPT_BYTES = 4 << 20

@@ -120,7 +120,7 @@ static int64_t smaller(int64_t one, int64_t other)
     return one < other ? one : other;
 }
 
-/* As in process.py and plain.py. */
+/* As in process_state.py and plain.py. */
 #define BRIEF 10e-6 /* seconds */
 #define LIFE 100e-6
 #define FILL_RATE 8e9 /* bytes a second */
@@ -132,7 +132,7 @@ static int64_t smaller(int64_t one, int64_t other)
 #define EXACT_PARTS 200
 #define HIGH 768 /* lowest number of a journal's descriptor that ordinary files do not reach */
 
-enum { NO_WATERMARK, LIFETIME, SHARED, RESETTABLE }; /* `kind` of the classes in process.py */
+enum { NO_WATERMARK, LIFETIME, SHARED, RESETTABLE }; /* `kind` of the classes in process_state.py */
 #define UNKNOWN (-1)
 #define FOREIGN (-1)
 
@@ -437,7 +437,7 @@ typedef struct {
     ino_t inode;
     int64_t position; /* start of the next line in the journal's file */
     int per_thread;
-    int64_t own_min, last, error, unseen; /* bytes, as in process.py and plain.py */
+    int64_t own_min, last, error, unseen; /* bytes, as in process_state.py and plain.py */
     long long generation, number, open, id;
     int64_t foreign; /* last boundary that follows a reset of the watermark by another program */
     int64_t own_read, own_written; /* bytes */

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from otel_memwatch.in_target.operations.values import IoTotals, Peak
+from otel_memwatch.in_target.operations.operation_values import IoTotals, Peak
 
 SHARED: tuple[float, float, float, int, int, int, int, int, int]
 

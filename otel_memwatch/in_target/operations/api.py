@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar, overload
 
+    from otel_memwatch.in_target.operations.operation_values import Figures, LiveOperation
     from otel_memwatch.in_target.operations.recorder import Recorder
-    from otel_memwatch.in_target.operations.values import Figures, LiveOperation
 
     F = TypeVar("F")
     Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
     from otel_memwatch.in_target.operations.recorder import Recorder
-    from otel_memwatch.in_target.operations.values import LiveOperation
 
 current: ContextVar[LiveOperation | None] = ContextVar("otel_memwatch_operation", default=None)
 """Innermost operation of the current context. It may be closed, or belong to the parent of a forked process."""

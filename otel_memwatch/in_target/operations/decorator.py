@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import LiveOperation
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
 
     Attributes = Mapping[str, object]
     Enter = Callable[[object, Attributes], AbstractContextManager[object]]

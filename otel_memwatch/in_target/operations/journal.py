@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from otel_memwatch.in_target.operations.process import (
+from otel_memwatch.in_target.operations.process_state import (
     JOURNAL,
     UNTRUSTED,
     close_quietly,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from otel_memwatch.in_target.operations.process import (
+from otel_memwatch.in_target.operations.process_state import (
     PER_THREAD,
     NoWatermark,
     close_quietly,
@@ -21,7 +21,7 @@ from otel_memwatch.record.operation_writer import quote
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.journal import Journal
-    from otel_memwatch.in_target.operations.process import Watermark
+    from otel_memwatch.in_target.operations.process_state import Watermark
 
 PLAIN_VARIABLE = "OTEL_MEMWATCH_PLAIN_OPERATIONS"
 """Environment variable that disables compiled code if set to 1."""
@@ -59,7 +59,7 @@ def in_main_interpreter() -> bool:
 
 
 class NativeBoundaries:
-    """Implementation of `values.Boundaries` in compiled code."""
+    """Implementation of `operation_values.Boundaries` in compiled code."""
 
     __slots__ = ("_io", "_journal", "_lock", "_native", "_stopped", "_watermark", "close", "figures", "open")
 

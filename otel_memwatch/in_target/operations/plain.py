@@ -11,7 +11,8 @@ import os
 from _thread import RLock, get_native_id
 from time import monotonic
 
-from otel_memwatch.in_target.operations.process import (
+from otel_memwatch.in_target.operations.operation_values import Moment, ProcessTotals
+from otel_memwatch.in_target.operations.process_state import (
     BRIEF,
     FOREIGN,
     LIFE,
@@ -25,16 +26,15 @@ from otel_memwatch.in_target.operations.process import (
     read_totals,
     used_between,
 )
-from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.record import operation_writer as lines
 from otel_memwatch.record.segments import Segments
-from otel_memwatch.runtime.exact import is_exact, is_small
+from otel_memwatch.runtime.exactness import is_exact, is_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.journal import Journal
-    from otel_memwatch.in_target.operations.process import Watermark
-    from otel_memwatch.in_target.operations.values import IoTotals, Peak
+    from otel_memwatch.in_target.operations.operation_values import IoTotals, Peak
+    from otel_memwatch.in_target.operations.process_state import Watermark
 
 
 class PlainOpening:
@@ -157,7 +157,7 @@ def judge(it: PeakEvidence) -> Peak:
 
 
 class PlainBoundaries:
-    """Implementation of `values.Boundaries` in Python.
+    """Implementation of `operation_values.Boundaries` in Python.
 
     A signal handler or a finalizer may mark operations during a boundary, in the thread that holds the lock. Boundaries
     do not nest. An operation opened there has only the peak that its closing measures. An operation closed there is

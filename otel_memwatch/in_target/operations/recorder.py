@@ -19,9 +19,9 @@ from otel_memwatch.in_target.operations.native import (
     NativeBoundaries,
     in_main_interpreter,
 )
-from otel_memwatch.in_target.operations.process import OpeningDescriptors, close_quietly, open_watermark
+from otel_memwatch.in_target.operations.operation_values import Figures, LiveOperation
+from otel_memwatch.in_target.operations.process_state import OpeningDescriptors, close_quietly, open_watermark
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
-from otel_memwatch.in_target.operations.values import Figures, LiveOperation
 from otel_memwatch.record import operation_writer as lines
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import Boundaries, Ids
+    from otel_memwatch.in_target.operations.operation_values import Boundaries, Ids
 
 _implementation: Callable[..., Boundaries] = NativeBoundaries
 if not COMPILED:

@@ -10,7 +10,7 @@ import os
 from time import monotonic
 
 from otel_memwatch.in_target.operations.journal import Journal, process_start, warn_once
-from otel_memwatch.in_target.operations.process import read_quietly
+from otel_memwatch.in_target.operations.process_state import read_quietly
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.record.operation_writer import (
@@ -20,13 +20,13 @@ from otel_memwatch.record.operation_writer import (
     header_line,
     opening_line,
 )
-from otel_memwatch.runtime.kernel import CLOCK_TICKS
+from otel_memwatch.runtime.procfs.process import parse_io, parse_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals
+    from otel_memwatch.in_target.operations.operation_values import CpuTotals, IoTotals
 
 _TAIL = 1 << 16
 
@@ -118,22 +118,20 @@ def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> b
 
 def shell_totals(pid: int) -> list[float] | None:
     """Return CPU seconds, page faults and bytes of a process and its reaped children; `None` if not readable."""
-    fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    io = read_quietly(f"/proc/{pid}/io").split()
-    if len(fields) < 15 or len(io) < 12:
+    try:
+        stat = parse_stat(read_quietly(f"/proc/{pid}/stat"))
+        io = parse_io(read_quietly(f"/proc/{pid}/io"))
+    except ValueError:
         return None
-    minor, minor_children, major, major_children, user, system, user_children, system_children = map(
-        int, fields[7:15]
-    )
     return [
-        (user + user_children) / CLOCK_TICKS,
-        (system + system_children) / CLOCK_TICKS,
-        minor + minor_children,
-        major + major_children,
-        int(io[9]),
-        int(io[11]),
-        int(io[1]),
-        int(io[3]),
+        stat.cpu_user + stat.child_cpu_user,
+        stat.cpu_system + stat.child_cpu_system,
+        stat.minor_faults + stat.child_minor_faults,
+        stat.major_faults + stat.child_major_faults,
+        io.read_bytes,
+        io.write_bytes,
+        io.read_chars or 0,
+        io.write_chars or 0,
     ]
 
 

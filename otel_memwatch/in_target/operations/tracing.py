@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import _local
 
-from otel_memwatch.in_target.operations.process import read_quietly
+from otel_memwatch.in_target.operations.process_state import read_quietly
 from otel_memwatch.record.format import SPAN_DIGITS, TRACE_DIGITS, is_id
 
 try:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import Figures, Ids
+    from otel_memwatch.in_target.operations.operation_values import Figures, Ids
 
 PEAK = "memwatch.memory.peak"
 START = "memwatch.memory.start"

@@ -26,7 +26,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
-    from otel_memwatch.in_target.operations.values import LiveOperation
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
 
 
 class OperationSpanProcessor(SpanProcessor):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from otel_memwatch.plugins.pytest.figures import BaselineOptions, MeasuredTest
+    from otel_memwatch.plugins.pytest.measured_test import BaselineOptions, MeasuredTest
     from otel_memwatch.wings.gate.comparison import Comparison
 
 _PREFIX = "test:"

@@ -10,6 +10,7 @@ import os
 import signal
 
 from otel_memwatch.in_target.operations.native import COMPILED, children_mark
+from otel_memwatch.runtime.kernel import MAXRSS_BYTES, PAGE_SIZE
 from otel_memwatch.runtime.procfs.system import other_page_sizes, read_allocated
 from otel_memwatch.truth.faults import gained_by_children
 
@@ -18,7 +19,6 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-_MAXRSS_BYTES = 1 if os.uname().sysname == "Darwin" else 1024
 _HUGE_BYTES = 2 << 20
 """Size of a huge page. The kernel counts one page fault or none for each."""
 _SIZES = "/sys/kernel/mm/transparent_hugepage"
@@ -47,7 +47,7 @@ def plain_mark() -> ChildrenMark | None:
         own = resource.getrusage(resource.RUSAGE_SELF)
         return (
             waited.ru_minflt + waited.ru_majflt,
-            waited.ru_maxrss * _MAXRSS_BYTES,
+            waited.ru_maxrss * MAXRSS_BYTES,
             own.ru_minflt + own.ru_majflt,
         )
     except (AttributeError, OSError):
@@ -65,7 +65,6 @@ class ChildrenLedger:
     def __init__(self) -> None:
         self._before = mark()
         self._huge = _huge_pages()
-        self._page = os.sysconf("SC_PAGE_SIZE")
 
     def since(self) -> tuple[bool, tuple[int, int] | None]:
         """Return whether no child ended since `turn`, and otherwise bounds of the children's memory.
@@ -102,7 +101,7 @@ class ChildrenLedger:
         if largest <= before[1]:
             largest = 0
         needed = gained_by_children(
-            faults - before[0], own_faults - before[2], huge - self._huge, page=self._page
+            faults - before[0], own_faults - before[2], huge - self._huge, page=PAGE_SIZE
         )
         return False, (needed, largest)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from otel_memwatch.plugins.pytest.figures import process_peak
+from otel_memwatch.plugins.pytest.measured_test import process_peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest
+    from otel_memwatch.plugins.pytest.measured_test import FixtureFigures, MeasuredTest
 
 SCHEMA = 1
 

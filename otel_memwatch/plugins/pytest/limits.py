@@ -13,7 +13,7 @@ from otel_memwatch.text import size, size_range
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.plugins.pytest.figures import PhaseFigures
+    from otel_memwatch.plugins.pytest.measured_test import PhaseFigures
 
 
 class MemoryLimit(NamedTuple):

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.config import parse_share, parse_size
-from otel_memwatch.plugins.pytest.controller import ControllerPlugin
-from otel_memwatch.plugins.pytest.figures import BaselineOptions
+from otel_memwatch.plugins.pytest.controller_plugin import ControllerPlugin
 from otel_memwatch.plugins.pytest.limits import MemoryLimit
-from otel_memwatch.plugins.pytest.recording import SessionRecord, default_directory
-from otel_memwatch.plugins.pytest.worker import WorkerPlugin
+from otel_memwatch.plugins.pytest.measured_test import BaselineOptions
+from otel_memwatch.plugins.pytest.session_record import SessionRecord, default_directory
+from otel_memwatch.plugins.pytest.worker_plugin import WorkerPlugin
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import TreeKey
+    from otel_memwatch.plugins.pytest.measured_test import TreeKey
 
 _INPUT = "memwatch_directory"
 """Key of the controller's input to a worker: its run directory."""

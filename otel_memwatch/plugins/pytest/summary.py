@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.runtime.procfs.system import parse_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import certainty, count, from_here, peak_figure, size, table
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest
+    from otel_memwatch.plugins.pytest.measured_test import FixtureFigures, MeasuredTest
 
 _NOTABLE = 1 << 20
 """Smallest number of added bytes for which a test or fixture gets a row."""
@@ -128,9 +129,8 @@ def _available() -> tuple[int, str] | None:
     if limited is not None:
         return limited.limit, f"{size(limited.limit)} (memory limit)"
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        available = int(fields["MemAvailable"].split()[0]) * 1024
-        return available, f"{size(available)} available memory"
-    except (OSError, KeyError, ValueError):
+        with open("/proc/meminfo", "rb") as file:
+            available = parse_memory(file.read()).available
+    except (OSError, ValueError):
         return None
+    return available, f"{size(available)} available memory"

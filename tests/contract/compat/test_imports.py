@@ -16,7 +16,7 @@ import otel_memwatch.compat
 from tests.support.programs import environment
 
 SHIMS = ("nncf", "qefficient", "ipython", "fastai", "callbacks")
-SHARED = {"current_memory", "own_process", "recording"}
+SHARED = {"current_memory", "own_process", "shared_recording"}
 """What several shims are made with."""
 HEAVY = {
     "IPython", "click", "matplotlib", "numpy", "opentelemetry", "pandas", "psutil", "pynvml", "torch", "keras", "fastai",

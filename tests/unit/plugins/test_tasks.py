@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.in_target.operations import activate, deactivate
-from otel_memwatch.in_target.operations.process import local_counter_error
+from otel_memwatch.in_target.operations.process_state import local_counter_error
 from otel_memwatch.plugins.tasks import NamedTasks, TaskFigures, TaskMeter, by_name, table
-from otel_memwatch.runtime.exact import is_exact
+from otel_memwatch.runtime.exactness import is_exact
 
 MIB = 1 << 20
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_memwatch.compat.nncf.tradeoff.picture import figure
-from otel_memwatch.compat.nncf.tradeoff.results import RUN, TradeoffError, read
 from otel_memwatch.compat.nncf.tradeoff.table import markdown
+from otel_memwatch.compat.nncf.tradeoff.tradeoff_plot import figure
+from otel_memwatch.compat.nncf.tradeoff.variants import RUN, TradeoffError, read
 
 if TYPE_CHECKING:
     import os

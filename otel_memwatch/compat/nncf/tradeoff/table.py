@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.compat.nncf.tradeoff.results import ceiling, floor
+from otel_memwatch.compat.nncf.tradeoff.variants import ceiling, floor
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.compat.nncf.tradeoff.results import Tradeoff
+    from otel_memwatch.compat.nncf.tradeoff.variants import Tradeoff
     from otel_memwatch.model import Peak
 
 

@@ -11,14 +11,13 @@ import time
 
 from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime import system_calls
-from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.kernel import MAXRSS_BYTES, monotonic_start
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit
 
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _BLOCK = 512
 """Bytes of one block of I/O in a rusage on Linux."""
 
@@ -62,7 +61,7 @@ def reap(main: int) -> ChildExit | None:
         start=_start(stat),
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        max_rss=usage.ru_maxrss * _RSS_UNIT,
+        max_rss=usage.ru_maxrss * MAXRSS_BYTES,
         cpu_user=usage.ru_utime,
         cpu_system=usage.ru_stime,
         minor_faults=usage.ru_minflt,
@@ -79,7 +78,7 @@ def reap(main: int) -> ChildExit | None:
 
 def own_max_rss() -> int:
     """Return the largest RSS of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
 
 
 def end_like(end: ChildExit) -> NoReturn:

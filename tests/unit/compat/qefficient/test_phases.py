@@ -9,7 +9,7 @@ import pytest
 
 from otel_memwatch.compat.qefficient.phases import COLOURS, MB, Phase, Timeline
 from otel_memwatch.compat.qefficient.phases.figure import TITLE, figure, save
-from otel_memwatch.compat.qefficient.phases.text import report
+from otel_memwatch.compat.qefficient.phases.phase_report import report
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.plugins.pytest.figures import PhaseFigures
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, bounds_of_call, judge
+from otel_memwatch.plugins.pytest.measured_test import PhaseFigures
 
 MIB = 1 << 20
 

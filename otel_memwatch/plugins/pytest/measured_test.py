@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_memwatch.in_target.operations.values import LiveOperation
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
 
 PHASES = ("setup", "call", "teardown")
 """Phases of a test that pytest reports, in this order."""

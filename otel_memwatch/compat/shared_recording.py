@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_memwatch.api import Run
-    from otel_memwatch.in_target.operations.values import LiveOperation
+    from otel_memwatch.in_target.operations.operation_values import LiveOperation
     from otel_memwatch.model import Column
 
     Array = NDArray[Any]
@@ -296,14 +296,13 @@ def tick_now(*, counters: bool = False) -> ProgramTick:
     tick = ProgramTick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())
     if not counters:
         return tick
+    from otel_memwatch.runtime.procfs.process import parse_io
+
     spent = os.times()
     tick = tick._replace(cpu=spent.user + spent.system + spent.children_user + spent.children_system)
     with suppress(OSError, ValueError), open("/proc/self/io", "rb") as file:
-        lines = dict(line.split(b": ") for line in file.read().splitlines())
+        read, written, stored_read, stored_written = parse_io(file.read())
         tick = tick._replace(
-            read=float(lines[b"rchar"]),
-            written=float(lines[b"wchar"]),
-            stored_read=float(lines[b"read_bytes"]),
-            stored_written=float(lines[b"write_bytes"]),
+            read=read, written=written, stored_read=stored_read, stored_written=stored_written
         )
     return tick

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.plugins.pytest.figures import (
+from otel_memwatch.plugins.pytest.measured_test import (
     MeasuredTest,
     PhaseFigures,
     tree_peak,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from otel_memwatch import catalog
-from otel_memwatch.compat.recording import ProgramTick, TickReader, regular_samples
+from otel_memwatch.compat.shared_recording import ProgramTick, TickReader, regular_samples
 
 if TYPE_CHECKING:
     from pathlib import Path

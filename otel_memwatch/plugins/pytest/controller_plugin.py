@@ -6,7 +6,8 @@ import pytest
 
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.plugins.pytest import document
-from otel_memwatch.plugins.pytest.figures import (
+from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
+from otel_memwatch.plugins.pytest.measured_test import (
     PEAK,
     FixtureFigures,
     MeasuredTest,
@@ -14,7 +15,6 @@ from otel_memwatch.plugins.pytest.figures import (
     TestEnd,
     tree_peak,
 )
-from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
 from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak
     from otel_memwatch.plugins.pytest.crash_report import KilledTest
-    from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
+    from otel_memwatch.plugins.pytest.measured_test import BaselineOptions, TreeKey
 
 
 _PROPERTIES = ("memwatch.peak", "memwatch.low", "memwatch.high", "memwatch.certainty")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from otel_memwatch.compat.nncf.tradeoff.results import Tradeoff, Variant
+    from otel_memwatch.compat.nncf.tradeoff.variants import Tradeoff, Variant
 
 
 class _MarkerSeries(NamedTuple):

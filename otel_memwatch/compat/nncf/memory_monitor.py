@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.compat.recording import MeasuredPeriod, ProgramTick, ToolRecording, acquire, release
+from otel_memwatch.compat.shared_recording import MeasuredPeriod, ProgramTick, ToolRecording, acquire, release
 
 if TYPE_CHECKING:
     import os

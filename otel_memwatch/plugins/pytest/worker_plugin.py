@@ -12,8 +12,8 @@ import pytest
 
 from otel_memwatch.in_target.operations import Operation, operation
 from otel_memwatch.plugins.pytest.children import ChildrenLedger
-from otel_memwatch.plugins.pytest.figures import PhaseFigures, plain_figures
 from otel_memwatch.plugins.pytest.limits import LimitVerdict, MemoryLimit, bounds_of_call, judge, limits_of
+from otel_memwatch.plugins.pytest.measured_test import PhaseFigures, plain_figures
 from otel_memwatch.record.operation_writer import LONGEST_NAME
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.operation import with_children
@@ -21,7 +21,7 @@ from otel_memwatch.truth.operation import with_children
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from otel_memwatch.plugins.pytest.recording import SessionRecord
+    from otel_memwatch.plugins.pytest.session_record import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
 _PLAIN = (True, True, None)

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_memwatch.in_target.operations import process
-from otel_memwatch.in_target.operations.process import FOREIGN, ResettableWatermark, read_totals
-from otel_memwatch.in_target.operations.values import Moment
+from otel_memwatch.in_target.operations import process_state as process
+from otel_memwatch.in_target.operations.operation_values import Moment
+from otel_memwatch.in_target.operations.process_state import FOREIGN, ResettableWatermark, read_totals
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
+from otel_memwatch.in_target.operations.operation_values import Moment, ProcessTotals
 from otel_memwatch.runtime.kernel import (
     MAXRSS_BYTES,
     PAGE_SIZE,
@@ -37,7 +37,7 @@ except ImportError:  # not a Unix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals
+    from otel_memwatch.in_target.operations.operation_values import CpuTotals, IoTotals
 
 RESET, SIZE, STATUS, IO, JOURNAL = range(512, 832, 64)
 """Lowest descriptor number for each use. After a program has closed all descriptors, a reopened one never gets the

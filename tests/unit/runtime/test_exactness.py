@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.runtime import exact
+from otel_memwatch.runtime import exactness as exact
 from otel_memwatch.truth.exact import is_one_figure
 
 MIB = 1 << 20

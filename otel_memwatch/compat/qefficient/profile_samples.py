@@ -14,7 +14,7 @@ from otel_memwatch.compat.qefficient.phases import CPU_SECONDS, MB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_memwatch.compat.recording import ProgramTick
+    from otel_memwatch.compat.shared_recording import ProgramTick
 
 
 @dataclass

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import PhaseFigures, TreeKey
+    from otel_memwatch.plugins.pytest.measured_test import PhaseFigures, TreeKey
     from otel_memwatch.run import RecordedRun
 
 INTERVAL = 0.1
