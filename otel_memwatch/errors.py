@@ -59,6 +59,10 @@ class Unavailable(MemwatchError):  # noqa: N818 - a normal outcome: the feature 
     exit_code = 1
 
 
+class TargetEnded(Unavailable):
+    """A process that ended before it could be read."""
+
+
 class Unanswered(Unavailable):
     """A server that does not answer."""
 

@@ -29,6 +29,10 @@ _POLL_SECONDS = 0.2
 """Seconds between two checks for a process if the kernel cannot report its end (no pidfd)."""
 
 
+class _NoProcessError(UsageError):
+    """A pid without a process, or of a zombie."""
+
+
 def attach(
     pid: int,
     settings: Mapping[str, Any],
@@ -59,8 +63,8 @@ def attach(
         say(f"otel-memwatch: {sentence}")
     try:
         argv = _command_of(pid)
-    except UsageError:
-        if prepared and not _exists(pid):
+    except _NoProcessError:
+        if prepared:
             return  # it ended before we started; its own records remain
         raise
     environment = _environment_of(pid)
@@ -112,7 +116,7 @@ def _command_of(pid: int) -> tuple[str, ...]:
         process = psutil.Process(pid)
         return without_padding(tuple(process.cmdline())) or (f"[{process.name()}]",)
     except (psutil.NoSuchProcess, psutil.ZombieProcess, ValueError, OverflowError):
-        raise UsageError(f"There is no process {pid}.") from None
+        raise _NoProcessError(f"There is no process {pid}.") from None
     except psutil.AccessDenied:
         raise UsageError(
             f"Process {pid} is not readable by this user.", "run as its owner, or as root"

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from otel_memwatch.errors import Unavailable, describe
+from otel_memwatch.errors import TargetEnded, Unavailable, describe
 from otel_memwatch.monitor.recording.recording import RunRecording
 from otel_memwatch.monitor.recording.run_info import LIMIT, OOM_KILLS, PEAK, start_fields
 from otel_memwatch.monitor.run.completion import complete, write_end
@@ -208,9 +208,12 @@ class Monitor:
             gc.enable()
             recording.run(self._stop)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
-            self.messages.problem(f"recording stopped: {describe(error)}")
+            sentence = f"recording stopped: {describe(error)}"
+            # The end of the program that started us is no problem, and a plugin reports it better.
+            if self._target.mode != "watch" or not isinstance(error, TargetEnded):
+                self.messages.problem(sentence)
             if self._writer is not None:
-                self._writer.mark(self.messages.problems[-1])
+                self._writer.mark(sentence)
         finally:
             self._let_go()
 

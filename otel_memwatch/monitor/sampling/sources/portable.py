@@ -13,7 +13,7 @@ from collections import deque
 import psutil
 
 from otel_memwatch import catalog
-from otel_memwatch.errors import Unavailable
+from otel_memwatch.errors import TargetEnded
 from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.runtime.kernel import sum_known
@@ -112,7 +112,7 @@ class Portable:
             self._since = psutil.Process(context.root).create_time()
         except psutil.NoSuchProcess:
             if not context.adopt:
-                raise Unavailable(f"There is no process {context.root}.") from None
+                raise TargetEnded(f"There is no process {context.root}.") from None
             self._since = psutil.Process().create_time()
         self._pace = context.pace()
         self.columns: Sequence[Column] = (
@@ -390,5 +390,5 @@ def _sum_used(parts: Sequence[_Used]) -> _Used:
 
 
 def open_source(context: Context) -> Portable:
-    """Open the source; raises `Unavailable` if there is no such process to attach to."""
+    """Open the source; raises `TargetEnded` if there is no such process to attach to."""
     return Portable(context)

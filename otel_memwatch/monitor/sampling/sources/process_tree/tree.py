@@ -6,7 +6,7 @@ import math
 import os
 from collections import deque
 
-from otel_memwatch.errors import Unavailable
+from otel_memwatch.errors import TargetEnded, Unavailable
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
@@ -183,7 +183,7 @@ class ProcessTree:
             return parse_stat(read_once(f"{self._proc}/{self._context.root}/stat")).start
         except OSError:
             if not self._context.adopt:
-                raise Unavailable(f"There is no process {self._context.root}.") from None
+                raise TargetEnded(f"There is no process {self._context.root}.") from None
         # It has already ended, and the supervisor has waited for it and will report it.
         return parse_stat(read_once(f"{self._proc}/{os.getpid()}/stat")).start
 
