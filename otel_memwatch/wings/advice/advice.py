@@ -25,7 +25,6 @@ from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
     Interval,
-    PredictionBound,
     ScaledBound,
     above_mean,
     mean_of,
@@ -148,6 +147,27 @@ def advise(
     return sorted(advised, key=lambda one: (-(one.memory or one.at_least or 0), one.job))
 
 
+class _Need(NamedTuple):
+    """Memory that the runs of one job show. The rules of the table above change it one after the other."""
+
+    value: float = 0.0
+    """Bytes."""
+    basis: str = ""
+    highs: tuple[float, ...] = ()
+    """High ends that count."""
+    odds: float | None = None
+    at_least: int | None = None
+    guess: bool = False
+    different: bool = False
+    line: ScaledBound | None = None
+    input_name: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def noting(self, note: str) -> _Need:
+        """Add a caveat."""
+        return self._replace(notes=(*self.notes, note))
+
+
 def _of_job(
     job: str,
     system: str,
@@ -157,75 +177,101 @@ def _of_job(
     feature: str | None,
     monitor_share: int,
 ) -> Advice:
+    """Return the advice for the runs of one job on one system."""
     ours = [row for row in rows if row.by is None]
     polled = not any(ended_well(row) for row in ours)
     used = rows if polled else ours
     whole = [row for row in used if ended_well(row)]
     partial = [row for row in used if not ended_well(row) and row.low]
-    notes: list[str] = []
     if not whole:
         return _of_failures(job, system, partial, monitor_share)
-    files = max(row.library_bytes for row in used)
-    killed = max((_killed_at(row) for row in partial if row.killed_for_memory), default=0)
-    bounded = [row for row in whole if row.upper_bound is not None]
-    unbounded = [row for row in whole if row.upper_bound is None]
-    known = [Interval(row.low or row.memory or 1, row.upper_bound) for row in bounded]
-    bound = prediction_bound(known, odds)
-    line, input_name = None, None
-    value, highs = 0.0, [float(max(row.low or 0, row.memory or 0)) for row in unbounded]
-    if bound is not None:
-        value = bound.value
-        notes += _about(bound)
-        narrow = [interval.high or interval.low for interval in narrowed(known)]
-        highs += narrow
-        line, input_name = _scaled(bounded, narrow, feature, odds, notes)
-        if line is not None:
-            value = line.at(line.largest)  # enough for the inputs that were measured
-    predicted = value
-    floor = max((row.low or 0 for row in (*partial, *unbounded)), default=0)
-    basis, at_least = _basis(len(whole), None if bound is None else bound.odds), None
-    if floor > value or len(unbounded) > _FEW_UNBOUNDED * len(whole):
-        at_least = max(row.low or 0 for row in (*whole, *partial))
-        margins = [max(row.low or 0, row.memory or 0) * (1 + UNBOUNDED_MARGIN) for row in unbounded]
-        value = max([value, floor * (1 + ONE_RUN_MARGIN), *margins])
-        basis, line, input_name = _unbounded(len(whole), len(unbounded)), None, None
-        if unbounded:
-            notes.append(
-                f"{UNBOUNDED_MARGIN:.0%} are added to runs without an upper bound; they may need more"
-            )
-    most = max([*highs, *(row.low or 0 for row in partial)])
-    different = (
-        line is None
-        and at_least is None
-        and bound is not None
-        and bound.odds is not None
-        and value > _DIFFERENT * most
+    need = _predicted(whole, odds, feature)
+    predicted = need.value
+    need = _with_lower_bounds(need, whole, partial)
+    most = max([*need.highs, *(row.low or 0 for row in partial)])
+    need = need._replace(
+        different=need.line is None and need.odds is not None and need.value > _DIFFERENT * most
     )
-    guess = polled
     if polled:
-        value *= 1 + POLLED_MARGIN
         makers = ", ".join(sorted({row.by or "" for row in whole}))
-        notes.append(
+        need = need._replace(
+            value=need.value * (1 + POLLED_MARGIN), guess=True, basis=f"a guess: {makers} only polled"
+        ).noting(
             f"from what {makers} polled, which misses what happens between two samples; {POLLED_MARGIN:.0%} are added"
         )
-        basis = f"a guess: {makers} only polled"
-    if killed and killed >= predicted and killed * KILLED_MARGIN > value:
-        value, guess, different, line, input_name = killed * KILLED_MARGIN, True, False, None, None
-        notes.append(
-            "runs were killed at a limit above what the others needed; this is a guess from that limit"
-        )
-        basis, at_least = f"a guess: a run was killed at {size(killed)}", max(at_least or 0, killed)
+    killed = max((_killed_at(row) for row in partial if row.killed_for_memory), default=0)
+    if killed and killed >= predicted and killed * KILLED_MARGIN > need.value:
+        need = need._replace(
+            value=killed * KILLED_MARGIN, guess=True, different=False, line=None, input_name=None,
+            basis=f"a guess: a run was killed at {size(killed)}", at_least=max(need.at_least or 0, killed),
+        ).noting("runs were killed at a limit above what the others needed; this is a guess from that limit")  # fmt: skip
+    files = max(row.library_bytes for row in used)
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
-    notes += _reclaimable(whole, files)
+    for note in _reclaimable(whole, files):
+        need = need.noting(note)
     if monitor_share:
-        notes.append(f"{monitor_share >> 20} MiB of it are for the monitor, which runs under the same limit")
-    advice = _advice(
-        job, system, whole, notes, guess=guess,
-        odds=None if guess or at_least is not None or bound is None else bound.odds, target_odds=odds,
-        line=line and line._replace(above=line.above + beside + files, least=line.least + beside + files),
-        input_name=input_name, largest=max(highs), different=different, at_least=at_least,
+        need = need.noting(
+            f"{monitor_share >> 20} MiB of it are for the monitor, which runs under the same limit"
+        )
+    if need.line is not None:
+        more = beside + files
+        need = need._replace(
+            line=need.line._replace(above=need.line.above + more, least=need.line.least + more)
+        )
+    advice = _advice(job, system, whole, need, odds)
+    return _finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis)
+
+
+def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) -> _Need:
+    """Return the prediction from the successful runs with an upper bound; 0 bytes without such runs."""
+    bounded = [row for row in whole if row.upper_bound is not None]
+    known = [Interval(row.low or row.memory or 1, row.upper_bound) for row in bounded]
+    highs = [float(max(row.low or 0, row.memory or 0)) for row in whole if row.upper_bound is None]
+    bound = prediction_bound(known, odds)
+    if bound is None:
+        return _Need(basis="from one run", highs=tuple(highs))
+    notes = []
+    if bound.runs == 1:
+        notes.append(f"based on one run: {ONE_RUN_MARGIN:.0%} headroom, no probability estimate")
+    if bound.lowered:
+        have = "has only a wide range" if bound.lowered == 1 else "have only wide ranges"
+        notes.append(
+            f"{count(bound.lowered, 'run')} {have}; assumed to be as high in it as the precisely measured runs"
+        )
+    if bound.odd:
+        notes.append("the runs look like a mixture or have outliers; the odds are approximate")
+    narrow = [interval.high or interval.low for interval in narrowed(known)]
+    line, input_name = _scaled(bounded, narrow, feature, odds, notes)
+    basis = "from one run"
+    if bound.odds is not None:
+        basis = f"{count(len(whole), 'run')}; 1 in {1 / bound.odds:.0f} would need more"
+    return _Need(
+        value=bound.value if line is None else line.at(line.largest),  # enough for the measured inputs
+        basis=basis, highs=(*highs, *narrow), odds=bound.odds, line=line, input_name=input_name, notes=tuple(notes),
     )  # fmt: skip
-    return _finished(advice, math.ceil(value) + beside, files, used, basis=basis)
+
+
+def _with_lower_bounds(need: _Need, whole: Sequence[IndexedRun], partial: Sequence[IndexedRun]) -> _Need:
+    """Return "at least" if a lower bound exceeds the prediction, or if many runs have no upper bound."""
+    unbounded = [row for row in whole if row.upper_bound is None]
+    floor = max((row.low or 0 for row in (*partial, *unbounded)), default=0)
+    if floor <= need.value and len(unbounded) <= _FEW_UNBOUNDED * len(whole):
+        return need
+    runs = count(len(whole), "run")
+    if not unbounded:
+        basis = f"{runs}; one that failed or was killed needed more"
+    elif len(unbounded) == len(whole):
+        basis = f"{runs}, no upper bound"
+    else:
+        basis = f"{runs}, {len(unbounded)} of them with no upper bound"
+    margins = [max(row.low or 0, row.memory or 0) * (1 + UNBOUNDED_MARGIN) for row in unbounded]
+    need = need._replace(
+        value=max([need.value, floor * (1 + ONE_RUN_MARGIN), *margins]), basis=basis, odds=None, line=None, input_name=None,
+        at_least=max(row.low or 0 for row in (*whole, *partial)),
+    )  # fmt: skip
+    if not unbounded:
+        return need
+    return need.noting(f"{UNBOUNDED_MARGIN:.0%} are added to runs without an upper bound; they may need more")
 
 
 def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_share: int) -> Advice:
@@ -233,13 +279,14 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     floor = max((row.low or 0 for row in rows), default=0)
     killed = max((_killed_at(row) for row in rows if row.killed_for_memory), default=0)
     if not killed:
-        notes = ["no successful run yet; this is a lower bound"]
-        return _advice(job, system, rows, notes, at_least=floor or None)
-    notes = ["no successful run yet; this is a guess from the limit that runs were killed at"]
-    advice = _advice(job, system, rows, notes, at_least=max(floor, killed), guess=True)
+        need = _Need(at_least=floor or None).noting("no successful run yet; this is a lower bound")
+        return _advice(job, system, rows, need)
+    need = _Need(at_least=max(floor, killed), guess=True)
+    need = need.noting("no successful run yet; this is a guess from the limit that runs were killed at")
     needed = round(max(floor, killed) * KILLED_MARGIN) + monitor_share
     files = max(row.library_bytes for row in rows)
-    return _finished(advice, needed, files, rows, basis=f"a guess: a run was killed at {size(killed)}")
+    basis = f"a guess: a run was killed at {size(killed)}"
+    return _finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
 
 
 def _finished(advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str) -> Advice:
@@ -265,45 +312,21 @@ def _finished(advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun
     return advice._replace(memory=memory, files=files, notes=tuple(notes), basis=basis)
 
 
-def _basis(runs: int, odds: float | None) -> str:
-    if odds is None:
-        return "from one run"
-    return f"{count(runs, 'run')}; 1 in {1 / odds:.0f} would need more"
-
-
-def _unbounded(runs: int, unbounded: int) -> str:
-    if not unbounded:
-        return f"{count(runs, 'run')}; one that failed or was killed needed more"
-    if unbounded == runs:
-        return f"{count(runs, 'run')}, no upper bound"
-    return f"{count(runs, 'run')}, {unbounded} of them with no upper bound"
-
-
-def _advice(
-    job: str,
-    system: str,
-    rows: Sequence[IndexedRun],
-    notes: Sequence[str],
-    *,
-    odds: float | None = None,
-    target_odds: float = ODDS,
-    guess: bool = False,
-    different: bool = False,
-    at_least: int | None = None,
-    line: ScaledBound | None = None,
-    input_name: str | None = None,
-    largest: float | None = None,
-) -> Advice:
-    if largest is None:
-        largest = max((row.upper_bound or row.memory or 0 for row in rows), default=None)
-    needed = [row.memory for row in rows if row.memory is not None]
+def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds: float = ODDS) -> Advice:
+    """Return the advice without its request; the time is one that the next run stays within, with these odds."""
+    highs = need.highs or [row.upper_bound or row.memory or 0 for row in rows]
+    known = [row.memory for row in rows if row.memory is not None]
+    used = sorted(row.cores for row in rows if row.cores is not None)
     return Advice(
-        job, system, len(rows), None, odds,
-        median=round(median_of(needed)) if needed else None,
-        largest=None if largest is None else round(largest),
-        cores=cores_needed(rows),
-        seconds=_time_needed([row.seconds for row in rows if row.seconds], target_odds),
-        at_least=at_least, guess=guess, different=different, line=line, input_name=input_name, notes=tuple(notes),
+        job, system, len(rows), None,
+        odds=None if need.guess or need.at_least is not None else need.odds,
+        median=round(median_of(known)) if known else None,
+        largest=round(max(highs)) if highs else None,
+        # From the averages of the runs: `cores_over_time` reads samples.
+        cores=used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None,
+        seconds=_time_needed([row.seconds for row in rows if row.seconds], odds),
+        at_least=need.at_least, guess=need.guess, different=need.different,
+        line=need.line, input_name=need.input_name, notes=need.notes,
     )  # fmt: skip
 
 
@@ -341,20 +364,6 @@ def ended_well(row: IndexedRun) -> bool:
 def _killed_at(row: IndexedRun) -> int:
     """Return the bytes that a run killed for memory needed at least: its peak or its limit."""
     return max(row.low or 0, min(row.limit or 0, row.cgroup or row.limit or 0))
-
-
-def _about(bound: PredictionBound) -> list[str]:
-    notes = []
-    if bound.runs == 1:
-        notes.append(f"based on one run: {ONE_RUN_MARGIN:.0%} headroom, no probability estimate")
-    if bound.lowered:
-        have = "has only a wide range" if bound.lowered == 1 else "have only wide ranges"
-        notes.append(
-            f"{count(bound.lowered, 'run')} {have}; assumed to be as high in it as the precisely measured runs"
-        )
-    if bound.odd:
-        notes.append("the runs look like a mixture or have outliers; the odds are approximate")
-    return notes
 
 
 def _scaled(
@@ -416,12 +425,6 @@ def _reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
     ]
 
 
-def cores_needed(rows: Sequence[IndexedRun]) -> float | None:
-    """Return processors from the averages of the runs: a substitute for `cores_over_time` without samples."""
-    used = sorted(row.cores for row in rows if row.cores is not None)
-    return used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None
-
-
 def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
     """Return the 95th percentile of the processors that the newest runs used in each second; `None`: unknown.
 
@@ -449,6 +452,7 @@ def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
 
 
 def _time_needed(seconds: Sequence[float], odds: float) -> float | None:
+    """Return the seconds that the next run stays within, with these odds; `None`: no duration is known."""
     if not seconds:
         return None
     if len(seconds) == 1:
