@@ -24,7 +24,9 @@ from otel_memwatch.wings.advice.advice import (
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.find import find_runs
-from otel_memwatch.wings.index.run_fields import COLUMNS, column
+from otel_memwatch.wings.index.run_fields import columns
+from otel_memwatch.wings.ranks.group_figures import host_rows
+from otel_memwatch.wings.ranks.groups import groups_and_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,7 +116,8 @@ def command(
     the advice says "at least" and gives no odds.
     """
     asked = _odds(odds)
-    rows, hosts = find_runs(runs), _hosts_of_groups(runs)
+    groups = [group for name in runs for group in groups_and_runs(name)[0]]
+    rows, hosts = find_runs(runs), [row for group in groups for row in host_rows(group)]
     # A Slurm request is for the memory of a host. Other formats show hosts and ranks.
     rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
     if condition:
@@ -122,7 +125,13 @@ def command(
         rows = [row for row in rows if accepts(row)]
     if not rows:
         raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
-    same_job = _grouping(by)
+    same_job = job_of
+    if by is not None:
+        fields = columns(by, "--by")
+
+        def same_job(row: IndexedRun) -> str:
+            return ", ".join(str(field.of(row)) for field in fields)
+
     inside = monitor if monitor is not None else target in INSIDE or manifest is not None
     share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
     of_hosts = {same_job(row) for row in hosts}
@@ -143,14 +152,6 @@ def command(
         _verify(rows, advised, same_job)
 
 
-def _hosts_of_groups(named: tuple[str, ...]) -> list[IndexedRun]:
-    """Return a row for each host of the named groups: a request is for a host, not for a rank."""
-    from otel_memwatch.wings.ranks.group_figures import host_rows
-    from otel_memwatch.wings.ranks.groups import groups_and_runs
-
-    return [row for name in named for group in groups_and_runs(name)[0] for row in host_rows(group)]
-
-
 def _odds(text: str) -> float:
     one, slash, many = text.partition("/")
     try:
@@ -162,18 +163,6 @@ def _odds(text: str) -> float:
             f"--odds: {text!r} are no odds between 1/1000000000 and 1/2.", "use for example --odds 1/1000"
         )
     return value
-
-
-def _grouping(by: str | None) -> Callable[[IndexedRun], str]:
-    if by is None:
-        return job_of
-    found = [(name.strip(), column(name.strip())) for name in by.split(",")]
-    unknown = [name for name, one in found if one is None]
-    if unknown:
-        raise UsageError(
-            f"--by: there is no field {unknown[0]!r}.", f"fields are {', '.join(COLUMNS)}, tag.NAME"
-        )
-    return lambda row: ", ".join(str(one.of(row)) for _, one in found if one is not None)
 
 
 def _of(

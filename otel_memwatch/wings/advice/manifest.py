@@ -67,9 +67,9 @@ def patch(
     except RecursionError:
         raise RunError(f"{path} is not a manifest: it is nested too deeply.") from None
     _keep_indentation(yaml, text)
-    meant = _meant(path, documents, container)
-    doubts = [] if confirmed else _doubts(meant, advice, named=container is not None)
-    changes = _set(meant, kubernetes_resources(advice))
+    chosen = _chosen(path, documents, container)
+    doubts = [] if confirmed else _doubts(chosen, advice, named=container is not None)
+    changes = _set(chosen, kubernetes_resources(advice))
     if doubts and changes:
         if write:
             raise UsageError(
@@ -84,7 +84,7 @@ def patch(
 
 
 def _keep_indentation(yaml: Any, text: str) -> None:
-    """Writes lists as the file has them: with the dash below the key, or further in."""
+    """Write lists in the style of the file: with the dash below the key, or further in."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for before, line in itertools.pairwise(lines):
         if before.rstrip().endswith(":") and line.lstrip().startswith("- "):
@@ -96,7 +96,8 @@ def _keep_indentation(yaml: Any, text: str) -> None:
             return
 
 
-def _meant(path: str, documents: list[Any], container: str | None) -> Any:
+def _chosen(path: str, documents: list[Any], container: str | None) -> Any:
+    """Return the only container, or the one of this name. Raises `UsageError`."""
     found = [one for document in documents for one in _containers(document)]
     named = [one for one in found if container is None or one.get("name") == container]
     if not found:
@@ -114,7 +115,7 @@ def _meant(path: str, documents: list[Any], container: str | None) -> Any:
 
 
 def _containers(node: Any) -> Iterator[Any]:
-    """The containers in a document, wherever its kind has them: mappings with an image in a list called "containers"."""
+    """Yield the containers in a document at any depth: mappings with an image in a list called "containers"."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key == "containers" and isinstance(value, list):
@@ -140,7 +141,10 @@ def _doubts(container: Any, advice: Advice, *, named: bool) -> list[str]:
     described = _words(" ".join([str(name), str(container.get("image")), *command]))
     if not described & _words(advice.job) and (command or not named):
         doubts.append(f"container {name} does not look like the job {clean(advice.job)}")
-    memory = _memory(container)
+    resources = container.get("resources")
+    sections = [resources.get(kind) for kind in ("limits", "requests")] if isinstance(resources, dict) else []
+    found = [str(one["memory"]) for one in sections if isinstance(one, dict) and "memory" in one]
+    memory = max(found, key=lambda text: quantity(text) or 0, default=None)  # the largest that it has now
     lowered = memory is not None and advice.memory is not None and advice.memory < (quantity(memory) or 0)
     if lowered and (advice.odds is None or advice.guess):
         doubts.append(f"memory of {name} would fall from {memory}, and the advice is weak ({advice.basis})")
@@ -151,14 +155,6 @@ def _words(text: str) -> set[str]:
     return {word for word in re.split(r"[^a-z0-9]+", text.lower()) if len(word) > 1} - _GENERIC
 
 
-def _memory(container: Any) -> str | None:
-    """Return the largest memory quantity that a container has now."""
-    resources = container.get("resources")
-    sections = [resources.get(kind) for kind in ("limits", "requests")] if isinstance(resources, dict) else []
-    found = [str(one["memory"]) for one in sections if isinstance(one, dict) and "memory" in one]
-    return max(found, key=lambda text: quantity(text) or 0, default=None)
-
-
 _SUFFIXES: dict[str, float] = {"": 1, "m": 1e-3} | {
     f"{letter}{binary}": (1024 if binary else 1000) ** power
     for power, letter in enumerate("KMGTPE", 1)
@@ -167,7 +163,7 @@ _SUFFIXES: dict[str, float] = {"": 1, "m": 1e-3} | {
 
 
 def quantity(text: str) -> float | None:
-    """Parse a quantity of Kubernetes, as "4Gi" or "512M"; `None`: it is none."""
+    """Parse a quantity of Kubernetes, such as "4Gi" or "512M"; `None` for any other text."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][0-9]+)?)([A-Za-z]*)", text.strip())
     if match is None or match[2] not in _SUFFIXES:
         return None
@@ -178,6 +174,7 @@ def quantity(text: str) -> float | None:
 
 
 def _set(container: Any, resources: dict[str, dict[str, str]]) -> list[str]:
+    """Set the resources of a container, and return the changes as lines."""
     changes = []
     for kind, values in resources.items():
         for name, value in values.items():
@@ -194,7 +191,7 @@ def _set(container: Any, resources: dict[str, dict[str, str]]) -> list[str]:
 
 
 def _replace(path: str, text: str) -> None:
-    """Replaces a file at once; it keeps its mode, and a link stays one."""
+    """Replace a file atomically. It keeps its mode, and a link stays one."""
     real = os.path.realpath(path)
     temporary = ""
     try:

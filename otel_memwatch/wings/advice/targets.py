@@ -1,4 +1,4 @@
-"""Advice in the words of those who are asked for memory: Slurm, Kubernetes, Docker, Snakemake, Nextflow, a person."""
+"""Advice as text for people, and in the formats of Slurm, Kubernetes, Docker, Snakemake and Nextflow."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 _MINUTE = 60.0
 _FILES_WORTH_NAMING = 0.05
-"""Share of the request from which on program files are named in its one line."""
+"""Least share of the request at which its line names program files."""
 
 
 def mebibytes(value: float) -> int:
-    """Whole MiB that hold so many bytes."""
+    """Return bytes as whole MiB, rounded up."""
     return math.ceil(value / MIB)
 
 
 def processors(advice: Advice) -> int:
-    """Whole processors."""
+    """Return the whole processors of the request, at least one."""
     return max(1, math.ceil((advice.cores or 1.0) - 0.1))
 
 
@@ -42,8 +42,13 @@ def text(advice: Advice) -> str:
             f"  needed       median {size(advice.median)}, largest {size(advice.largest)} ({count(advice.runs, 'run')})"
         )
     if advice.line is not None:
-        line = advice.line
-        unit, named = _step(advice)
+        line, unit, named = advice.line, float(MIB), size(MIB)
+        if advice.input_name != INPUT:
+            # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
+            unit = 1.0
+            while line.slope * unit < MIB and unit * 10 <= line.largest:
+                unit *= 10
+            named = f"{unit:,.0f}".replace(",", " ")
         each = f"{size(line.slope * unit)} for each {named} of {_feature(advice)}"
         lines.append(
             f"  grows with   {_feature(advice)}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
@@ -60,20 +65,8 @@ def _feature(advice: Advice) -> str:
     return (advice.input_name or "").removeprefix("tag.")
 
 
-def _step(advice: Advice) -> tuple[float, str]:
-    """Return an amount of the input in which a slope reads well, and its name: (1, "1") or a MiB of bytes."""
-    line = advice.line
-    if advice.input_name == INPUT:
-        return float(MIB), size(MIB)
-    step = 1.0
-    # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
-    while line is not None and line.slope * step < MIB and step * 10 <= line.largest:
-        step *= 10
-    return step, f"{step:,.0f}".replace(",", " ")
-
-
 def _amount(advice: Advice, amount: float) -> str:
-    """An amount of the input: a size for "input", which is bytes; else a plain number."""
+    """Return an amount of the input: a size for "input", which is bytes; else a plain number."""
     if advice.input_name == INPUT:
         return size(amount)
     return f"{amount:.0f}" if float(amount).is_integer() else f"{amount:.4g}"
@@ -96,7 +89,7 @@ def _differ(advice: Advice) -> str:
 
 
 def _request(advice: Advice) -> str:
-    """The request, whatever it is worth, with its parts."""
+    """Return the request with its parts, even if it is of little use."""
     assert advice.memory is not None
     memory, files = mebibytes(advice.memory), mebibytes(advice.files)
     least = "at least " if advice.at_least is not None and not advice.guess else ""
@@ -109,7 +102,7 @@ def _request(advice: Advice) -> str:
 
 
 def slurm(advice: Advice) -> str:
-    """Lines for the head of a batch script. Memory is that of a node, as the whole job runs on one."""
+    """Return lines for the head of a batch script. Memory is for a node, because the whole job runs on one."""
     whole = minutes(advice)
     assert advice.memory is not None
     return "\n".join(
@@ -172,7 +165,7 @@ def snakemake(advice: Advice) -> str:
 
 
 def nextflow(advice: Advice) -> str:
-    """A block of `nextflow.config` for the process. "MB" is 2^20 bytes there."""
+    """Return a block of `nextflow.config` for the process. "MB" is 2^20 bytes there."""
     assert advice.memory is not None
     memory = f"{mebibytes(advice.memory)}.MB"
     name = re.sub(r"[^A-Za-z0-9_:*|.-]", "_", advice.job)
@@ -191,7 +184,7 @@ def nextflow(advice: Advice) -> str:
 
 
 def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
-    """Comments of a target; `scaled`: it says itself how the memory grows with the input."""
+    """Return the comments of a target; `scaled`: its own lines state how the memory grows with the input."""
     said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
     if advice.different:  # the target is given a figure all the same
         said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
@@ -201,7 +194,7 @@ def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
 
 
 def size_classes(advice: Advice, most: int = 4) -> list[str]:
-    """Requests by size of the input, for targets that take no function of it: "87 MiB up to 110", "340 MiB up to 320"."""
+    """Return requests by size of the input, for targets without functions: "87 MiB up to 110", "340 MiB up to 320"."""
     line = advice.line
     assert line is not None
     step = (line.largest - line.smallest) / most

@@ -18,15 +18,12 @@ from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
-from otel_memwatch.wings.index import listing
+from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
-from otel_memwatch.wings.index.index import index, runs_home, where_named
+from otel_memwatch.wings.index.index import index, runs_home
 from otel_memwatch.wings.index.remote import here, is_remote
-from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
 
@@ -91,8 +88,8 @@ def list_command(
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
     form = "json" if as_json else form or "text"
-    chosen = _columns(columns, "--columns")
-    by = _columns(group, "--group")
+    chosen = None if columns is None else run_fields.columns(columns, "--columns")
+    by = None if group is None else run_fields.columns(group, "--group")
     accepts = where(condition) if condition else None
     looked_at = 0
 
@@ -103,7 +100,9 @@ def list_command(
 
     found = _sorted(index(map(here, directories), newest=last, accepts=meant if accepts else None), sort)
     if form == "text" and not found:
-        place = _place(directories)
+        place = ", ".join(directories) or runs_home()
+        # A "." at the end would merge with the sentence's period.
+        place = clean(f"'{place}'" if place.endswith(".") else place)
         none = (
             f"No matching runs ({looked_at} checked in {place})."
             if looked_at
@@ -117,6 +116,7 @@ def list_command(
 def _rendered(
     form: str, rows: list[IndexedRun], chosen: list[RunField] | None, by: list[RunField] | None
 ) -> bytes | str:
+    """Return the runs in a format, or with `by` their groups."""
     if by:
         found = listing.groups(rows, by)
         title = ", ".join(one.name for one in by)
@@ -135,7 +135,7 @@ def _rendered(
         if chosen:
             return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
         return json.dumps([one for row in rows if (one := _as_json(row))], indent=2) + "\n"
-    chosen = chosen or listing.exported_columns(rows, column)
+    chosen = chosen or listing.exported_columns(rows)
     if form == "csv":
         text = io.StringIO()
         listing.write_csv(rows, chosen, text)
@@ -145,30 +145,19 @@ def _rendered(
     return data.getvalue()
 
 
-def _write(what: bytes | str, output: str | None) -> None:
+def _write(content: bytes | str, output: str | None) -> None:
+    """Write to stdout, or to a file. Raises `RunError`."""
     if output in (None, "-"):
-        if isinstance(what, str):
-            print_text(what)
+        if isinstance(content, str):
+            print_text(content)
         else:
-            print_bytes(what)
+            print_bytes(content)
         return
     try:
-        Path(str(output)).write_bytes(
-            what.encode("utf-8", "backslashreplace") if isinstance(what, str) else what
-        )
+        data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        Path(str(output)).write_bytes(data)
     except OSError as error:
         raise RunError(f"{output} cannot be written: {error.strerror}.") from None
-
-
-def _columns(text: str | None, option: str) -> list[RunField] | None:
-    if text is None:
-        return None
-    found = [(name.strip(), column(name.strip())) for name in text.split(",") if name.strip()]
-    unknown = [name for name, one in found if one is None]
-    if unknown or not found:
-        what = repr(unknown[0]) if unknown else "nothing"
-        raise UsageError(f"{option}: there is no field {what}.", f"there are {', '.join(COLUMNS)}, tag.NAME")
-    return [one for _, one in found if one is not None]
 
 
 def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
@@ -176,19 +165,15 @@ def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
     if by is None:
         return rows
     backwards = by.startswith("-")
-    (field,) = _columns(by.lstrip("-"), "--sort") or [COLUMNS["started"]]
+    field, *more = run_fields.columns(by.lstrip("-"), "--sort")
+    if more:
+        raise UsageError(f"--sort takes one field, not {by!r}.", "as in --sort -memory")
     known = [row for row in rows if field.of(row) is not None]
 
     def key(row: IndexedRun) -> Any:
         return field.of(row)
 
     return sorted(known, key=key, reverse=backwards) + [row for row in rows if field.of(row) is None]
-
-
-def _place(directories: Sequence[str]) -> str:
-    where = where_named(directories)
-    # A "." at the end would merge with the sentence's period.
-    return clean(f"'{where}'" if where.endswith(".") else where)
 
 
 def _as_json(row: IndexedRun) -> dict[str, Any] | None:

@@ -62,7 +62,12 @@ def where(text: str) -> Condition:
     translation = _Translation(text)
     parameters, query = translation.parameters, f"SELECT {' '.join(translation.expression)}"
     database = sqlite3.connect(":memory:")
-    database.create_function("holds", 2, _holds, deterministic=True)
+    database.create_function(
+        "holds",
+        2,
+        lambda value, wanted: value is not None and wanted in str(value).lower(),
+        deterministic=True,
+    )
     database.create_function("number", 1, _number, deterministic=True)
 
     def accepts(row: IndexedRun) -> bool:
@@ -183,10 +188,6 @@ def _bound(value: Value) -> Value:
     if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
         return math.inf if value > 0 else -math.inf
     return value
-
-
-def _holds(value: Value, wanted: str) -> bool:
-    return value is not None and wanted in str(value).lower()
 
 
 def _number(value: str | None) -> float | None:

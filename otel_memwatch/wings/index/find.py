@@ -33,7 +33,7 @@ from otel_memwatch.wings.index.remote import here, is_remote
 from otel_memwatch.wings.index.tree import run_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -52,7 +52,14 @@ def find_run(given: str | None) -> Path:
         return _newest(index(), f"below {runs_home()}")
     assert given is not None
     if is_remote(given):
-        return _fetched_run(given)
+        rows = index([here(given)])
+        if len(rows) == 1:  # also below the URL, because `wrap --upload URL` creates a directory there
+            return Path(rows[0].path)
+        where = mask_url(given).rstrip("/")
+        if not rows:
+            raise RunError(f"There are no runs in {where}.")
+        newest = os.path.relpath(rows[-1].path, here(given))
+        raise UsageError(f"{where} holds {len(rows)} runs.", f"name one, as in {where}/{newest}")
     if os.path.lexists(given):
         path = Path(given)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
@@ -63,18 +70,6 @@ def find_run(given: str | None) -> Path:
         return _newest(_named(of), f"of the name {of}")
     found = _named(given) or _rank(given)
     return Path(found[-1].path) if found else Path(given)
-
-
-def _fetched_run(url: str) -> Path:
-    """Return the run at a URL, or the only run below it, because `wrap --upload URL` creates a directory there."""
-    rows = index([here(url)])
-    if len(rows) == 1:
-        return Path(rows[0].path)
-    where = mask_url(url).rstrip("/")
-    if not rows:
-        raise RunError(f"There are no runs in {where}.")
-    newest = os.path.relpath(rows[-1].path, here(url))
-    raise UsageError(f"{where} holds {len(rows)} runs.", f"name one, as in {where}/{newest}")
 
 
 def find_running(given: str | None) -> Path:
@@ -130,7 +125,7 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     """
     rows: dict[str, IndexedRun] = {}
     for one in map(here, given):
-        for row in _meant(one):
+        for row in _matching(one):
             rows.setdefault(os.path.realpath(row.path), row)
     found = rows.values() if given else index()
     return sorted(found, key=lambda row: (row.started, row.path))
@@ -150,7 +145,8 @@ def find_paths(given: str | None) -> list[Path]:
     )
 
 
-def _meant(given: str) -> Iterable[IndexedRun]:
+def _matching(given: str) -> list[IndexedRun]:
+    """Return the runs that one argument selects. Raises `UsageError` if there are none."""
     if os.path.lexists(given):
         path = Path(given)
         return index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])

@@ -84,7 +84,10 @@ def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
 
     Raises `RunError` if the file cannot be read or a run cannot be written, and `UsageError` if the format is unknown.
     """
-    content = _content(path)
+    try:
+        content = read_file(path, _LARGEST_FILE, pipe=True).decode("utf-8", "replace")
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}.") from None
     found = next((one for one in _FORMATS if one[1](content)), None)
     if found is None:
         known = ", ".join(name for name, _, _ in _FORMATS)
@@ -103,13 +106,6 @@ def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
         else:
             already += 1
     return Imported(by, added, already, left_out)
-
-
-def _content(path: str) -> str:
-    try:
-        return read_file(path, _LARGEST_FILE, pipe=True).decode("utf-8", "replace")
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:

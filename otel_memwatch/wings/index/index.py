@@ -59,10 +59,10 @@ def index(
     order = operator.attrgetter("started", "path")
     with _no_collection():
         rows = _each(given, newest if accepts is None else None, for_removal=for_removal)
-        meant = rows if accepts is None else filter(accepts, rows)
+        matching = rows if accepts is None else filter(accepts, rows)
         if newest is None:
-            return sorted(meant, key=order)
-        return heapq.nlargest(newest, meant, key=order)[::-1]
+            return sorted(matching, key=order)
+        return heapq.nlargest(newest, matching, key=order)[::-1]
 
 
 def _each(given: Sequence[str], newest: int | None, *, for_removal: bool) -> Iterator[IndexedRun]:
@@ -103,8 +103,3 @@ def _below(root: str, newest: int | None, *, for_removal: bool) -> Iterator[Inde
 
         with IndexCache(parent) as cache:
             yield from cache.rows(entries, row_of, newest)
-
-
-def where_named(paths: Sequence[str]) -> str:
-    """Return the searched directories for a sentence."""
-    return ", ".join(paths) or runs_home()

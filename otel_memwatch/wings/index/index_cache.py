@@ -112,7 +112,8 @@ class IndexCache:
         missing, gone = dict(entries), []
         whole = newest is None
         self._steps = _STEPS + _STEPS_A_RUN * len(entries)
-        sound = is_sound_row if whole else _is_sound_start
+        # Without the whole row, the only value is the start, by which rows are ordered.
+        sound = is_sound_row if whole else lambda values: moment(values[0]) is not None
         for kept in self._kept(_COLUMNS if whole else f"{_SIGNATURE}, started"):
             name = os.fsdecode(kept[0])
             if name not in entries:
@@ -166,8 +167,9 @@ class IndexCache:
 
     def _open(self) -> sqlite3.Connection | None:
         """Open the file, made anew if it is damaged; `None` if there can be none."""
-        if not _is_private(self._directory):
-            return None
+        status = os.stat(self._directory)
+        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+            return None  # others, except perhaps a group, can put files into the directory
         for _ in range(2):
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -276,12 +278,6 @@ class IndexCache:
             self._database = None
 
 
-def _is_private(directory: str) -> bool:
-    """Return whether only the reader, and perhaps a group, can put files into the directory."""
-    status = os.stat(directory)
-    return status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH
-
-
 def _schema(database: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return database.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 2").fetchall()
 
@@ -316,11 +312,6 @@ def is_sound_row(values: tuple[Any, ...]) -> bool:
         and _is_json(values[_TAGS], dict, "{}")
         and _is_json(values[_COMMAND], list, "[]")
     )
-
-
-def _is_sound_start(values: tuple[Any, ...]) -> bool:
-    """Return whether the only value, by which rows are ordered, is a moment."""
-    return moment(values[0]) is not None
 
 
 def _is_json(document: str, kind: type, empty: str) -> bool:

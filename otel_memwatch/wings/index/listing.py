@@ -20,10 +20,10 @@ from otel_memwatch.text import (
     size_range,
     table,
 )
-from otel_memwatch.wings.index.run_fields import COLUMNS
+from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
@@ -207,10 +207,10 @@ def fields(row: IndexedRun, columns: Sequence[RunField]) -> dict[str, Any]:
     return {column.name: column.of(row) for column in columns}
 
 
-def exported_columns(rows: Iterable[IndexedRun], tag: Callable[[str], RunField | None]) -> list[RunField]:
+def exported_columns(rows: Iterable[IndexedRun]) -> list[RunField]:
     """Return all fields, and one for each tag of the runs."""
     tags = sorted({name for row in rows if row.tags_json != "{}" for name in row.tags})
-    return [*COLUMNS.values(), *(found for name in tags if (found := tag(f"tag.{name}")) is not None)]
+    return [*COLUMNS.values(), *(found for name in tags if (found := column(f"tag.{name}")) is not None)]
 
 
 def write_csv(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -50,3 +51,13 @@ def column(name: str) -> RunField | None:
         # Most runs have no tags, so parse only non-empty JSON.
         return RunField(name, "text", lambda row: row.tags.get(tag) if row.tags_json != "{}" else None)
     return COLUMNS.get(_SYNONYMS.get(name, name))
+
+
+def columns(names: str, option: str) -> list[RunField]:
+    """Return the fields that an option names, separated by commas. Raises `UsageError`."""
+    found = [(name.strip(), column(name.strip())) for name in names.split(",") if name.strip()]
+    unknown = next((name for name, one in found if one is None), None)
+    if unknown is not None or not found:
+        given = "nothing" if unknown is None else repr(unknown)
+        raise UsageError(f"{option}: there is no field {given}.", f"there are {', '.join(COLUMNS)}, tag.NAME")
+    return [one for _, one in found if one is not None]

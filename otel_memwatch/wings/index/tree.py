@@ -52,7 +52,12 @@ def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict
             kind, signature = _looked_at(entry, follow=follow, ours=ours)
             if kind == "run":
                 found[entry.name] = signature
-            elif kind == "directory" and depth < _DEEPEST and not _is_passed_over(entry):
+            elif (
+                kind == "directory"
+                and depth < _DEEPEST
+                and not entry.name.startswith(".")
+                and entry.path not in _NO_DISK
+            ):
                 deeper.append(entry.path)
     if found:
         yield parent, found
@@ -61,10 +66,6 @@ def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict
             yield from _below(path, depth + 1, follow=False)
         except OSError:
             continue  # it was removed meanwhile, or is unreadable
-
-
-def _is_passed_over(entry: os.DirEntry[str]) -> bool:
-    return entry.name.startswith(".") or entry.path in _NO_DISK
 
 
 def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[str, Signature | None]:

@@ -1,4 +1,4 @@
-"""`runs --json` while runs are removed or damaged."""
+"""`runs`: fields of its options, and runs that change while they are listed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from otel_memwatch.errors import UsageError
 from otel_memwatch.wings.index import command
 from tests.support import recorded
 
@@ -42,3 +43,19 @@ def test_a_run_that_changes_between_listing_and_reading_fails_nothing(
         assert "damaged" in rows["a"]["error"]
     else:
         assert list(rows) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sort", "name,memory"], "--sort takes one field, not 'name,memory'."),
+        (["--sort", "-nonsense"], "--sort: there is no field 'nonsense'."),
+        (["--columns", "name,nonsense"], "--columns: there is no field 'nonsense'."),
+        (["--group", ","], "--group: there is no field nothing."),
+    ],
+)
+def test_an_unknown_field_is_named(tmp_path: Path, words: list[str], said: str) -> None:
+    recorded.short(tmp_path / "a")
+    done = CliRunner().invoke(command.command, ["list", *words, str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.message == said
