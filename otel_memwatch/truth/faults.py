@@ -51,47 +51,30 @@ def gained_by_children(faults: int, own_faults: int, huge_pages: int, *, page: i
     return gained(faults + own_faults, max(0, huge_pages) * _HUGE_PAGE, page=page)
 
 
-def family_kept(before: int, new: int, held: int | None) -> int:
-    """Return an upper bound of the private pages of a family of processes at one moment, in bytes.
+def tree_kept(before: int, new: int, held: int | None) -> int:
+    """Return an upper bound of the private pages of a process tree at one moment, in bytes.
 
-    A **family** is a set of processes that descend from each other by fork without an exec. Only members of one family
-    map a given private page. So a family has at most the pages it had, plus those its members gained since (`gained`).
-    It also has at most the sum of the members' resident private memory, if all members are known.
+    The tree has at most the pages that it had, plus the gains of its processes since (`gained`). Between both moments it
+    never had more than this sum: freed memory may have been freed before or after. At the moment itself it also has at most
+    the sum of its processes' resident private memory, if all processes are known.
 
     Example: a pool of four forked workers had 100 MiB before the forks, and each gained 10 since: 140 MiB. The sum of
     resident sizes is 540. A compiler that has freed 200 of 300 MiB: 100.
 
     Args:
         before: bytes that it had at the earlier moment.
-        new: bytes that its members gained since, those that have ended meanwhile included.
-        held: sum of the resident private memory of all members; `None`: a child may not have been found.
+        new: bytes that its processes gained since, those that have ended meanwhile included.
+        held: sum of the resident private memory of all processes; `None`: a process may not have been found.
     """
     return before + new if held is None else min(before + new, held)
-
-
-def family_most(before: int, new: int, watermarks: int | None) -> int:
-    """Return the bytes of private pages that a family never exceeded since an earlier moment.
-
-    That is its earlier memory plus all memory that it gained. Freed memory is not subtracted: it may have been freed before or after.
-    If the members stayed the same, and none executed a program or had a child, the sum of their high-water marks bounds
-    it too.
-
-    Example: 100 MiB at the earlier moment, then 5 times 20 MiB allocated and freed: 200 MiB by the ledger, 120 by a mark of
-    120.
-
-    Args:
-        before: bytes that it had at the earlier moment.
-        new: bytes that its members gained since.
-        watermarks: sum of the members' high-water marks, error included; `None`: the members changed.
-    """
-    return before + new if watermarks is None else min(before + new, watermarks)
 
 
 def certainly_there(held: int, new: int) -> int:
     """Return the bytes that a process certainly had at a moment: its memory a little later, less its gain since.
 
-    If all processes are read once, and then all again, the sum of this over families was there at once, in between. In each
-    family only the largest member counts, since the others may have the same pages.
+    If all processes are read once, and then all again, the sum of this over families was there at once, in between. A
+    **family** is a set of processes that descend from each other by fork without an exec. Only they map a given private
+    page, so only the largest member of each family counts.
 
     Example: 300 MiB, and 100 faults between two readings 1 ms apart: 299.6 MiB were there in between.
 

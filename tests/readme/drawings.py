@@ -10,7 +10,7 @@ from otel_memwatch.text import peak_sentence
 from otel_memwatch.truth import recording
 from otel_memwatch.truth.cgroup import lifetime_watermark, tree_around_cgroup, tree_from_cgroup
 from otel_memwatch.truth.cgroup_windows import needed_between_ticks
-from otel_memwatch.truth.faults import certainly_there, family_kept, family_there, gained, own_pages
+from otel_memwatch.truth.faults import certainly_there, family_there, gained, own_pages, tree_kept
 from otel_memwatch.truth.operation import no_more_than, of_one_moment
 from otel_memwatch.truth.outside_faults import is_outside_ledger, shared_at_tick
 from otel_memwatch.truth.process import process_peak
@@ -321,7 +321,7 @@ def overlap() -> Drawing:
 def ledger() -> Drawing:
     """A pool of forked workers: page faults count each page once."""
     faults = 4 * 10 * MIB // 4096
-    most = family_kept(100 * MIB, gained(faults), 540 * MIB)
+    most = tree_kept(100 * MIB, gained(faults), 540 * MIB)
     drawn = Drawing(600).box(0, 0, 10, 100, "box", "before the forks: 100, in all five")
     for number in range(4):
         drawn.box(3, 100 + 10 * number, 10, 110 + 10 * number, "other")

@@ -144,8 +144,6 @@ class ProcessTree:
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
         """Members with a watermark that another program resets, with the time at which this was noticed."""
-        self._newly_reset = False
-        """One of these resets was noticed since the last scan of memory needed."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = self._group_round = 0
@@ -170,7 +168,6 @@ class ProcessTree:
                 self._proc,
                 context.sys,
                 context.root,
-                context.marks_operations,
                 joined=not context.adopt,
                 allocated_before=context.allocated_before,
             )
@@ -539,7 +536,6 @@ class ProcessTree:
         for pid in (*pids, *fallen):
             if pid in self._members and pid not in self._reset_since:
                 self._reset_since[pid] = now
-                self._newly_reset = True
         for pid, since in list(self._reset_since.items()):
             if over or now - since >= _MARKS_BEGIN:
                 self._confirm_reset(pid, now)
@@ -601,22 +597,17 @@ class ProcessTree:
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
         told = needed.unchanged()
-        if not changes.figures and unseen == 0 and told is not None and not self._newly_reset:
+        if not changes.figures and unseen == 0 and told is not None:
             self._between.scanned(told, 0, needed.kept)
             return told
-        self._find_resets(self._resets.read(), now)
         found = TickFindings(
             changes.born,
             bool(changes.removed),
             unseen,
-            self._reset_since,
-            self._newly_reset,
             self._scanned.told,
             self._may_be_before(changes),
-            changes.reported_unseen or self._faults.own_moved,
             self._born_since,
         )
-        self._newly_reset = False
         whole = not needed.broken
         values = needed.scan(self._members, found)
         self._scanned = LastScan(
