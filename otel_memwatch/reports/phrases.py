@@ -11,6 +11,7 @@ from collections import Counter
 from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
 from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
+from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.run.process_names import INTERPRETERS, telling
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +34,7 @@ from otel_memwatch.truth.cgroup import BY_CGROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.run import ProcessFigures, RecordedRun
+    from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
 
 _LESS_CACHE = frozenset((Evidence.CGROUP_PEAK_LESS_CACHE, Evidence.CGROUP_LESS_CACHE))
 _NEARER = 0.02
@@ -112,7 +113,7 @@ def would_be_exact(run: RecordedRun) -> str:
     if run.fields.cgroup_hint:
         return f"for an exact figure: {clean(run.fields.cgroup_hint)}"
     if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
-        return "for an exact figure: run in a cgroup of its own (without --cgroup off)"
+        return "for an exact figure: run in a dedicated cgroup (without --cgroup off)"
     interval = run.settings.get("interval")
     if not _LESS_CACHE.isdisjoint(peak.evidence) and isinstance(interval, int | float) and interval > _NEARER:
         return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"
@@ -125,7 +126,7 @@ def not_seen(run: RecordedRun) -> str:
     if peak is None or _BY_PROCESSES.isdisjoint(peak.evidence):
         return ""
     return (
-        "Without a cgroup of its own, the run's figure covers private and shared memory of its processes, and files in "
+        "The run had no dedicated cgroup. Its figure covers private and shared memory of its processes, and files in "
         "memory at each sample. Kernel memory (page tables, pipes, sockets) is excluded. The upper bound assumes that "
         "no other program writes into these processes."
     )
@@ -198,6 +199,15 @@ _HOLDER = 60
 
 BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
 """Tones of the sentences about budgets, by verdict."""
+
+
+def largest_by_name(run: RecordedRun) -> list[OperationFigures]:
+    """Return the largest operation of each name: the one of the run's peak, then those that needed most."""
+    largest: dict[str, OperationFigures] = {}
+    listed = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(listed, key=needed_most, reverse=True):
+        largest.setdefault(figures.operation.name, figures)
+    return list(largest.values())
 
 
 def budget_sentence(entry: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.run import budgets
-from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, peak_figure, peak_sentence, shorten, size
 
@@ -69,13 +68,10 @@ def result(run: RecordedRun, page: Page) -> None:
 
 def operations(run: RecordedRun, page: Page) -> None:
     """Name the operations that needed most, the one of the run's peak first."""
-    largest: dict[str, OperationFigures] = {}
-    listed = run.operation_digest.largest if run.too_many_operations else run.operations
-    for figures in sorted(listed, key=needed_most, reverse=True):
-        largest.setdefault(figures.operation.name, figures)
+    largest = phrases.largest_by_name(run)
     if not largest:
         return
-    first, *others = [_operation(run, figures) for figures in largest.values()]
+    first, *others = [_operation(run, figures) for figures in largest]
     words, shown = first, 1
     for name in others[: _OPERATIONS - 1]:
         if cells(words) + cells(name) > _OPERATIONS_WIDTH:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
-from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -116,12 +115,9 @@ def _table(timeline: list[tuple[str, ...]], page: Page) -> None:
 
 
 def largest_operations(run: RecordedRun, page: Page) -> None:
-    """Write a short table of the operations that needed most, the one of the run's peak first."""
-    if run.too_many_operations:
-        ranked, number = run.operation_digest.largest, run.operation_digest.number
-    else:
-        ranked, number = tuple(sorted(run.operations, key=needed_most, reverse=True)), len(run.operations)
-    shown = ranked[:_LARGEST]
+    """Write a short table of the largest operation of each name, the one of the run's peak first."""
+    number = run.operation_digest.number if run.too_many_operations else len(run.operations)
+    shown = phrases.largest_by_name(run)[:_LARGEST]
     rows = []
     for figures in shown:
         peak = figures.tree_peak or figures.operation.peak
@@ -282,7 +278,8 @@ def _open(run: RecordedRun, still_open: Sequence[tuple[OperationFigures, str]], 
     if not still_open:
         return
     page.gap()
-    ended = "when the run was killed" if phrases.ended_badly(run) else "at the end"
+    killed = run.ending.signal or run.ending.oom_kills
+    ended = "when the run was killed" if killed else "at the end"
     page.paragraph(f"Open {'now' if run.state == 'running' else ended}:")
     for figures, path in still_open[:LAST]:
         operation = figures.operation

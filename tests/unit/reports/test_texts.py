@@ -340,6 +340,32 @@ def test_lines_of_others_precede_the_links(tmp_path: Path) -> None:
     assert "details" in told[-1]
 
 
+def test_markdown_lists_the_largest_operation_of_each_name_and_emphasizes_the_peak(tmp_path: Path) -> None:
+    lines = [recorded.opened(1, 0.1, "Load"), recorded.closed(1, 0.2, 40)]
+    for number in (2, 3, 4):
+        lines += [recorded.opened(number, number, "step"), recorded.closed(number, number + 0.5, 10 * number)]
+    peaks = {"tree": recorded.peak(40, at=0.15)}
+    path = recorded.record(tmp_path / "run", seconds=5, operations={100: lines}, peaks=peaks)
+    shown = markdown(load(path))
+    rows = [line for line in shown.splitlines() if re.match(r"\| (Load|step) ", line)]
+    assert [row.split("|")[1:3] for row in rows] == [[" Load ", " 40.0 MiB "], [" step ", " 40.0 MiB "]]
+    assert rows[0].endswith("| **the run's peak** |")
+    assert "2 more operations." in shown
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        ({"exit_code": 3, "reason": "exit code 3"}, "Open at the end:"),
+        ({"exit_code": None, "signal": 9, "reason": "killed by SIGKILL"}, "Open when the run was killed:"),
+    ],
+)
+def test_only_a_signal_kills_a_run(ended: dict[str, object], words: str, tmp_path: Path) -> None:
+    operations = {100: [recorded.opened(1, 0.1, "Save")]}
+    path = recorded.record(tmp_path / "run", seconds=1, operations=operations, ended=ended)
+    assert words in text(load(path))
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_markdown_is_markdown_and_nothing_else_in_it(name: str, tmp_path: Path) -> None:
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown(scene(name, tmp_path)))
