@@ -5,7 +5,7 @@
 #   sh tests/run.sh all             also these, the long profiles, the other Pythons, the lowest versions, frameworks, coverage
 #   sh tests/run.sh coverage        how much of the package the unit tests run
 #   sh tests/run.sh PART            one more part of `all`: plain, pythons, lowest, frameworks, engines, long, machines
-#                                   or processors (the unit tests as on machines with 1 to 256 processors)
+#                                   or processors (the unit tests as on machines with 1 to 256 processors, the others as with 4)
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 # OTEL_MEMWATCH_TEST_STATE is the folder that keeps the names of retried tests for the next run (default ~/.cache/otel-memwatch-tests).
 set -eu
@@ -146,6 +146,11 @@ on_machines() {
     done
 }
 
+as_processors() {
+    on_machines "1 2 3 4 16 64 256" tests/unit
+    on_machines 4 tests/e2e tests/contract
+}
+
 # The unit tests whose figures contain that error.
 of_processors="tests/unit/monitor/sampling/sources/process_tree tests/unit/in_target/operations tests/unit/plugins/test_tasks.py \
     tests/unit/run/test_recorded_run.py tests/unit/runtime"
@@ -273,7 +278,7 @@ all)
     engines
     long_profiles
     virtual_machines
-    on_machines "1 2 3 4 16 64 256" tests/unit
+    as_processors
     ;;
 coverage) coverage ;;
 plain) plain_operations ;;
@@ -283,7 +288,7 @@ frameworks) frameworks ;;
 engines) engines ;;
 long) long_profiles ;;
 machines) virtual_machines ;;
-processors) on_machines "1 2 3 4 16 64 256" tests/unit ;;
+processors) as_processors ;;
 *) run_tests "these tests" "$venv" "$@" ;;
 esac
 finish 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.run import load
+from tests.support import counters
 from tests.support.torture import Trial, needs_root, trial
 from tests.support.wrapped import PROGRAM, work
 
@@ -73,7 +74,7 @@ def test_a_group_of_its_own_still_counts(tmp_path: Path) -> None:
         command = run.command(work("a60 s300 x3"), "--cgroup", "require")
         one_line(run, elsewhere(command), 3, "is that of another pid namespace")
         tree = json.loads((run.out / "run.json").read_text())["peaks"]["tree"]
-        assert tree["certainty"] == "exact"
+        assert tree["certainty"] in counters.of_group(tree["bytes"], doubt=MIB // 4)
         assert 60 * MIB <= tree["bytes"] <= 66 * MIB
 
 

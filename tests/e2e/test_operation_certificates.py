@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from tests.support import counters
 from tests.support.wrapped import MIB, wrap
 
 PROGRAMS = int(os.environ.get("OTEL_MEMWATCH_TEST_PROGRAMS", "0"))
@@ -137,7 +138,8 @@ def check(report: dict[str, Any], expected: dict[str, Truth], base: int, steps: 
     beside = CHILD_ITSELF if any(actor == CHILD for actor, _, _ in steps) else 0
     for name, truth in expected.items():
         own, tree = found[name]["peak"], found[name]["tree_peak"]
-        assert own["certainty"] == "exact", name
+        assert counters.is_counter_error(own["low"], own["high"]), name
+        assert own["certainty"] == counters.of_process(own["bytes"]), name
         holds(own, base + truth.own - SLACK, base + truth.own + SLACK, name)
         if tree is not None:
             holds(

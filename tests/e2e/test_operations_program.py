@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_memwatch
+from tests.support import counters
 from tests.support.marked import PRELUDE, PROGRAMS, Program, run, succeed
 from tests.support.wrapped import environment
 
@@ -167,10 +168,12 @@ def test_attributes_can_be_added_while_it_runs(tmp_path: Path) -> None:
         with operation("work", a=1) as work:
             work.set(rows=5)
             work.set(more="x")
-        assert work.figures.peak > 0 and work.figures.certainty == "exact"
+        print(work.figures.peak, work.figures.certainty)
         """,
         tmp_path,
     )
+    peak, certainty = program.out.split()
+    assert certainty == counters.of_process(int(peak))
     assert program.one("work").opening["attributes"] == {"a": 1}
     assert program.one("work").closing["attributes"] == {"rows": 5, "more": "x"}
 
@@ -317,7 +320,8 @@ def test_signal_handlers_and_finalizers_may_mark_too(tmp_path: Path) -> None:
         assert one.closing["high"] is None or one.closing["low"] <= one.closing["peak"] <= one.closing["high"]
     # Between reading the watermark and resetting it a whole garbage collection may run: then bounds, but seldom.
     main = [one for one in found if one.name == "main"]
-    assert sum(one.closing["certainty"] == "exact" for one in main) > 0.9 * len(main)
+    sure = [one for one in main if counters.is_counter_error(one.closing["low"], one.closing["high"])]
+    assert len(sure) > 0.9 * len(main)
 
 
 def test_threads_that_mark_without_end_lose_nothing(tmp_path: Path) -> None:
@@ -391,5 +395,5 @@ def test_operations_of_finalizers_and_signal_handlers_in_the_middle_of_anything(
         assert len(found) == times
         assert all(one.closing for one in found)
     assert all(one.closing["status"] == "ok" for one in program.operations)
-    outer = [one for one in program.named("outer") if one.closing["certainty"] == "exact"]
-    assert len(outer) > 1000
+    outer = [one.closing for one in program.named("outer")]
+    assert sum(counters.is_counter_error(closing["low"], closing["high"]) for closing in outer) > 1000

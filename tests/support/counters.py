@@ -12,6 +12,11 @@ def of_process(value: int) -> str:
     return "exact" if is_small(rss_error(), value) else "interval"
 
 
+def is_counter_error(low: int | None, high: int | None) -> bool:
+    """Return whether only the counters' error lies between two bounds of a process's peak, so nothing was missed."""
+    return low is not None and high is not None and high - low <= 2 * rss_error()
+
+
 def of_group(value: int, doubt: int = 0) -> tuple[str, ...]:
     """The certainties that a tree in a control group of its own may have; `doubt`: bytes of cache and the like, about.
 
