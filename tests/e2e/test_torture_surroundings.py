@@ -128,27 +128,28 @@ def test_foreign_things_in_the_run_directory(tmp_path: Path) -> None:
 # -- places
 
 
-def test_no_place_to_record(tmp_path: Path) -> None:
-    """Neither the working directory nor a temporary one: the command runs, unrecorded, told in one line."""
+_NO_TEMPORARY_DIRECTORY = (
+    "for d in /tmp /var/tmp /usr/tmp; do "
+    "[ ! -d $d ] || { mount --bind $d $d && mount -o remount,bind,ro $d; }; done; "
+)
+"""Shell commands for a mount namespace: no directory that Python falls back to is writable."""
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_no_place_to_record(tmp_path: Path, root: bool) -> None:
+    """Neither the working directory nor a temporary one is writable: the command runs unrecorded, after one line."""
     needs_root()
-    closed = tmp_path / "closed"
-    closed.mkdir()
     with trial(tmp_path) as run:
-        argv = ["sh", "-c", "echo out; exit 4"]
-        # No directory that Python falls back to may be written either: a mount namespace where none can be.
-        hidden = (
-            "for d in /tmp /var/tmp /usr/tmp; do "
-            "[ ! -d $d ] || { mount --bind $d $d && mount -o remount,bind,ro $d; }; done; "
-        )
-        script = f'{hidden} cd / && exec "$@"'
-        command = unprivileged(run.command(argv, out=False))
-        outcome = run.run(
-            ["unshare", "--mount", "sh", "-c", script, "sh", *command], env=run.variables(TMPDIR="/nowhere")
-        )
+        command = run.command(["sh", "-c", "echo $PPID; exit 4"], out=False)
+        # Not even root can make a directory in /proc.
+        script = f'{_NO_TEMPORARY_DIRECTORY} cd /{"proc" if root else ""} && exec "$@"'
+        command = ["sh", "-c", script, "sh", *(command if root else unprivileged(command))]
+        outcome = run.run(["unshare", "--mount", *command], env=run.variables(TMPDIR="/nowhere"))
         assert outcome.code == 4, outcome.err
-        assert outcome.out == "out\n"
         assert len(outcome.ours) == 1
         assert "nothing is recorded" in outcome.err
+        left = list(Path("/sys/fs/cgroup").rglob(f"memwatch-{int(outcome.out)}-*"))
+        assert left == [], "the run's cgroup is removed, although the run has no record"
 
 
 def test_a_working_directory_that_may_not_be_written(tmp_path: Path) -> None:

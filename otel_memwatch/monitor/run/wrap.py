@@ -44,14 +44,14 @@ _FIRST_NEEDED = (
 """Modules of this package that the first sample needs."""
 
 STRICT_EXIT_CODE = 125
-"""Exit code of a run whose record is not complete, under --strict."""
+"""Exit code for an incomplete record under --strict."""
 
 
 class RunResources:
     """Resources of a wrapped run. `wrap` acquires them step by step; `close` releases them.
 
-    `close` always releases in this order: the witness process of the target, the scope, the cgroup. The scope and its peak
-    vanish with its last process, which is the witness.
+    `close` always releases in this order: the witness process of the target, the OTLP port, the scope, the cgroup. The
+    scope and its peak vanish with its last process, which is the witness.
     """
 
     directory: Path
@@ -60,11 +60,11 @@ class RunResources:
     def __init__(self, argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
         self.argv, self.settings, self.say = argv, settings, say
         self.trace = run_context(os.environ)
-        self._given_back = contextlib.ExitStack()
-        self._given_back.callback(self._remove_cgroup)
+        self._release = contextlib.ExitStack()
+        self._release.callback(self._remove_cgroup)
         self._cgroup, self._scope, self.cgroup_hint = _own_cgroup(settings)
         if self._scope is not None:
-            self._given_back.callback(self._scope.close)
+            self._release.callback(self._scope.close)
         self.misplaced: str | None = None
         """Reason why the command is not in the cgroup that was made or requested."""
         self.listening: Listening | None = None
@@ -74,7 +74,7 @@ class RunResources:
 
     def close(self) -> None:
         """Release everything."""
-        self._given_back.close()
+        self._release.close()
 
     @property
     def cgroup(self) -> OwnCgroup | None:
@@ -85,6 +85,30 @@ class RunResources:
     def helpers(self) -> frozenset[int]:
         """Our helper processes, which are not part of the run."""
         return self.target.helpers if self.uploader is None else self.target.helpers | {self.uploader.pid}
+
+    def prepare(self) -> bool:
+        """Open the OTLP port, make the run directory and start the uploader, as far as requested.
+
+        Return false, after a message, if no run directory can be made and no option requires one.
+        """
+        settings = self.settings
+        if settings["receive_otlp"]:
+            from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
+
+            self.listening = listen(os.environ, settings["otlp"])
+            self._release.callback(self.listening.socket.close)
+        try:
+            self.directory = make_run_directory(settings, self.argv, self.say)
+        except UsageError as error:
+            if settings["out"] or settings["runs"] or settings["strict"] or settings["limit"]:
+                raise
+            self.say(f"otel-memwatch: nothing is recorded: {error}")
+            return False
+        if settings["upload"] is not None:
+            from otel_memwatch.monitor.workers.uploading import start_uploader
+
+            self.uploader = start_uploader(settings["upload"], self.say)
+        return True
 
     def launch(self) -> None:
         """Start the command. If that fails, the run leaves nothing behind."""
@@ -103,7 +127,7 @@ class RunResources:
 
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        self._given_back.callback(self.target.end_witness)
+        self._release.callback(self.target.end_witness)
         self.misplaced = self.target.misplaced
         if self._scope is not None:
             self._find_scope(self._scope)
@@ -233,16 +257,10 @@ def wrap(
     for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
     with contextlib.closing(RunResources(argv, settings, say)) as run:
-        run.listening = _listen(settings)
-        directory = _run_directory(argv, settings, say)
-        if directory is None:
+        if not run.prepare():
+            run.close()
             on_start()
-            _run_unrecorded(argv)
-        run.directory = directory
-        if settings["upload"] is not None:
-            from otel_memwatch.monitor.workers.uploading import start_uploader
-
-            run.uploader = start_uploader(settings["upload"], say)
+            end_like(launch(argv, variables={}).wait(lambda _: None))
         on_start()
         run.launch()
         # From here on the command runs. Whatever fails, wait for it and end as it ends.
@@ -291,33 +309,6 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
     if mode == "require":
         raise reason
     return None, None, reason.hint
-
-
-def _listen(settings: Mapping[str, Any]) -> Listening | None:
-    """Open the port for the target's spans, if requested. The target reads its number from the environment."""
-    if not settings["receive_otlp"]:
-        return None
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
-
-    return listen(os.environ, settings["otlp"])
-
-
-def _run_directory(
-    argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
-) -> Path | None:
-    """Make the run directory. If that fails and no option requires one, print why and return `None`."""
-    try:
-        return make_run_directory(settings, argv, say)
-    except UsageError as error:
-        if settings["out"] or settings["runs"] or settings["strict"] or settings["limit"]:
-            raise
-        say(f"otel-memwatch: nothing is recorded: {error}")
-        return None
-
-
-def _run_unrecorded(argv: Sequence[str]) -> NoReturn:
-    """Run the command without a record, and end as it ends."""
-    end_like(launch(argv, variables={}).wait(lambda _: None))
 
 
 def _load() -> Iterator[None]:
