@@ -184,7 +184,7 @@ def test_a_picture_that_has_no_room_below_the_limit_is_left_out(tmp_path: Path) 
         assert outcome.code == 0, outcome.err
         (line,) = outcome.ours
         assert line.startswith("otel-memwatch: memory.png is left out: drawing takes up to "), outcome.err
-        assert "below the control group's limit of 200 MiB" in line
+        assert "below the cgroup's limit of 200 MiB" in line
         assert line.endswith(f": otel-memwatch plot {run.out}")
         assert not (run.out / "memory.png").exists()
         assert (run.out / "report.txt").exists()

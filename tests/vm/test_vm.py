@@ -127,7 +127,7 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
     is_interval(job)
-    is_hinted(job, "for an exact figure: a cgroup of its own (the service manager gave no group within")
+    is_hinted(job, "for an exact figure: a cgroup of its own (the service manager gave no cgroup within")
     job.is_clean()
 
 

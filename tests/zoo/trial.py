@@ -119,7 +119,7 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 )
             except subprocess.TimeoutExpired as error:  # the others go on
                 done = subprocess.CompletedProcess(argv, -1, "", f"{error}\n")
-            if "the service manager gave no group within" in done.stderr:
+            if "the service manager gave no cgroup within" in done.stderr:
                 return run(part, mode, user, interval)  # an emulated one, which had no time
             ours = [line for line in done.stderr.splitlines() if not line.startswith("zoo: no ")]
             words = " ".join([mode, user, interval, "--", *target])

@@ -49,9 +49,7 @@ class HardLimit:
 
     """
 
-    def __init__(
-        self, size: int, group: OwnCgroup | None = None, spare: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, size: int, group: OwnCgroup | None, spare: frozenset[int]) -> None:
         """Set the limit up.
 
         Args:
@@ -75,11 +73,11 @@ class HardLimit:
         if self._group is None:
             self._over.set()
             return
-        told = self._group.tells_of_kills()
+        descriptor, events = self._group.out_of_memory_events()
         try:
-            Thread(self._watch, "otel-memwatch-limit", (self._group, *told), room=_ROOM).start()
+            Thread(self._watch, "otel-memwatch-limit", (self._group, descriptor, events), room=_ROOM).start()
         except Unavailable:
-            os.close(told[0])
+            os.close(descriptor)
             self._over.set()
             raise
 
@@ -100,7 +98,7 @@ class HardLimit:
             while self.breached is None:
                 ready = dict(poll.poll())
                 if descriptor in ready:
-                    self._look(group, descriptor)
+                    self._check_event(group, descriptor)
                 elif self._wake in ready:
                     if group.oom_kills():
                         self._end_all(group)
@@ -109,7 +107,7 @@ class HardLimit:
             os.close(descriptor)
             self._over.set()
 
-    def _look(self, group: OwnCgroup, descriptor: int) -> None:
+    def _check_event(self, group: OwnCgroup, descriptor: int) -> None:
         """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
         largest = self._read_largest(group)
         # Version 2 reports again only after its file was read from the start. Version 1 has no such file.
@@ -219,7 +217,7 @@ def limit_data(size: int) -> Callable[[], None]:
 
 
 def needs_group(reason: Unavailable) -> UsageError:
-    """Return the error for `--limit` without a cgroup of the run's own, with a hint."""
+    """Return the error for `--limit` if no cgroup can be made for the run, with a hint."""
     return UsageError(
         f"--limit requires a cgroup of the run's own: {reason.message}",
         f"{reason.hint or 'wrap as root'}; or --limit-fallback rlimit, which limits each process",

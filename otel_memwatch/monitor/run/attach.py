@@ -65,7 +65,7 @@ def attach(
         argv = _command_of(pid)
     except _NoProcessError:
         if prepared:
-            return  # it ended before we started; its own records remain
+            return  # it ended before we started; the records that it wrote remain
         raise
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
@@ -98,7 +98,7 @@ def attach(
 
 
 def _upload_rest(uploader: Uploader, wake: int) -> str | None:
-    """Upload the rest; return the failure, if any. A signal aborts it, beside the one that ended the recording."""
+    """Upload the rest; return the failure, if any. A further signal aborts it."""
     if _signalled(wake):
         os.read(wake, 1)
     return uploader.finish(lambda: _signalled(wake))

@@ -2,27 +2,33 @@
 
 Steps of `wrap` between the end of the command and the prompt, in order:
 
-====================  ==============================================================  =====
-step                  code                                                            ms
-====================  ==============================================================  =====
-stop the limit        `HardLimit.stop`, with --limit only                             -
-last sample           `Monitor.finish` waits for the sampling thread                  1.0
-ends of processes     `ProcessTree.finish`: the last figures of all                   0.2
-operations            `_operations`: the rest of the target's operations              0.1
-figures               `RunAggregator.peaks`, `.totals`                                0.3
-run.json              `RunWriter.update`: state, exit, peaks, totals                  3.3
-telemetry             `_deliver`: at most 2 s with an endpoint that does not answer   -
-modules               the rest of `complete` and `render`: imports, curves            19
-report and page       `reports.write`, twice                                          30
-summary               `rendering._summary`, with the runs before this one             1.9
-picture, logs         a worker process, with --plot or --log-dir only                 -
-trackers              at most 2 s, with --tracker only                                -
-upload                at most 60 s, with --upload only                                -
-resources             `RunResources.close`: witness, scope, cgroup                    0.4
-====================  ==============================================================  =====
+| step | code | ms |
+| --- | --- | --- |
+| witness | `Target.wait` kills and reaps it; with a scope, the last step does | 2.0 |
+| stop the limit | `HardLimit.stop`, with --limit: until all killed processes are dead, at most 5 s | - |
+| last sample | `Monitor.finish` waits for the sampling thread | 0.6 |
+| ends of processes | `ProcessTree.finish`: the last figures of all | 0.3 |
+| ending | `RunResources._ending`: reason, with OOM kills and peak of the cgroup | 1.5 |
+| operations | `_operations`: the rest of the target's operations | 0.1 |
+| figures | `RunAggregator.peaks`, `.totals` | 0.3 |
+| verdict on the limit | `HardLimit.verdict`, with --limit: reads the process records again | - |
+| run.json | `RunWriter.update`: state, exit, peaks, totals | 1.3 |
+| telemetry | `_deliver`: at most 1.8 s, but up to 20 s while its libraries load | - |
+| curves | `Curves.drawn`, `_written`, `_known` | 1.7 |
+| verdict on the budgets | `rendering._judge`, with --budget | - |
+| report and page | `reports.write`, twice | 18 |
+| summary | `rendering._summary`, with the runs before this one | 3.3 |
+| more summaries | `rendering._summaries_elsewhere`: files, CI, termination message | - |
+| picture, logs | `rendering._draw`, `write_files`, with --plot or --log-dir | - |
+| trackers | `tracking.track`, with --tracker: at most 2 s | - |
+| last scrape | `Telemetry.linger`, with --linger: at most its seconds | - |
+| upload | `Uploader.finish`, with --upload: at most 60 s | - |
+| resources | `RunResources.close`: witness of a scope, port, scope, cgroup | 0.5 |
 
-Milliseconds are the minimum of ten runs of a command of 1.1 s with two processes, on two processors shared with other
-work. The median of the whole was 114 ms there. `-`: skipped by default.
+Milliseconds are the minimum of twelve runs of a command of 1.1 s with two processes, on two processors shared with other
+work. The median of the whole was 78 ms there. `-`: skipped by default.
+
+The steps from the verdict on the budgets to the logs run in a worker process if one of them needs numpy or matplotlib.
 """
 
 from __future__ import annotations
@@ -66,8 +72,13 @@ class _Operations(NamedTuple):
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
     """Write the end of the run into the record and send the final figures to telemetry.
 
-    `end` describes how the target ended; it is called once the last figures of all processes are known. Return `None` if
-    the recording has no aggregator, hence no figures. The end of the run is written in any case.
+    Return `None` if the recording has no aggregator, hence no figures. The end of the run is written in any case.
+
+    Args:
+        recording: the recording. Its thread has stopped.
+        end: describes how the target ended. It is called once the last figures of all processes are known.
+        ended: monotonic seconds of the end.
+
     """
     writer = recording.writer
     if recording.batcher.aggregator is None:

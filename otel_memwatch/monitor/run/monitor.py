@@ -1,4 +1,4 @@
-"""Monitor of one run, for the supervisor's thread, which starts it, reports ended processes to it and finishes it.
+"""Monitor of one run. The supervisor's thread starts it, passes ended processes to it and finishes it.
 
 The monitor's thread imports everything heavy, after the target has started. Any failure here becomes one line on stderr and
 a mark in the record; it never reaches the target.
@@ -136,13 +136,12 @@ class Monitor:
         share = own_share(limit) if oom_kills and limit is not None else None
         return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
-    def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool] | None = None) -> None:
+    def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool]) -> None:
         """Wait for the last sample, complete the record and make the report. Then wait for a last scrape, if requested.
 
         Args:
             end: describes how the target ended.
-            interrupted: returns whether we should end: then make no picture and do not wait. `None`: unknown; make a
-                picture and do not wait.
+            interrupted: returns whether a signal asks us to end: then make no picture and do not wait.
 
         """
         ended = time.monotonic()
@@ -157,13 +156,13 @@ class Monitor:
         try:
             completed = self._complete(end, ended)
             if completed is not None:
-                self._render(completed, interrupted or (lambda: False))
+                self._render(completed, interrupted)
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
             self.messages.problem(f"the record is incomplete: {describe(error)}")
         telemetry = None if self._recording is None else self._recording.telemetry
         if telemetry is not None:
             with contextlib.suppress(Exception):  # everything is delivered by now
-                telemetry.linger(interrupted or (lambda: True))
+                telemetry.linger(interrupted)
             telemetry.close()
 
     def _complete(self, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:

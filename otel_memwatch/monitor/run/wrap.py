@@ -44,7 +44,7 @@ _FIRST_NEEDED = (
 """Modules of this package that the first sample needs."""
 
 STRICT_EXIT_CODE = 125
-"""Exit code for an incomplete record under --strict."""
+"""Exit code under --strict if the record is incomplete."""
 
 
 class RunResources:

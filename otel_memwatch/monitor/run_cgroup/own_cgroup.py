@@ -55,6 +55,8 @@ _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
 """Suffixes of systemd's cgroups."""
+_DELEGATING = "systemd-run --user --scope -p Delegate=yes otel-memwatch ..."
+"""Command that gets a delegated cgroup."""
 
 
 def _read(path: str) -> bytes:
@@ -77,12 +79,6 @@ def _reason(error: OSError) -> str:
 def systemd_runs() -> bool:
     """Return whether systemd manages this machine or container, checked as sd_booted(3) does."""
     return os.path.isdir("/run/systemd/system")
-
-
-def _what_would_help() -> str:
-    if systemd_runs():
-        return "systemd-run --user --scope -p Delegate=yes otel-memwatch ..."
-    return "run as root, or in a cgroup delegated to you"
 
 
 class OwnCgroup:
@@ -112,7 +108,6 @@ class OwnCgroup:
     def create(
         cls,
         proc: Path = Path("/proc"),
-        sys: Path = Path("/sys"),  # noqa: ARG003 - as all sources
         *,
         limit: int | None = None,
     ) -> OwnCgroup:
@@ -129,10 +124,8 @@ class OwnCgroup:
                     raise
             return group
         except OSError as error:
-            raise Unavailable(
-                f"Cannot create a cgroup for the run: {_reason(error)}.",
-                _what_would_help(),
-            ) from None
+            hint = _DELEGATING if systemd_runs() else "run as root, or in a cgroup delegated to you"
+            raise Unavailable(f"Cannot create a cgroup for the run: {_reason(error)}.", hint) from None
 
     def add_self(self) -> None:
         """Put the calling process, which has one thread, into the cgroup. Raises `OSError` if the kernel refuses.
@@ -198,7 +191,7 @@ class OwnCgroup:
         except OSError as error:
             raise Unavailable(f"The cgroup takes no limit: {_reason(error)}.") from None
 
-    def tells_of_kills(self) -> tuple[int, int]:
+    def out_of_memory_events(self) -> tuple[int, int]:
         """Return a descriptor that becomes readable when the cgroup runs out of memory, and the events to poll it for.
 
         A shortage in an enclosing cgroup triggers it too: check `oom_kills` for an actual kill. Raises `OSError`.
@@ -207,17 +200,17 @@ class OwnCgroup:
             descriptor = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             os.read(descriptor, 4096)  # consume the events so far
             return descriptor, select.POLLPRI
-        told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             control = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _write(f"{self.path}/cgroup.event_control", f"{told} {control}".encode())
+                _write(f"{self.path}/cgroup.event_control", f"{event} {control}".encode())
             finally:
                 os.close(control)
         except OSError:
-            os.close(told)
+            os.close(event)
             raise
-        return told, select.POLLIN
+        return event, select.POLLIN
 
     def peak(self) -> int:
         """Return the largest memory charged to the cgroup, in bytes, with page cache and kernel memory, shared pages once.
@@ -329,7 +322,7 @@ def _make_v2(location: Location) -> OwnCgroup:
     if not _delegated(location):
         raise Unavailable(
             f"{location.path} is not delegated to this user.",
-            "systemd-run --user --scope -p Delegate=yes otel-memwatch ...",
+            _DELEGATING,
         )
     parent, leaf = _parent_v2(location)
     try:

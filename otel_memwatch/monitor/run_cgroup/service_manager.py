@@ -6,17 +6,13 @@ the monitor.
 
 The command leaves only a session's scope (`session-3.scope`), and only if it neither escapes nor gains a limit:
 
-===========================================  ==================================================================
-cgroup of the caller                         manager that is asked
-===========================================  ==================================================================
-user-1000.slice/session-3.scope, user 1000   the user's manager, for a scope in user@1000.service/app.slice
-user-0.slice/session-3.scope, root           the system's manager, for a scope beside the session's, in its slice
-the same with a limit on the session, or on  none: the command would escape from the one limit, or meet the other
-the cgroups that it would be moved into
-a service                                    none: its manager ends, restarts and accounts for its processes
-a container, a Slurm step, a pod, a cgroup   none: its maker uses it to count and limit
-of another run of ours
-===========================================  ==================================================================
+| cgroup of the caller | manager to ask |
+| --- | --- |
+| user-1000.slice/session-3.scope, user 1000 | the user's, for a scope in user@1000.service/app.slice |
+| user-0.slice/session-3.scope, root | the system's, for a scope beside the session's, in its slice |
+| one of these, if it or the new place has a limit | none: the command would escape from it, or gain it |
+| a service | none: its manager ends, restarts and accounts for its processes |
+| a container, a Slurm step, a pod, a cgroup of another run | none: its maker uses it to count and limit |
 """
 
 from __future__ import annotations
@@ -39,12 +35,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE = 0.25
-"""Seconds that the command waits at most for the service manager.
+"""Longest wait of the command for the service manager, in seconds.
 
-A healthy one (systemd 252) takes 15 ms, 2.5 times as long as `busctl --version`, measured with both emulated."""
+A healthy systemd 252 takes 15 ms. That is 2.5 times as long as `busctl --version`, measured with both emulated.
+"""
 INSISTENCE = 10.0
-"""`PATIENCE` of a run that requires a cgroup of its own."""
-_LOOK = 0.0005
+"""`PATIENCE` of a run that requires its cgroup."""
+_POLL_SECONDS = 0.0005
 """Seconds between two checks for the end of the move."""
 
 _SESSION = re.compile(r"/user\.slice/user-(\d+)\.slice/session-[^/]+\.scope")
@@ -70,7 +67,7 @@ class Asked(NamedTuple):
 
 
 def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
-    """Return the manager to ask for a scope for a process of `uid` in `group` (a version 2 cgroup, mounted at `point`).
+    """Return the manager to ask for a scope for a process of `uid` in `group`, a version 2 cgroup mounted at `point`.
 
     Raises `Unavailable`, with a hint, if the process must not leave the cgroup. Reads about 20 small files (0.3 ms).
     """
@@ -255,20 +252,20 @@ class Scope:
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
         said, over = b"", False
-        # Also wait for the end of busctl. The parent then need not end it, nor tell its children from the target's.
+        # Wait for the end of busctl too. The parent then does not have to end it or separate its children from the target's.
         while not (self._inside() and over):
             if time.monotonic() > end:
                 if self._inside():
                     return
-                raise Unavailable(f"the service manager gave no group within {self._patience:g} s")
+                raise Unavailable(f"the service manager gave no cgroup within {self._patience:g} s")
             if over:
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
             elif poll.poll(1):
                 part = os.read(self._answers, 4096)
                 said, over = said + part, not part
                 if over and b'o "' not in said:
                     lines = said.decode("utf-8", "replace").split("\n")
-                    raise Unavailable(f"the service manager gave no group: {' '.join(lines[-2:]).strip()}")
+                    raise Unavailable(f"the service manager gave no cgroup: {' '.join(lines[-2:]).strip()}")
 
     def _inside(self) -> bool:
         with open("/proc/self/cgroup", "rb") as file:

@@ -1,1 +1,1 @@
-"""Work in processes of its own: reports and pages, uploads, experiment trackers."""
+"""Work in separate processes: reports and pages, uploads, experiment trackers."""

@@ -1,8 +1,11 @@
-"""Reports of a run that has ended: report, page, summary, picture, logs; and the process that makes them.
+"""Outputs of a run that has ended: verdict, report, page, summary, picture, logs.
 
-`render` decides what is made. `make` makes it in the process that calls it. That is the monitor, or, if numpy or
-matplotlib are needed, the worker process that `make_apart` starts. The worker answers `{"begin": NAME}` before each thing
-that it makes, and `{"info": TEXT}`, `{"over": SENTENCE}` and `{"problem": SENTENCE}` for the person.
+- `render` selects the outputs.
+- `make` makes them in the calling process: the monitor, or a worker process.
+- `make_apart` starts the worker, if an output needs numpy or matplotlib.
+
+The worker answers `{"begin": NAME}` before each output, and `{"info": TEXT}`, `{"over": SENTENCE}` and
+`{"problem": SENTENCE}` for the user.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
     from otel_memwatch.run.recorded_run import KnownOperations
 
 _DRAWING_BYTES = 96 << 20
-"""Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
+"""Bytes of memory that drawing takes in addition to the samples. Measured: 73 MiB, mostly of the libraries."""
 
 _STDERR = 2
 
-_ASKED_FOR = (
+_OUTPUT_SETTINGS = (
     "budget",
     "baseline",
     "report",
@@ -40,37 +43,39 @@ _ASKED_FOR = (
     "termination_log",
     "log_dir",
 )
-"""Settings that say what is to be made, beside `plot`."""
+"""Settings that select outputs, except `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
-"""Variable that names the directory of matplotlib's cache; it sets it itself where it makes a temporary one."""
+"""Variable with the directory of matplotlib's cache. matplotlib sets it if it makes a temporary one."""
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""Nothing is computed here that would gain by more; each thread takes address space and counts against `ulimit -u`."""
+"""One thread: drawing gains nothing from more, and each takes address space and counts against `ulimit -u`."""
 
 _TEXT_SECONDS = 5.0
-"""Seconds that the report and the summary may take once a signal asks us to go. They take 0.2 s."""
+"""Seconds for report and summary after a signal asks us to end. They take 0.2 s."""
 
 _LEAVE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL: the worker removes its temporary files."""
 
 
 class CompletedRecord(NamedTuple):
-    """What reports are made of."""
+    """Input of the outputs."""
 
     directory: Path
-    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
-    may lie in its place is not ours."""
+    """Directory of samples and process records.
+
+    If the run directory was moved away, this path does not exist: a directory in its place is not ours.
+    """
     info: Mapping[str, Any]
-    """`run.json`, or what it would hold if it could have been written."""
+    """Content of `run.json`, also if it could not be written."""
     curves: DrawnCurves | None
-    """Its figures over time; `None` where nobody wants them."""
+    """Curves of the page; `None`: not needed."""
     operations: KnownOperations | None
-    """What the monitor knows of its operations; `None`: they have to be read from the record."""
+    """Operations that the monitor knows; `None`: read them from the record."""
 
 
 def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
+    """Return the modules for report, page and summary, in order of use. Their import takes longer than the outputs."""
     base = (
         "run.recorded_run",
         "run.processes",
@@ -96,13 +101,13 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
         "wings.advice.prediction",
         "wings.index.progress",
     )
-    told = not settings["quiet"]
+    summary = not settings["quiet"]
     wanted = (
-        *(base if settings["report"] or told else ()),
+        *(base if settings["report"] or summary else ()),
         *(pages if settings["report"] else ()),
         *(
             (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}", *history)
-            if told
+            if summary
             else ()
         ),
     )
@@ -117,32 +122,33 @@ def render(
     *,
     writable: bool,
 ) -> None:
-    """Makes what the settings ask for; a picture last, since it takes its time.
+    """Make the outputs that the settings request; the picture last, since it takes longest.
 
-    What cannot be made becomes one line each: the record is whole, and it can be made later.
+    A failure becomes one line. The record is complete, so the output can be made later.
+
+    If an output needs numpy or matplotlib, a worker process makes all. These libraries may end their process, as
+    OpenBLAS does without memory. If that were the monitor, the target's exit code would be lost.
 
     Args:
-        completed: the record. Its `info` is there also if it could not be written: a full disk keeps nobody from learning
-            how the run ended.
+        completed: the record. Its `info` exists also if it could not be written, so a full disk does not prevent the
+            summary.
         settings: the options in force.
-        messages: to the person.
-        hurried: whether somebody wants us gone; then no picture is drawn.
-        writable: whether the run directory could be written to the end; else nothing is written there.
+        messages: to the user.
+        hurried: returns whether a signal asks us to end; then no picture is drawn.
+        writable: whether the run directory was writable to the end; otherwise nothing is written there.
 
-    Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
-    are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
     directory, info, curves, operations = completed
     run = ended_run(directory, info, operations)
     if curves is not None:
         run.curves = curves
-    wanted = {name: settings.get(name) for name in _ASKED_FOR}
+    wanted = {name: settings.get(name) for name in _OUTPUT_SETTINGS}
     wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
     wanted["display"] = display_of(_STDERR)
     wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
-        _drop_what_exceeds_headroom(directory, wanted, messages)
+        _omit_drawing_without_headroom(directory, wanted, messages)
     recorded = any(isinstance(device, dict) and device.get("recorded") for device in info.get("gpus") or ())
     judged_apart = wanted["budget"] and run.too_many_operations
     needs_libraries = (
@@ -152,10 +158,10 @@ def render(
         make(run, wanted, messages)
 
 
-def _drop_what_exceeds_headroom(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
-    """Takes off `wanted`, with a line for each, what is drawn, where a memory limit leaves less than drawing takes.
+def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
+    """Remove picture and logs from `wanted`, with a message for each, if a memory limit leaves less than drawing takes.
 
-    The kernel would have to kill somebody: ours at best, and then there is no picture either.
+    Otherwise the kernel would kill a process: at best the worker, and then there is no picture either.
     """
     from otel_memwatch.runtime.memory_headroom import memory_headroom
 
@@ -169,8 +175,8 @@ def _drop_what_exceeds_headroom(directory: Path, wanted: dict[str, Any], message
         if found.left >= needed:
             return
         why = (
-            f"drawing takes up to {needed >> 20} MiB, and {found.left >> 20} MiB are left below the control group's "
-            f"limit of {found.limit >> 20} MiB; draw it elsewhere"
+            f"drawing takes up to {needed >> 20} MiB, and {found.left >> 20} MiB are left below the cgroup's limit "
+            f"of {found.limit >> 20} MiB; draw it elsewhere"
         )
         if wanted["plot"]:
             wanted["plot"] = False
@@ -185,7 +191,7 @@ def _drop_what_exceeds_headroom(directory: Path, wanted: dict[str, Any], message
 def ended_run(
     directory: Path, info: Mapping[str, Any], operations: KnownOperations | None = None
 ) -> RecordedRun:
-    """The run of a directory whose `run.json` is known, and perhaps its operations."""
+    """Return the run of a directory with known `run.json` and, if given, known operations."""
     from otel_memwatch.record.open import open_record
     from otel_memwatch.run import RecordedRun
 
@@ -201,7 +207,7 @@ def make(
     messages: Messages,
     begin: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
+    """Make the `wanted` outputs in this process. Call `begin` with the name of each one before it is made."""
     from otel_memwatch.reports import need_numpy, write, write_files
 
     def attempt(name: str, work: Callable[[], object]) -> None:
@@ -230,7 +236,7 @@ def make(
 
 
 def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
-    """Holds the run against its budgets, before anything is told of it."""
+    """Check the run against its budgets, before any report."""
     from otel_memwatch.wings.gate.budget_check import annotation, judge_run, over, record
 
     earlier = None
@@ -251,7 +257,7 @@ def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> N
 def _summaries_elsewhere(
     run: RecordedRun, wanted: Mapping[str, Any], attempt: Callable[[str, Callable[[], object]], None]
 ) -> None:
-    """The summary in files: one that was named, the page of a step in CI, a container's termination message."""
+    """Write the summary to files: a named one, the page of a CI step, a container's termination message."""
     from otel_memwatch.reports.ci_summary import step_summary, termination_log
 
     if wanted["summary_file"]:
@@ -270,7 +276,7 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     from otel_memwatch.reports.summary import summary
 
     more: list[tuple[str, str]] = []
-    with contextlib.suppress(Exception):  # a summary without the runs before this one is one too
+    with contextlib.suppress(Exception):  # without the runs before this one, the summary is shorter
         from otel_memwatch.wings.advice.history import history_lines
 
         more = history_lines(run.path)
@@ -278,7 +284,7 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
 
 
 def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
-    """Writes the summary into a file; one that ends in .md holds Markdown."""
+    """Write the summary into a file; as Markdown if its name ends in .md."""
     import io
 
     from otel_memwatch.reports import render, write
@@ -289,7 +295,7 @@ def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
     if os.path.isfile(file) or not os.path.exists(file):
         write(form, run, file)
         return
-    # A pipe or a device: the end of the run must not wait for its reader.
+    # For a pipe or a device: the end of the run must not wait for its reader.
     text = io.BytesIO()
     render(form, run, text)
     write_file(file, text.getvalue())
@@ -307,9 +313,10 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
 
 @contextlib.contextmanager
 def _drawing() -> Iterator[None]:
-    """Keeps matplotlib from leaving anything behind where there is no home directory for its cache.
+    """Remove the temporary cache of matplotlib, and silence its message about it.
 
-    It makes a temporary directory then, says so on stderr, and removes it at an exit that a monitor does not have.
+    matplotlib makes one if no home directory is available. It removes it at exit, by a function that does not run in a
+    monitor.
     """
     import atexit
     import logging
@@ -336,10 +343,10 @@ def make_apart(
     messages: Messages,
     hurried: Callable[[], bool],
 ) -> bool:
-    """Make what is `wanted` in a worker process; return false, with nothing made, if it cannot be started.
+    """Make the `wanted` outputs in a worker process; return false, with nothing made, if it cannot be started.
 
-    If the worker dies, there is one line about it. Once `hurried`, a picture that is being drawn is left out at once,
-    and everything else after `_TEXT_SECONDS`.
+    If the worker dies, a message names the output. Once `hurried` returns true, an unfinished picture is omitted at once,
+    all other outputs after `_TEXT_SECONDS`.
     """
     from otel_memwatch.reports import clear_away
     from otel_memwatch.runtime.worker import Worker, ended_by
@@ -387,12 +394,12 @@ class SentMessages(Messages):
         self._say(over=sentence)
 
     def problem(self, sentence: str) -> None:
-        """Send what could not be made."""
+        """Send why an output could not be made."""
         self._say(problem=sentence)
 
 
 def main(_arguments: list[str]) -> None:
-    """Make what the job asks for, in the worker process."""
+    """Make the outputs of the job, in the worker process."""
     from otel_memwatch.runtime.worker import serve
 
     serve(_make_job)

@@ -1,7 +1,7 @@
-"""`--tracker`: send the figures of a run to the tracker that the environment names.
+"""Figures of a run for the tracker that the environment names (`--tracker`).
 
-Importing the client of a tracker takes seconds, and a server may not answer. A worker process therefore sends. The end of
-the run waits `PATIENCE` seconds for it; then it goes on alone.
+A worker process sends them, because the import of a tracker's client takes seconds and a server may not answer. The end
+of the run waits `PATIENCE` seconds for the worker, which then continues alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.messages import Messages
 
 PATIENCE = 2.0
-"""Seconds that the end of a run waits for the trackers."""
+"""Longest wait of a run's end for the trackers, in seconds."""
 
 
 def track(directory: Path, chosen: str, messages: Messages, hurried: Callable[[], bool]) -> None:
@@ -25,9 +25,9 @@ def track(directory: Path, chosen: str, messages: Messages, hurried: Callable[[]
 
     Args:
         directory: the run directory.
-        chosen: the name of a tracker, or "auto" for all of which the environment names a run.
-        messages: to the person.
-        hurried: whether a signal asks us to go.
+        chosen: the name of a tracker, or "auto" for each one with a run named in the environment.
+        messages: to the user.
+        hurried: returns whether a signal asks us to end.
 
     """
     from otel_memwatch.runtime.worker import Worker

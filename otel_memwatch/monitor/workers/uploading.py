@@ -1,12 +1,12 @@
-"""`--upload URL`: copy the run directory to an object store, or to any file system that fsspec supports.
+"""Copy of the run directory in an object store, or in any file system that fsspec supports (`--upload URL`).
 
-A worker process does it every minute and at the end. It loads the client of the store, which takes 50 MiB or more and may
-hang. An object cannot be appended to, so what a file of lines has grown by is an object of its own, `NAME.part-OFFSET`.
-When the run has ended, the whole files replace the parts, and the directory in the store is a run directory like any
-other. `wings.index.remote` reads the parts of a run that has not ended, or whose machine has died.
+- A worker process uploads every minute and at the end. The client of the store takes 50 MiB or more and may hang.
+- Objects cannot be appended to. The new lines of a file become a separate object, `NAME.part-OFFSET`.
+- After the end of the run, the whole files replace the parts. The directory in the store is then a normal run directory.
+- `wings.index.remote` reads the parts of a run that has not ended or that its machine did not survive.
 
-The job: `directory` and `url`. The worker uploads until its stdin ends, then once more. Its only answer: `bytes`, how
-many it has sent, and `problem`, a sentence or null.
+The job has `directory` and `url`. The worker uploads until its stdin ends, then once more. Its only answer has `bytes`,
+the number sent, and `problem`, a sentence or null.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from otel_memwatch.runtime.typed import Any
 
 PERIOD = 60.0
-"""Seconds between two uploads; the first is after a few, so that a job is seen soon."""
+"""Seconds between two uploads."""
 _FIRST = 5.0
+"""Seconds before the first upload, which makes the run visible in the store."""
 _PATIENCE = 60.0
-"""Seconds that the end of the run waits for the last upload."""
+"""Longest wait of the run's end for the last upload, in seconds."""
 _WITH_DIRECTORIES = frozenset(
     {"file", "local", "memory", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "webdav", "webdavs"}
 )
-"""Schemes of file systems, in which a file needs its directory. Object stores have buckets in that place."""
+"""Schemes of file systems, in which a file needs its directory. Object stores have buckets instead."""
 
 
 class Uploader:
-    """The worker, as the monitor sees it. Raises `OSError` or `MemoryError` if it cannot be started.
+    """Monitor's side of the worker. Raises `OSError` or `MemoryError` if it cannot be started.
 
     Args:
-        url: the run's directory is made below it, under a name that no other run has.
+        url: parent of the run's directory in the store, which gets a unique name.
 
     """
 
@@ -50,15 +51,15 @@ class Uploader:
 
     @property
     def pid(self) -> int:
-        """Process id. The worker is no part of the run."""
+        """Process id. The worker is not part of the run."""
         return self._worker.pid
 
     def begin(self, directory: Path) -> None:
-        """Begin to upload. Raises nothing."""
+        """Start to upload. Raises nothing."""
         self._worker.give({"directory": str(directory), "url": self._url})
 
-    def finish(self, hurried: Callable[[], bool] = lambda: False) -> str | None:
-        """Wait for the last upload; return what went wrong, in a sentence."""
+    def finish(self, hurried: Callable[[], bool]) -> str | None:
+        """Wait for the last upload; return a sentence about its failure, or `None`."""
         problem: str | None = "it was given up"
         for answer in self._worker.answers(_PATIENCE, hurried):
             problem = answer["problem"]
@@ -67,7 +68,7 @@ class Uploader:
 
 
 def start_uploader(url: str, say: Callable[[str], None]) -> Uploader | None:
-    """Start the worker. If that fails, the run is recorded without it, after a line about it."""
+    """Start the worker. If that fails, print why and return `None`: the run is recorded without it."""
     try:
         return Uploader(url)
     except (OSError, MemoryError) as error:
@@ -76,7 +77,7 @@ def start_uploader(url: str, say: Callable[[str], None]) -> Uploader | None:
 
 
 def main(_arguments: list[str]) -> None:
-    """Upload what the job names."""
+    """Upload the directory that the job names."""
     serve(_upload)
 
 
@@ -91,16 +92,16 @@ def _upload(job: Mapping[str, Any], say: Callable[..., None]) -> None:
                 mirror = Mirror(Path(job["directory"]), job["url"])
             mirror.upload(last=ended)
             problem = None
-        except Exception as error:  # noqa: BLE001 - clients of stores raise what they like; the next minute may do better
+        except Exception as error:  # noqa: BLE001 - any exception of a store's client; the next upload may succeed
             problem = describe(error)
     say(bytes=0 if mirror is None else mirror.sent, problem=problem)
 
 
 def _name_in_store(directory: Path) -> str:
-    """The run directory's name and eight digits of its span's id.
+    """Return the run directory's name with eight digits of the id of its span.
 
-    Its own name is that of one run only on its machine: two pods that start the same command within the same second, as
-    process 1, have the same, and so have all runs with the same `--out`.
+    The directory's name is unique only on its machine. Two pods that start the same command as process 1 within the same
+    second have the same name. So have all runs with the same `--out`.
     """
     from otel_memwatch.record.open import read_info
     from otel_memwatch.record.run_info_schema import RunInfo
@@ -110,11 +111,11 @@ def _name_in_store(directory: Path) -> str:
 
 
 class Mirror:
-    """A run directory and what of it is in the store. Raises whatever the client of the store does, and `RunError` for no run.
+    """Run directory and its copy in the store. Raises `RunError` for no run, and all exceptions of the store's client.
 
     Args:
         directory: the run directory.
-        url: where runs are kept in the store.
+        url: parent directory of runs in the store.
 
     """
 
@@ -128,14 +129,14 @@ class Mirror:
         self._offsets: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}
         self.sent = 0
-        """Bytes so far."""
+        """Bytes sent so far."""
 
     def upload(self, *, last: bool = False) -> None:
-        """Uploads what is new; with `last`, everything whole, in place of the parts."""
+        """Upload all new lines and changed files; with `last`, all whole files, in place of the parts."""
         names = sorted(
             name for name in os.listdir(self._directory) if not name.startswith(".") and name != RESERVE_FILE
         )
-        # The description goes last: where it says that the run has ended, all else is there.
+        # run.json is last: if it shows the end of the run, all other files are uploaded.
         for name in sorted(names, key=lambda one: one == RUN_FILE):
             path = self._directory / name
             if not path.is_file():
@@ -152,7 +153,7 @@ class Mirror:
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read()
-        # Whole lines: what is torn now comes with the next part.
+        # Whole lines only: an unfinished one belongs to the next part.
         data = data[: data.rfind(b"\n") + 1]
         if data:
             self._put(f"{path.name}{PART}{offset:014d}", data)
@@ -167,14 +168,14 @@ class Mirror:
         self._whole[path.name] = looks
 
     def _put(self, name: str, data: bytes) -> None:
-        # File systems want the directory. In an object store that would make the bucket, also one whose name is a slip.
+        # File systems need the directory. In an object store this would create a bucket, even with a misspelt name.
         if self._has_directories and not self._offsets and not self._whole:
             self._files.makedirs(self._target, exist_ok=True)
         self._files.pipe_file(f"{self._target}/{name}", data)
         self.sent += len(data)
 
     def _remove_parts(self) -> None:
-        with contextlib.suppress(Exception):  # the whole files are there: parts beside them count for nothing
+        with contextlib.suppress(Exception):  # readers ignore parts of whole files
             parts = [
                 path for path in self._files.ls(self._target, detail=False) if PART in path.rpartition("/")[2]
             ]

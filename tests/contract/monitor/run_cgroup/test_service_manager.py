@@ -237,7 +237,7 @@ def test_a_scope_is_asked_for_with_its_limit(tmp_path: Path) -> None:
 
 def test_a_refusal_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking(tmp_path, monkeypatch, "echo 'Call failed: Access denied' >&2; exit 1")
-    assert asking.outcome() == "the service manager gave no group: Call failed: Access denied"
+    assert asking.outcome() == "the service manager gave no cgroup: Call failed: Access denied"
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "echo 'o \"/org/freedesktop/systemd1/job/7\"'"])
@@ -245,7 +245,9 @@ def test_the_command_waits_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     """Neither for an answer nor for what the answer has promised."""
-    assert Asking(tmp_path, monkeypatch, script).outcome() == "the service manager gave no group within 0.3 s"
+    assert (
+        Asking(tmp_path, monkeypatch, script).outcome() == "the service manager gave no cgroup within 0.3 s"
+    )
 
 
 def test_an_older_manager_is_asked_once_more_without_what_it_does_not_know(
