@@ -1,4 +1,4 @@
-"""Samples of a run while it is recorded, handed on some at a time: one alone finds all caches cold."""
+"""Batches of samples while a run is recorded: processing each one alone would find all caches cold."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from otel_memwatch.run.tick_history import TickHistory
 
 _SAMPLES = 16
-"""Samples that wait at most."""
+"""Largest number of samples in a batch."""
 
 
 class SampleBatcher:
-    """Keeps what was recorded, in its order, and hands it on: at the latest when the aggregator is asked for."""
+    """Queue of records in their order. It is processed when full, and before each access to a result."""
 
     def __init__(self) -> None:
         self._aggregator: RunAggregator | None = None
@@ -30,24 +30,24 @@ class SampleBatcher:
 
     @property
     def history(self) -> TickHistory | None:
-        """The samples so far as operations need them; `None` before `open`."""
-        self._hand_on()
+        """Return the samples so far in the form that operations need; `None` before `open`."""
+        self._process_batch()
         return self._history
 
     @property
     def aggregator(self) -> RunAggregator | None:
-        """The figures of everything so far; `None` before `open`."""
-        self._hand_on()
+        """Return the figures so far; `None` before `open`."""
+        self._process_batch()
         return self._aggregator
 
     @property
     def curves(self) -> Curves | None:
-        """The curves of everything so far; `None` before `open`, and if no page is wanted."""
-        self._hand_on()
+        """Return the curves so far; `None` before `open`, and without a page."""
+        self._process_batch()
         return self._curves
 
     def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
-        """Begin to hand on samples, as far as they have these columns. `drawn`: to curves too."""
+        """Create the consumers, which receive these columns of each sample. `drawn`: include curves."""
         from otel_memwatch.record.schema import sample_maker
         from otel_memwatch.run.aggregate import RunAggregator
         from otel_memwatch.run.tick_history import TickHistory
@@ -61,7 +61,7 @@ class SampleBatcher:
             self._curves = Curves(columns, info)
 
     def process(self, record: ProcessRecord) -> None:
-        """Add what is known of a process."""
+        """Add a record of a process."""
         self._waiting.append(record)
 
     def sample(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
@@ -69,9 +69,9 @@ class SampleBatcher:
         self._waiting.append((columns, snapshot))
         self._samples += 1
         if self._samples >= _SAMPLES:
-            self._hand_on()
+            self._process_batch()
 
-    def _hand_on(self) -> None:
+    def _process_batch(self) -> None:
         aggregator, history, curves = self._aggregator, self._history, self._curves
         if aggregator is None or history is None:
             return

@@ -1,7 +1,7 @@
-"""Bounds of memory needed in each sample of a run with a cgroup of its own.
+"""Bounds of memory needed, in each sample of a run with a dedicated cgroup.
 
-They follow from readings of two sources, the cgroup and the tree's I/O. The bounds of the window that a sample ends are
-known at the next one, whose row holds them:
+They follow from readings of two sources, the cgroup and the tree's I/O. The bounds of the window that ends at a sample
+are known at the next sample, and its row holds them:
 
     sample 1 ------------ sample 2 ------------ sample 3
              |<- window ->|                     its bounds stand in this row
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class NeededBounds:
-    """Fills the two columns in, by the rule that `run.cgroup_bounds` has for old records too (10 us a sample).
+    """Filler of the two columns, by the rule in `run.cgroup_bounds` that also reads old records (10 us a sample).
 
     Args:
-        info: `run.json` as it is at the start.
+        info: `run.json` as of the start.
     """
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self._bounds = CgroupBounds(RunConditions.of(info))
 
     def declare(self, columns: Sequence[Column]) -> None:
-        """Take the columns of the samples that follow.
+        """Set the columns of the following samples.
 
-        Without the two columns nothing is filled in: a source that only waits for processes has none.
+        Without the two columns nothing is filled in: a source that only waits for processes lacks them.
         """
         place = {column.metric: number for number, column in enumerate(columns)}
         self._places = (
@@ -44,7 +44,7 @@ class NeededBounds:
         self._make = sample_maker(columns)
 
     def fill(self, time: float, values: list[Value]) -> None:
-        """Put the bounds of the window that ended at the sample before into the values of a sample."""
+        """Put the bounds of the window that ended at the previous sample into the values of this one."""
         low, high = self._places
         if low is None or high is None:
             return

@@ -1,20 +1,20 @@
-"""One run while it is recorded: its sources, its ticks, its operations, its telemetry. All of it in the monitor's thread.
+"""One run while it is recorded: its sources, samples, operations and telemetry, all in the monitor's thread.
 
-`Monitor` makes a `RunRecording` and calls, in this order, `take_first_tick`, `open_the_rest` and `run`; once the thread has ended
-`completion` completes the record. The first tick waits for nothing that it does not need.
+`Monitor` makes a `RunRecording` and calls `take_first_tick`, `open_the_rest` and `run`, in this order. After the thread
+has ended, `completion` completes the record. The first sample waits only for things that it needs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
-from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
     LIMIT,
     address_space_limit,
@@ -41,61 +41,96 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operation_digest import OperationAggregator
 
 _FOLLOW_SECONDS = 1.0
-"""Time after which what operations tell goes into the aggregator, where nobody wants to know of it at once."""
+"""Seconds after which operations reach the aggregator."""
 
 _FOLLOWED = 16
-"""Processes that mark operations up to which each tick looks at what they have written: who waits for the end does not wait
-for it to be read then. Of more, a look in `_FOLLOW_SECONDS` is what a tick has time for."""
+"""Number of marking processes up to which every sample reads their operations, to shorten the end of the run.
+
+With more processes, a sample has time for that only once in `_FOLLOW_SECONDS`.
+"""
 
 _MANY = 100
-"""Operations that were closed since the last look, from which on they are read between two ticks too."""
+"""Number of operations closed since the last sample from which they are also read between samples."""
 
 _ALONE = (os.cpu_count() or 1) == 1
-"""Whether there is one processor for the program and us."""
+"""True if the program and we share one processor."""
 
 _READING_SHARE = 0.5 if _ALONE else 0.9
-"""Part of the time that reading may take while so many are marked: on one processor the program needs the rest."""
+"""Share of time for reading while so many are marked: on one processor the program needs the rest."""
 
 _LEAST_SHARE = 0.5
-"""Part of the time between two ticks in which they are read, even though that makes the next tick late."""
+"""Share of the interval for reading them even if that delays the next sample."""
 
 _PAUSE = 0.01
-"""Seconds between two looks then, where all had been read."""
+"""Seconds between two such readings, if the first one has read everything."""
 
 _PAUSE_BEFORE = 0.02
-"""The same of a program that has just begun and has marked none: most never do."""
+"""Seconds between two such readings early in a program that has marked none: most never do."""
 
 _KNOWN_AFTER = 5.0
-"""Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
+"""Seconds after which a boundary has certainly been read, unless its process was stopped between clock and write."""
 
 _SETTLED_SECONDS = 0.4
-"""Time after which a command is no short one: the modules that its end needs are worth loading before it, by each tick some.
-Until then they are loaded between ticks where a processor may be idle."""
+"""Seconds after which a command counts as long: each sample then loads some of the modules that its end needs.
+
+Before that, they are loaded between samples if a processor may be idle.
+"""
 
 _LOADING_SECONDS = 0.02
-"""Time that loading them takes at one tick, and one module more."""
+"""Seconds for loading them at one sample, plus one module."""
 
 _PEAKS_SECONDS = 1.0
-"""Time between two looks at the peaks so far, for telemetry."""
+"""Seconds between two updates of the peaks for telemetry."""
+
+_FIRST_OF_ITS_KIND: dict[str | None, str] = {
+    ProcessNote.LEFT_CGROUP: "processes left the run's control group: {} was the first one seen outside. "
+    "The tree's memory is therefore a range, without an upper bound from the group",
+    ProcessNote.WATERMARK_RESET: "another program reset the watermark of {}: its earlier peak may be unknown, and it has "
+    "no upper bound",
+}
+"""Marks in the record for the first process with such a note."""
+
+
+class PeriodicAction:
+    """An action of the sampling thread: once every `period` seconds, at the first sample at which it is due.
+
+    Args:
+        action: gets the time of the sample in monotonic seconds.
+        period: 0 for every sample.
+
+    Attributes:
+        due: time from which on it is due; never until this is set.
+
+    """
+
+    def __init__(self, action: Callable[[float], None], period: float = 0.0) -> None:
+        self._action = action
+        self.period = period
+        self.due = math.inf
+
+    def run_if_due(self, now: float) -> None:
+        """Call the action if it is due."""
+        if now >= self.due:
+            self._action(now)
+            self.due = now + self.period
 
 
 class RunRecording:
-    """What is opened and read for one run.
+    """Everything that is opened and read for one run.
 
-    The kernel's sources are opened when it is made. Raises `Unavailable` where the process tree cannot be read: without it
-    there is nothing to record.
+    The constructor opens the kernel's sources. It raises `Unavailable` if the process tree is unreadable.
 
     Args:
-        writer: of the run directory, whose `run.json` has been written.
-        target: what is watched.
+        writer: writer of the run directory; `run.json` exists.
+        target: the target.
         settings: the options in force.
-        messages: to the person.
-        drivers_asked: set when no driver need be waited for any more.
+        messages: messages to the user.
+        drivers_asked: set when no driver is waited for any more.
 
     Attributes:
         tree: the source process_tree.
-        limit: the hard limit that the run was given.
-        watched_to_the_end: whether the last tick, after the target's end, was taken.
+        limit: the hard limit of the run.
+        watched_to_the_end: true if the last sample, after the target's end, was taken.
 
     """
 
@@ -113,7 +148,7 @@ class RunRecording:
         self.batcher = SampleBatcher()
         self.follower: OperationFollower | None = None
         self.operations: OperationAggregator | None = None
-        """`None`: none has begun."""
+        """`None`: no operation has begun."""
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
@@ -122,20 +157,20 @@ class RunRecording:
         self._settings = settings
         self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
-        self._any_left_cgroup = self._any_reset = False
+        self._noted: set[str | None] = set()
         self._peaks: Peaks | None = None
-        """Peaks so far. Telemetry looks at these from threads of its own; the aggregator itself is for one thread."""
+        """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
         self._follow = PeriodicAction(self._follow_operations)
         self._settle = PeriodicAction(self._settle_operations, _FOLLOW_SECONDS)
         self._peaks_so_far = PeriodicAction(self._update_peaks, _PEAKS_SECONDS)
         self._settled = 0
-        """How many closed operations the aggregator has."""
+        """Number of closed operations in the aggregator."""
         self._behind = False
-        """Whether the files of operations have more than was read."""
+        """True if the files of operations have unread data."""
         self._followed = 0
-        """How many had been closed at the last tick."""
+        """Number of closed operations at the last sample."""
         self._many = False
-        """Whether operations are marked faster than a look at each tick reads them."""
+        """True if operations are marked faster than one reading per sample can follow."""
         self._drivers_asked = drivers_asked
         self._to_load = list(needed_to_render(settings))
         self._context = self._make_context()
@@ -152,15 +187,15 @@ class RunRecording:
         self.sampler = Sampler(self.sources, settings["interval"], self._on_health)
         self._needed_bounds: NeededBounds | None = None
 
-    # -- what `Monitor` calls
+    # -- called by `Monitor`
 
     def take_first_tick(self) -> None:
-        """Records the first tick and the limits that hold at it."""
+        """Record the first sample and the limits at that time."""
         self._declare_columns()
         self.sampler.tick()
 
     def _declare_columns(self) -> None:
-        """Write the columns of the samples that follow, and receive these."""
+        """Write the columns of the following samples, and subscribe to these."""
         self.writer.columns(self.sampler.columns)
         self.sampler.subscribe(self._on_tick)
         if self._needed_bounds is not None:
@@ -168,7 +203,7 @@ class RunRecording:
             self.sampler.complete = self._needed_bounds.fill
 
     def _open_needed_bounds(self) -> None:
-        """Begin to fill in the bounds of memory needed. The first sample has none, so it need not wait for these imports."""
+        """Begin to fill in the bounds of memory needed. The first sample has none, and does not wait for these imports."""
         from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
 
         assert self._first is not None
@@ -179,9 +214,9 @@ class RunRecording:
         self.sampler.complete = bounds.fill
 
     def open_the_rest(self, stop: Flag, listening: Listening | None, say: Callable[[str], None]) -> None:
-        """Opens what may take its time, drivers, the aggregator and telemetry, while the ticks go on.
+        """Open slow parts while sampling continues: drivers, the aggregator, telemetry.
 
-        Where the target has ended already (`stop`), no driver is asked any more: nothing is left to be read from it.
+        If the target has already ended (`stop`), no driver is asked: it has nothing left to read.
         """
         if not stop.is_set():
             self._opening.start()
@@ -198,27 +233,28 @@ class RunRecording:
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
-        """Ticks until the target has ended, and once more then."""
+        """Take samples until the target has ended, and a last one then."""
         while not self._wait(stop):
             self.sampler.tick()
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
 
     def _wait(self, stop: Flag) -> bool:
-        """Waits for the next tick (`False`) or for `stop` (`True`). While a program marks very many operations they are read.
+        """Wait for the next sample (`False`) or for `stop` (`True`), and use the time.
 
-        So are those of a program that has just begun, and what its end needs is loaded: of a tenth of a second nothing
-        would have been done before the end, and somebody would wait for it all.
+        - Read operations while a program marks very many.
+        - In a program that has just begun, read operations and load the modules that its end needs. Otherwise all of that
+          would delay the prompt after a command of a tenth of a second.
         """
         interval = self._settings["interval"]
-        # Where ticks are late there is little time to the next one, and yet no less to be read.
+        # If samples are late, little time remains to the next one, but there is no less to read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
         until = begun + max(_READING_SHARE * self.sampler.left_to_look(), least if self.operations else 0.0)
         settled = self._target.started + _SETTLED_SECONDS
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
                 self._load_one()
-            # No longer than until the tick is due: at a short interval it would be late, or missed.
+            # No longer than until the sample is due: at a short interval it would be late or missed.
             elif not self.read_operations() and stop.wait(
                 min(until - now, _PAUSE if self.operations else _PAUSE_BEFORE)
             ):
@@ -227,19 +263,19 @@ class RunRecording:
                 return True
         until = begun + max(_READING_SHARE * self.sampler.left(), least)
         while self._many and time.monotonic() < until:
-            # No pause while there is more: on a busy machine it would be one's turn again much later.
+            # No pause while there is more: on a busy machine our next turn may come much later.
             if stop.is_set() if self.read_operations() else stop.wait(_PAUSE):
                 return True
         return self.sampler.wait(stop)
 
-    # -- values of the control group
+    # -- values of the cgroup
 
     def latest_of_group(self, series: MetricSeries) -> int | None:
-        """The last known value of a series of the control group; `None`: there is none, or it is not known."""
+        """Return the last known value of a series of the cgroup; `None`: absent or unknown."""
         return group_value(self.sampler.columns, self.sampler.latest(), series)
 
     def growth_of_group(self, series: MetricSeries) -> int | None:
-        """By how much a counter of the control group has grown since the first tick; `None`: not known."""
+        """Return the growth of a counter of the cgroup since the first sample; `None`: unknown."""
         if self._first is None:
             return None
         first, last = group_value(*self._first, series), self.latest_of_group(series)
@@ -265,7 +301,7 @@ class RunRecording:
         )
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
-        """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
+        """Add sources, and note working and unavailable ones for the next update of `run.json`; return the working ones."""
         from otel_memwatch.monitor.sampling.sources.quirks import quirks
         from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
         from otel_memwatch.runtime.procfs.system import fault_bytes
@@ -286,24 +322,15 @@ class RunRecording:
         )
         return sources
 
-    # -- called while a tick is taken
+    # -- called during a sample
 
     def _on_process(self, record: ProcessRecord) -> None:
         self.writer.process(record)
         self.batcher.process(record)
-        if record.note == ProcessNote.LEFT_CGROUP and not self._any_left_cgroup:
-            self._any_left_cgroup = True
-            self.writer.mark(
-                f"processes left the run's control group: {record.command} ({record.pid}) was the first that was seen outside. "
-                "What the tree needed is an interval, without the group's upper bound"
-            )
-
-        if record.note == ProcessNote.WATERMARK_RESET and not self._any_reset:
-            self._any_reset = True
-            self.writer.mark(
-                f"somebody else reset the watermark of {record.command} ({record.pid}): what it had before may be unknown, and "
-                "nothing bounds it from above"
-            )
+        note = record.note
+        if note in _FIRST_OF_ITS_KIND and note not in self._noted:
+            self._noted.add(note)
+            self.writer.mark(_FIRST_OF_ITS_KIND[note].format(f"{record.command} ({record.pid})"))
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
@@ -323,7 +350,7 @@ class RunRecording:
             self.writer.update(limits=limits)
 
     def _load_what_the_end_needs(self) -> None:
-        """Imports some of the modules that reports are made with, while nobody waits; the next tick stays in time."""
+        """Import some modules for reports in advance, without delay of the next sample."""
         until = time.monotonic() + min(_LOADING_SECONDS, self._settings["interval"] / 4)
         while self._to_load:
             self._load_one()
@@ -331,7 +358,7 @@ class RunRecording:
                 return
 
     def _load_one(self) -> None:
-        with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
+        with contextlib.suppress(Exception):  # its user reports the error
             import_module(self._to_load.pop(0))
 
     def _on_health(self, name: str, health: SourceHealth) -> None:
@@ -341,13 +368,13 @@ class RunRecording:
     # -- operations
 
     def _marks_operations(self, pid: int) -> bool:
-        """Whether a process resets its own watermark; asked of few, perhaps before anybody follows operations."""
+        """Return whether a process resets its watermark itself. Called for few processes, perhaps early."""
         self.follow_operations()
         assert self.follower is not None
         return self.follower.marks_operations(pid)
 
     def follow_operations(self) -> None:
-        """Begins to follow what the target writes of its operations. Their files are not read yet."""
+        """Begin to follow the target's files of operations, without reading them yet."""
         from otel_memwatch.record.follower import OperationFollower
 
         if self.follower is None:
@@ -374,11 +401,11 @@ class RunRecording:
             for operation in found.closed:
                 self.operations.close(operation)
         if last and self.operations is not None:
-            self._tell_aggregator()
+            self._add_boundaries()
         return found.behind
 
-    def _tell_aggregator(self) -> None:
-        """Tells the aggregator what processes said of themselves at the boundaries of their operations."""
+    def _add_boundaries(self) -> None:
+        """Give the aggregator the readings of processes at the boundaries of their operations."""
         aggregator = self.batcher.aggregator
         assert aggregator is not None
         assert self.follower is not None
@@ -387,8 +414,7 @@ class RunRecording:
     def _follow_operations(self, now: float) -> None:
         """Read operations: at each sample, or once a second if there are many files.
 
-        The aggregator gets what was read once a second, or from `_MANY` operations on. A sample whose caches are cold
-        has no time for more.
+        The aggregator gets them once a second, or once there are `_MANY`. A sample with cold caches has no time for more.
         """
         assert self.follower is not None
         self._behind = self.read_operations()
@@ -409,23 +435,19 @@ class RunRecording:
         if operations is None:
             history.merge(lambda: (), now - _KNOWN_AFTER)
             return
-        self._tell_aggregator()
+        self._add_boundaries()
         from otel_memwatch.run.operation_digest import LIMIT, moments_of
 
         if operations.closed > LIMIT:
             moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
             operations.look_at(moments, aggregator.conditions.interval, self.follower.open_operations())
         if not self._behind:
-            history.merge(self._boundaries, now - _KNOWN_AFTER)
+            boundaries, open_operations = operations.boundaries, self.follower.open_operations
+            history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)
 
     def _update_peaks(self, _now: float) -> None:
         aggregator = self.batcher.aggregator
         self._peaks = None if aggregator is None else aggregator.peaks()
-
-    def _boundaries(self) -> Iterable[float]:
-        assert self.follower is not None
-        assert self.operations is not None
-        return self.operations.boundaries(self.follower.open_operations())
 
     # -- telemetry
 
@@ -439,7 +461,7 @@ class RunRecording:
         resource = resource_attributes(info, target.environment)
         self._join_group(resource)
         near = os.getppid() if target.mode == "wrap" else target.pid
-        # What a person says of a run is truer than what an engine does.
+        # Tags from the user override those of an engine.
         tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
         writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
         parts = TelemetryInputs(
@@ -470,7 +492,7 @@ class RunRecording:
             resource |= {name: value for name, value in group_attributes(own).items() if name not in resource}
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
-        """What gives the latest snapshot, with the tree's counters from the beginning of the run."""
+        """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""
         from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 
         columns, latest = self.sampler.columns, self.sampler.latest

@@ -1,4 +1,4 @@
-"""What is watched, and what `run.json` says of it: at the start, at the end, and of the parts of the monitor in between."""
+"""The target, and fields of `run.json` about it and about the parts of the monitor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_memwatch.runtime.procfs.system import Allocated
 
     MetricSeries = tuple[str, Attributes]
-    """A metric with the attributes of one of its columns."""
+    """A metric and the attributes of one of its columns."""
 
 OOM_KILLS: MetricSeries = (
     catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
@@ -36,34 +36,34 @@ PEAK: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
 
 
 class TargetInfo(NamedTuple):
-    """The target, as far as the monitor has to know it; `wrap` started it, `attach` and `watch` have joined it."""
+    """Facts about the target that the monitor needs; `wrap` started it, `attach` and `watch` have joined it."""
 
     mode: str
     """"wrap", "attach" or "watch"."""
     argv: tuple[str, ...]
     pid: int
     started: float
-    """Start of the run in monotonic seconds: that of the command, or the moment at which it was joined."""
+    """Start of the run in monotonic seconds: the start of the command, or the moment of joining it."""
     environment: Mapping[str, str] = {}
-    """Its environment at its start; empty where it may not be read."""
+    """Its environment at its start; empty if unreadable."""
     floor: int = 0
-    """Bytes below which wait4's maximum is the launcher's, not the target's; 0: it was not launched by us."""
+    """Bytes up to which wait4's maximum is the launcher's, not the target's; 0: we did not launch it."""
     own_cgroup: OwnCgroup | None = None
-    """The control group made for the run, where the target is in it."""
+    """The cgroup made for the run, if the target is in it."""
     cgroup_hint: str | None = None
-    """What would give it a group of its own, where it has none."""
+    """Advice for a dedicated cgroup, if it has none."""
     limit: HardLimit | None = None
-    """The hard limit that it was given."""
+    """Its hard limit."""
     helpers: frozenset[int] = frozenset()
-    """Pids of our own processes beside the target, which are never counted."""
+    """Pids of our processes beside the target, which are never counted."""
     allocated_before: Allocated | None = None
-    """What the machine had allocated before the target was started; `None`: not known, or it was not by us."""
+    """Memory that the machine had allocated before the target started; `None`: unknown, or we did not start it."""
 
 
 def start_fields(
     directory: Path, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
 ) -> dict[str, Any]:
-    """The fields of `run.json` that are known at the start; see `record.format`."""
+    """Return the fields of `run.json` at the start; see `record.format`."""
     now = time.monotonic()
     machine = os.uname()
     return {
@@ -93,9 +93,13 @@ def start_fields(
         "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
         "ended": None,
         "interval": settings["interval"],
-        # Readers take "exact" for the windows of releases that reset watermarks. The option is ignored now.
+        # "exact" marks records of old releases that reset watermarks. The option is ignored now.
         "settings": {**settings, "exact": False},
-        "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
+        "allocator": {
+            name: value
+            for name, value in target.environment.items()
+            if name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
+        },
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
         "cgroup_version": target.own_cgroup.version if target.own_cgroup else None,
         "cgroup_hint": target.cgroup_hint,
@@ -110,15 +114,11 @@ def start_fields(
 
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
-"""How the variables begin by which allocators are told what to do."""
-
-
-def _is_of_allocator(name: str) -> bool:
-    return name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
+"""Prefixes of environment variables that configure allocators."""
 
 
 def _working_directory() -> str | None:
-    """Path of the working directory; `None` where it has been removed."""
+    """Return the path of the working directory; `None` if it has been removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -126,23 +126,23 @@ def _working_directory() -> str | None:
 
 
 def host_memory() -> int:
-    """Memory of the machine in bytes."""
+    """Return the memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def host_swap(meminfo: str = "/proc/meminfo") -> int | None:
-    """Swap space of the machine in bytes; `None`: not known, as without /proc. Costs 50 us."""
+def host_swap() -> int | None:
+    """Return the swap space of the machine in bytes; `None`: unknown, as without /proc. Costs 50 us."""
     from otel_memwatch.runtime.procfs.system import parse_memory
 
     try:
-        with open(meminfo, "rb") as file:
+        with open("/proc/meminfo", "rb") as file:
             return parse_memory(file.read()).swap_total
     except (OSError, ValueError):
         return None
 
 
 def address_space_limit(pid: int) -> int | None:
-    """RLIMIT_AS of the process in bytes; `None`: none, or not to be had."""
+    """Return RLIMIT_AS of the process in bytes; `None`: none, or unreadable."""
     import resource
 
     try:
@@ -153,7 +153,7 @@ def address_space_limit(pid: int) -> int | None:
 
 
 def group_value(columns: Sequence[Column], snapshot: Snapshot | None, series: MetricSeries) -> int | None:
-    """The value of a series of the control group in a snapshot; `None`: there is none, or it is not known."""
+    """Return the value of a series of the cgroup in a snapshot; `None`: absent or unknown."""
     if snapshot is None:
         return None
     for column, value in zip(columns, snapshot.values, strict=True):
@@ -163,7 +163,7 @@ def group_value(columns: Sequence[Column], snapshot: Snapshot | None, series: Me
 
 
 def health_fields(sampler: Sampler) -> dict[str, dict[str, Any]]:
-    """How each source has fared, for the field "sources"."""
+    """Return the state of each source, for the field "sources"."""
     return {
         name: {
             "state": "ok" if state.up else "failed",
@@ -178,12 +178,12 @@ def health_fields(sampler: Sampler) -> dict[str, dict[str, Any]]:
 
 
 def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
-    """What the GPU sources know of their devices beside the samples, for the field "gpus"."""
+    """Return the GPU sources' descriptions of their devices, for the field "gpus"."""
     from otel_memwatch.monitor.sampling.sources import GPU_SOURCES
 
     return [device for source in sources if source.name in GPU_SOURCES for device in source.info()]
 
 
 def moment(monotonic: float) -> dict[str, float]:
-    """A moment of the monotonic clock as `run.json` has it, on both clocks."""
+    """Return a moment of the monotonic clock on both clocks, as in `run.json`."""
     return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}

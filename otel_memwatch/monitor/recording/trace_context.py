@@ -1,4 +1,4 @@
-"""The run's place in a trace, after the W3C Trace Context in `TRACEPARENT`.
+"""The run's place in a trace, from the W3C Trace Context in `TRACEPARENT`.
 
 OpenTelemetry's specification "Environment Variables as Context Propagation Carriers" names the variable.
 """
@@ -13,33 +13,33 @@ from otel_memwatch.runtime.typed import NamedTuple
 VARIABLE = "TRACEPARENT"
 STATE_VARIABLE = "TRACESTATE"
 _LONGEST_STATE = 512
-"""Characters that the standard has everybody keep."""
+"""Number of characters that the standard requires to preserve."""
 _LENGTHS = (2, 32, 16, 2)
 _DIGITS = frozenset("0123456789abcdef")
 
 
 class TraceContext(NamedTuple):
-    """Ids of the run's span, as hexadecimal digits."""
+    """Ids of the run's span in hexadecimal digits."""
 
     trace_id: str
     span_id: str
     parent_span_id: str | None
     flags: str = "01"
     state: str = ""
-    """The vendors' own, as it came: the run's span carries it as the target's do."""
+    """`TRACESTATE`, unchanged: the run's span carries it like the target's spans."""
 
     @property
     def traceparent(self) -> str:
-        """What the target inherits: its spans become children of the run's."""
+        """Return the variable's value for the target: its spans become children of the run's span."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
 
 def run_context(environ: Mapping[str, str]) -> TraceContext:
-    """A span for the run: child of the context in `TRACEPARENT`, or root of a new trace when there is none or it is malformed.
+    """Return a span for the run: a child of `TRACEPARENT`, or the root of a new trace if that is absent or malformed.
 
-    Whether it is sampled is what the target's SDK would decide of that trace, so that the run neither brings back what
-    the program leaves out nor costs a trace more than it wants: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG. A sampler
-    that is none of the specification's is the program's own affair: the run counts as sampled, or as its parent is.
+    The run follows the sampling decision of the target's SDK for this trace (OTEL_TRACES_SAMPLER and
+    OTEL_TRACES_SAMPLER_ARG). It neither adds traces that the program drops nor drops traces that it keeps. With a
+    sampler outside the specification, the run counts as sampled, or follows its parent.
     """
     span_id = os.urandom(8).hex()
     parts = _parts((environ.get(VARIABLE) or "").strip())
@@ -52,12 +52,12 @@ def run_context(environ: Mapping[str, str]) -> TraceContext:
 
 
 def _flags(trace_id: str, given: str | None, environ: Mapping[str, str]) -> str:
-    """Trace flags of the run's span; `given`: those of its parent.
+    """Return the trace flags of the run's span; `given`: those of its parent.
 
     | sampler | without a parent | with one |
     | --- | --- | --- |
-    | always_on, always_off, traceidratio | what it decides | what it decides |
-    | parentbased_ and one of these | what that decides | the parent's |
+    | always_on, always_off, traceidratio | its decision | its decision |
+    | parentbased_ and one of these | that one's decision | the parent's |
     | any other, or none named | sampled | the parent's |
     """
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
@@ -74,7 +74,7 @@ def _flags(trace_id: str, given: str | None, environ: Mapping[str, str]) -> str:
 
 
 def _ratio(text: str | None) -> float:
-    """The argument of traceidratio; the specification takes 1 where it cannot be used."""
+    """Return the argument of traceidratio; if it is invalid, the specification requires 1."""
     try:
         ratio = float(text or "1")
     except ValueError:
@@ -83,7 +83,7 @@ def _ratio(text: str | None) -> float:
 
 
 def _parts(text: str) -> list[str] | None:
-    """Version, trace id, parent id and flags; `None` where it has not the standard's form.
+    """Return version, trace id, parent id and flags; `None` if the form is not the standard's.
 
     Later versions may have more parts.
     """

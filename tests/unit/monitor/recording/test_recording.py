@@ -15,7 +15,7 @@ from otel_memwatch.config import settings
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.recording import recording
-from otel_memwatch.monitor.recording.recording import RunRecording
+from otel_memwatch.monitor.recording.recording import PeriodicAction, RunRecording
 from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.monitor.sampling.sampler import Flag
@@ -170,3 +170,28 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
     run._wait(Flag())
     assert bool(reads) is marks
     writer.close()
+
+
+def test_an_action_runs_at_the_first_sample_at_which_it_is_due() -> None:
+    calls: list[float] = []
+    action = PeriodicAction(calls.append, 1.0)
+    action.run_if_due(5.0)
+    assert calls == []
+    action.due = 0.0
+    for now in (5.0, 5.5, 6.1, 7.0, 7.2):
+        action.run_if_due(now)
+    assert calls == [5.0, 6.1, 7.2]
+
+
+def test_an_action_may_change_its_own_period() -> None:
+    calls: list[float] = []
+
+    def act(now: float) -> None:
+        calls.append(now)
+        action.period = 0.0 if now < 3 else 10.0
+
+    action = PeriodicAction(act)
+    action.due = 0.0
+    for now in (1.0, 2.0, 3.0, 4.0, 14.0):
+        action.run_if_due(now)
+    assert calls == [1.0, 2.0, 3.0, 14.0]
