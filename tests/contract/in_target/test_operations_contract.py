@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from otel_memwatch.in_target import allocators
-from otel_memwatch.in_target.operations import activate, deactivate, native, plain, process, recorder
+from otel_memwatch.in_target.operations import activate, deactivate, native, plain, process_state, recorder
 from otel_memwatch.in_target.operations.operation_values import LiveOperation
 from otel_memwatch.in_target.operations.recorder import Recorder
 from otel_memwatch.record.operation_fields import CLOSING, OPENING
@@ -282,8 +282,8 @@ def test_both_judge_alike(
 @compiled
 def test_both_go_by_the_same_constants() -> None:
     assert native._native.SHARED == (
-        process.BRIEF, process.LIFE, process.FILL_RATE, process.HUGE_PAGE, EXACT_BYTES, process.FOREIGN_SLACK,
-        EXACT_PARTS, kernel.PER_THREAD_PAGES, process.IGNORED_FAULTS, process.JOURNAL,
+        process_state.BRIEF, process_state.LIFE, process_state.FILL_RATE, process_state.HUGE_PAGE, EXACT_BYTES, process_state.FOREIGN_SLACK,
+        EXACT_PARTS, kernel.PER_THREAD_PAGES, process_state.IGNORED_FAULTS, process_state.JOURNAL,
     )  # fmt: skip
 
 
@@ -466,7 +466,7 @@ def test_the_error_of_older_kernels_grows_with_the_threads(
     implementation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: int
 ) -> None:
     """Before Linux 6.2 the watermark may be off by 64 pages for each thread."""
-    for module in (process, plain, native):
+    for module in (process_state, plain, native):
         monkeypatch.setattr(module, "PER_THREAD", True)
     recording, ended = activate(str(tmp_path)), threading.Event()
     assert recording is not None
