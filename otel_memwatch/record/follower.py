@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse, parse_all
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from otel_memwatch.model import RecordedOperation
-    from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
-    from otel_memwatch.record.plain_pairs import PlainPairs
-
-    OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
-    OnPairs = Callable[[OperationLines, PlainPairs], int]
+    from otel_memwatch.record.operation_lines import OperationLines, OperationRow
 
 _BLOCK = 64 << 10
 """Bytes read from one file at one poll; if a program writes more between two polls, later polls read the rest."""
 _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each read."""
-_SINGLY = 16
-"""Blocks read line by line after a search for pairs did not pay, before the next search in the file."""
 
 
 class Followed(NamedTuple):
@@ -47,14 +41,13 @@ class _OperationsFile:
 
         self.path = path
         self.lines = OperationLines(pid)
-        self.damaged = 0
         self.descriptor: int | None = None
         self.behind = False
         """True if more data were available than the last call read."""
+        self.size = 0
+        """Bytes of the file that are known of."""
         self._rest = b""
         self._offset = 0
-        self._singly = 0
-        """Blocks to read line by line before the next search for pairs."""
 
     @property
     def name(self) -> str:
@@ -73,6 +66,8 @@ class _OperationsFile:
                 descriptor = open_regular(self.path, os.O_NOFOLLOW)
             try:
                 data = os.pread(descriptor, _BLOCK, self._offset)
+                self.behind = len(data) == _BLOCK
+                self.size = os.fstat(descriptor).st_size if self.behind else self._offset + len(data)
             finally:
                 if keep:
                     self.descriptor = descriptor
@@ -83,50 +78,20 @@ class _OperationsFile:
         if not data:
             rest, self._rest = self._rest, b"" if last else self._rest
             return rest + b"\n" if last and parse(rest) is not None else b""
-        self.behind = len(data) == _BLOCK
         self._offset += len(data)
         data = self._rest + data
         end = data.rfind(b"\n") + 1
         lines, self._rest = data[:end], data[end:]
         if len(self._rest) > MAX_LINE:
-            self._rest, self.damaged = b"", self.damaged + 1
+            self._rest = b""
+            self.lines.damaged += 1
         return lines
 
-    def add(self, texts: Iterable[bytes], on_close: OnClose) -> int:
-        """Add lines, except empty ones; return the number of operations that they opened."""
-        opened = 0
-        for line in parse_all([text for text in texts if text]):
-            if not isinstance(line, dict):
-                self.damaged += 1
-                continue
-            try:
-                ended = self.lines.match(line)
-            except ValueError:
-                self.damaged += 1
-                continue
-            opened += "open" in line
-            if ended is not None:
-                on_close(self.lines, ended, line)
-        return opened
+    def rows(self, text: bytes, size: int) -> list[OperationRow]:
+        """Add lines, except empty ones; return the rows of the operations that they close. `size`: bytes of all files."""
+        from otel_memwatch.record.operation_line import decode
 
-    def add_pairs(self, text: bytes, on_close: OnClose, on_pairs: OnPairs) -> int:
-        """Add lines as `add` does; process pairs together if most lines belong to pairs."""
-        if self._singly:
-            self._singly -= 1
-            return self.add(text.split(b"\n"), on_close)
-        from otel_memwatch.record.plain_pairs import pieces
-
-        opened = together = 0
-        for piece in pieces(text):
-            if isinstance(piece, list):
-                opened += self.add(piece, on_close)
-            else:
-                self.lines.match_pairs(piece)
-                together += on_pairs(self.lines, piece)
-                opened += len(piece.lines)
-        if 4 * together < text.count(b"\n"):
-            self._singly = _SINGLY
-        return opened
+        return self.lines.add(decode([line for line in text.split(b"\n") if line], size))
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -146,31 +111,38 @@ class OperationFollower:
         self._files: dict[str, _OperationsFile] = {}
         self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
+        self._opened = 0
 
     def poll(
-        self, *, last: bool = False, on_close: OnClose | None = None, on_pairs: OnPairs | None = None
+        self, *, last: bool = False, on_close: Callable[[OperationRow], object] | None = None
     ) -> Followed:
         """Read the lines written since the last poll. Never raises for invalid lines or a missing file.
 
         Args:
             last: all processes have ended, so a line without its newline is complete too.
-            on_close: receives the two lines of each closed operation, instead of `closed`: building an operation
-                takes longer than reading its lines.
-            on_pairs: receives operations that opened and closed without a line between them, instead of `on_close`.
-                It returns the number that it processed together; for very many that takes a third of the time.
+            on_close: receives the row of each closed operation, instead of `closed`: building an operation takes
+                longer than reading its lines.
 
         """
         self._discover()
         closed: list[RecordedOperation] = []
-        take = on_close or (lambda lines, ended, line: closed.append(lines.operation(ended, line)))
-        opened = 0
+        size, opened = sum(file.size for file in self._files.values()), self._opened
         for file in self._files.values():
             text = file.read(len(self._files) <= _MAX_DESCRIPTORS, last)
-            if on_pairs is None:
-                opened += file.add(text.split(b"\n"), take)
-            else:
-                opened += file.add_pairs(text, take, on_pairs)
-        return Followed(closed, opened, any(file.behind for file in self._files.values()))
+            if not text:
+                continue
+            for row in file.rows(text, max(size, file.size)):
+                if on_close is None:
+                    closed.append(row.operation())
+                else:
+                    on_close(row)
+        self._opened = sum(file.lines.opened for file in self._files.values())
+        return Followed(closed, self._opened - opened, self.behind)
+
+    @property
+    def behind(self) -> bool:
+        """Return whether more data were available than the last poll read."""
+        return any(file.behind for file in self._files.values())
 
     def _discover(self) -> None:
         try:
@@ -227,11 +199,11 @@ class OperationFollower:
     @property
     def damaged(self) -> int:
         """Return the number of invalid lines."""
-        return sum(file.damaged for file in self._files.values())
+        return sum(lines.damaged for lines in self.lines())
 
     def damage(self) -> list[tuple[str, int]]:
         """Return the files with invalid lines and the number of these."""
-        return [(file.name, file.damaged) for file in self._files.values() if file.damaged]
+        return [(file.name, file.lines.damaged) for file in self._files.values() if file.lines.damaged]
 
     def close(self) -> None:
         """Close all descriptors."""

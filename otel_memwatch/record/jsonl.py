@@ -95,13 +95,19 @@ def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0)
         yield _clean(lines)
 
 
-def located_lines(path: Path, damage: Damage) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of `text_lines`, each with its offset in the file for `line_at`."""
+def located_blocks(path: Path, damage: Damage) -> Iterator[tuple[list[bytes], list[int]]]:
+    """Yield the lines of `text_lines` in blocks, and the offset of each in the file, for `line_at`."""
     for offset, lines in _raw_blocks(path, damage, _BLOCK, 0):
         at = offset
+        found: list[bytes] = []
+        offsets: list[int] = []
         for line in lines:
-            yield from ((at, clean) for clean in _clean([line]))
+            clean = line.strip(b"\0 \r\t")
+            if clean:
+                found.append(clean)
+                offsets.append(at)
             at += len(line) + 1
+        yield found, offsets
 
 
 def line_at(path: Path, offset: int, size: int) -> bytes:

@@ -6,30 +6,27 @@ its two lines on request, and is not kept.
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import OrderedDict
 
-from otel_memwatch.record.fields import moment, text, whole
+from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-from otel_memwatch.record.jsonl import line_at, located_lines, parse
-from otel_memwatch.record.operation_lines import OpenOperation, OperationLines, peak_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.record.jsonl import line_at, located_blocks
+from otel_memwatch.record.operation_line import OperationLine, decode
+from otel_memwatch.record.operation_lines import OperationLines, row_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from otel_memwatch.model import Peak, RecordedOperation
     from otel_memwatch.record.jsonl import Damage
+    from otel_memwatch.record.operation_lines import OperationRow
 
 _BLOCK = 64 * 1024
 _BLOCKS = 64
 """Cached blocks of the files: operations are read nearly in the order of their lines."""
 _NO_CLOSING = -1
-_UNKNOWN = -1
-_MOST = 1 << 62
-"""Upper limit of a size in bytes: a file may contain a larger number."""
 
 
 class OperationTable:
@@ -60,7 +57,18 @@ class OperationTable:
 
     def operation(self, position: int) -> RecordedOperation:
         """Return the operation at a position."""
+        return self.row(position).operation()
+
+    def row(self, position: int) -> OperationRow:
+        """Return the row of the operation at a position."""
         raise NotImplementedError
+
+    def _add(self, row: OperationRow) -> None:
+        self.starts.append(row.start)
+        self.ends.append(row.end)
+        self.lows.append(row.low)
+        self.highs.append(row.high)
+        self.pids.append(row.pid)
 
     def _nest(self, spans: Sequence[int], around: Sequence[int]) -> None:
         """Find the parents, by numbers that represent span ids (0: none). A later parent, or a cycle, counts as none."""
@@ -75,28 +83,28 @@ class OperationTable:
                 positions.setdefault(span, position)
 
 
-class ListedOperations(OperationTable):
+class OperationRows(OperationTable):
+    """Operations from their rows, which stay in memory."""
+
+    def __init__(self, rows: Iterable[OperationRow]) -> None:
+        super().__init__()
+        self._rows = sorted(rows, key=lambda row: (row.start, -row.end))
+        self.with_gpu = [position for position, row in enumerate(self._rows) if row.has_gpu]
+        for row in self._rows:
+            self._add(row)
+        ids = [row.ids() for row in self._rows]
+        self._nest([_number(span) for span, _ in ids], [_number(parent) for _, parent in ids])
+
+    def row(self, position: int) -> OperationRow:
+        """Return the row of the operation at a position."""
+        return self._rows[position]
+
+
+class ListedOperations(OperationRows):
     """Operations from a list, for example the spans that a program exported."""
 
-    def __init__(self, operations: Sequence[RecordedOperation]) -> None:
-        super().__init__()
-        self._operations = sorted(operations, key=lambda one: (one.start, -_end(one.end)))
-        self.with_gpu = [position for position, one in enumerate(self._operations) if one.gpu]
-        for one in self._operations:
-            self.starts.append(one.start)
-            self.ends.append(_end(one.end))
-            low, high = sizes(one.peak)
-            self.lows.append(low)
-            self.highs.append(high)
-            self.pids.append(one.pid)
-        self._nest(
-            [_number(one.span_id) for one in self._operations],
-            [_number(one.parent_span_id) for one in self._operations],
-        )
-
-    def operation(self, position: int) -> RecordedOperation:
-        """Return the operation at a position."""
-        return self._operations[position]
+    def __init__(self, operations: Iterable[RecordedOperation]) -> None:
+        super().__init__(map(row_of, operations))
 
 
 class OperationIndex(OperationTable):
@@ -118,7 +126,7 @@ class OperationIndex(OperationTable):
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self.lines: list[OperationLines] = []
         rows = _Rows()
-        self._open: dict[int, RecordedOperation] = {}
+        self._open: dict[int, OperationRow] = {}
         for number, name in enumerate(names):
             digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]
             lines = OperationLines(
@@ -132,41 +140,32 @@ class OperationIndex(OperationTable):
         self._files = rows.files
         self._openings, self._closings = rows.openings, rows.closings
         self.with_gpu = [position for position, number in enumerate(order) if number in rows.with_gpu]
-        for position in order:
-            self.starts.append(rows.starts[position])
-            self.ends.append(rows.ends[position])
-            self.lows.append(rows.lows[position])
-            self.highs.append(rows.highs[position])
-            self.pids.append(self.lines[rows.files[position]].pid)
+        for number in order:
+            self.starts.append(rows.starts[number])
+            self.ends.append(rows.ends[number])
+            self.lows.append(rows.lows[number])
+            self.highs.append(rows.highs[number])
+            self.pids.append(self.lines[rows.files[number]].pid)
         self._nest([rows.spans[n] for n in order], [rows.parents[n] for n in order])
 
-    def _read(self, number: int, lines: OperationLines, damage: Damage, rows: _Rows) -> None:
-        offsets: dict[int, int] = {}
-        for offset, data in located_lines(self._paths[number], damage):
-            line = parse(data)
-            if not isinstance(line, dict):
-                damage.lines += 1
-                continue
-            try:
-                opened = lines.match(line)
-            except ValueError:
-                damage.lines += 1
-                continue
-            if opened is not None:
-                known = sizes(peak_of(line, lines.pid))
-                places = offsets.pop(opened.identity), offset
-                rows.add(number, opened, _end(moment(line.get("time"))), known, places)
-                if line.get("gpu"):
-                    rows.with_gpu.add(len(rows.starts) - 1)
-            elif "open" in line:
-                offsets[whole(line["open"]) or 0] = offset
-        for opened, operation in zip(lines.open_operations(), lines.still_open(), strict=True):
-            self._open[len(rows.starts)] = operation
-            known = sizes(operation.peak)
-            rows.add(number, opened, math.inf, known, (offsets[opened.identity], _NO_CLOSING))
+    def _read(self, file: int, lines: OperationLines, damage: Damage, rows: _Rows) -> None:
+        read = 0
+        for texts, offsets in located_blocks(self._paths[file], damage):
+            read += sum(map(len, texts))
+            found = decode(texts, read)
+            for line, offset in zip(found, offsets, strict=True):
+                if line is not None:
+                    line.offset = offset
+            for row in lines.add(found):
+                rows.add(file, row)
+            damage.lines += lines.damaged
+            lines.damaged = 0
+        for operation, opening in zip(lines.still_open(), lines.open_lines(), strict=True):
+            self._open[len(rows.starts)] = row = row_of(operation)
+            rows.add(file, row, opening.offset)
 
-    def operation(self, position: int) -> RecordedOperation:
-        """Read an operation again. If its lines no longer exist, return the values known here."""
+    def row(self, position: int) -> OperationRow:
+        """Read the lines of an operation again. If they no longer exist, return the values known here."""
         number = self._numbers[position]
         still_open = self._open.get(number)
         if still_open is not None:
@@ -175,11 +174,11 @@ class OperationIndex(OperationTable):
         lines = self.lines[file]
         opening = self._line(file, self._openings[number])
         closing = self._line(file, self._closings[number])
-        opened = OpenOperation(whole(opening.get("open")) or 0, opening, self.starts[position], 0)
-        return lines.operation(opened, closing)
+        opening.time, closing.time = self.starts[position], self.ends[position]
+        return lines.row(opening, closing)
 
-    def _line(self, file: int, offset: int) -> Mapping[str, Any]:
-        """Return the object that begins at an offset; empty if it no longer exists."""
+    def _line(self, file: int, offset: int) -> OperationLine:
+        """Return the line that begins at an offset; empty if it no longer exists."""
         block, begin = divmod(offset, _BLOCK)
         data = self._blocks.get((file, block))
         if data is None:
@@ -189,9 +188,9 @@ class OperationIndex(OperationTable):
                 self._blocks.popitem(last=False)
         end = data.find(b"\n", begin)
         # A line that continues in the next block is read separately.
-        line = line_at(self._paths[file], offset, 4096).partition(b"\n")[0] if end < 0 else data[begin:end]
-        found = parse(line.strip(b"\0 \r\t"))
-        return found if isinstance(found, dict) else {}
+        text = line_at(self._paths[file], offset, 4096).partition(b"\n")[0] if end < 0 else data[begin:end]
+        (line,) = decode([text.strip(b"\0 \r\t") or b"{}"])
+        return OperationLine() if line is None else line
 
 
 class _Rows:
@@ -204,36 +203,24 @@ class _Rows:
         self.spans, self.parents = array("q"), array("q")
         self.with_gpu: set[int] = set()
 
-    def add(
-        self,
-        file: int,
-        opened: OpenOperation,
-        end: float,
-        known: tuple[int, int],
-        places: tuple[int, int],
-    ) -> None:
-        """Add an operation; `known` are its `sizes`, `places` the offsets of its two lines."""
+    def add(self, file: int, row: OperationRow, opening: int | None = None) -> None:
+        """Add an operation; `opening`: offset of the opening of one that was never closed."""
+        if row.has_gpu:
+            self.with_gpu.add(len(self.starts))
         self.files.append(file)
-        self.openings.append(places[0])
-        self.closings.append(places[1])
-        self.starts.append(opened.time)
-        self.ends.append(end)
-        self.lows.append(known[0])
-        self.highs.append(known[1])
-        self.spans.append(_number(text(opened.line.get("span"))))
-        self.parents.append(_number(text(opened.line.get("parent"))))
-
-
-def sizes(peak: Peak | None) -> tuple[int, int]:
-    """Return lower and upper bound of a peak, as stored in the table."""
-    if peak is None:
-        return _UNKNOWN, _UNKNOWN
-    low, high = ((_UNKNOWN if bound is None else min(bound, _MOST)) for bound in (peak.low, peak.high))
-    return low, high
-
-
-def _end(end: float | None) -> float:
-    return math.inf if end is None else end
+        if isinstance(row.source, RecordedOperation):
+            self.openings.append(opening or 0)
+            self.closings.append(_NO_CLOSING)
+        else:
+            self.openings.append(row.source[1].offset)
+            self.closings.append(row.source[2].offset)
+        self.starts.append(row.start)
+        self.ends.append(row.end)
+        self.lows.append(row.low)
+        self.highs.append(row.high)
+        span, parent = row.ids()
+        self.spans.append(_number(span))
+        self.parents.append(_number(parent))
 
 
 def _number(span_id: str | None) -> int:

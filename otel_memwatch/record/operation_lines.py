@@ -1,34 +1,94 @@
-"""Operations from the lines of one `operations-<pid>.jsonl`, added one by one while the file grows or afterwards."""
+"""Operations from the lines of one `operations-<pid>.jsonl`, added while the file grows or afterwards."""
 
 from __future__ import annotations
 
+from math import inf
+
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
-from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text, whole
-from otel_memwatch.record.jsonl import parse
+from otel_memwatch.record.operation_line import OperationLine
 from otel_memwatch.record.segments import Segments
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.operation import operation_peak, operation_peak_so_far
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from otel_memwatch.record.plain_pairs import PlainPairs
-
-_MOST = 1 << 62
 _CERTAINTIES = {certainty.value: certainty for certainty in Certainty}
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
+_UNKNOWN = -1
+_new_tuple = tuple.__new__
+_MOST = 1 << 62
+"""Upper limit of a size in bytes: an OTLP file may contain a larger number."""
 
 
-class OpenOperation(NamedTuple):
-    """Operation that is open, or that a line has just closed."""
+class OperationRow(NamedTuple):
+    """What is searched and summed of an operation; the operation itself is built on request."""
 
+    pid: int
     identity: int
     """Number in its process."""
+    name: str
+    start: float
+    """Monotonic seconds."""
+    end: float
+    """Monotonic seconds; infinity: never closed."""
+    low: int
+    """Bytes that its process certainly had in it; -1: not known."""
+    high: int
+    """Bytes that its process did not exceed in it; -1: not known."""
+    peak: int | None
+    """Bytes."""
+    cpu: float | None
+    """CPU seconds of its process."""
+    failed: bool
+    exported: bool
+    """True if the program exports the operation itself."""
+    has_gpu: bool
+    """True if it has values of a GPU's allocator."""
+    source: RecordedOperation | tuple[OperationLines, OperationLine, OperationLine]
+    """The operation, or the lines of its process with its opening and its closing."""
 
-    line: Mapping[str, Any]
-    time: float
-    boundary: int
-    """Number of the boundary at its opening."""
+    def operation(self) -> RecordedOperation:
+        """Return the operation."""
+        if isinstance(self.source, RecordedOperation):
+            return self.source
+        lines, opening, closing = self.source
+        return lines.operation(opening, closing)
+
+    def ids(self) -> tuple[str | None, str | None]:
+        """Return the ids of its span and of the enclosing one."""
+        source = self.source
+        if isinstance(source, RecordedOperation):
+            return source.span_id, source.parent_span_id
+        return source[1].span, source[1].parent
+
+
+def row_of(operation: RecordedOperation) -> OperationRow:
+    """Return the row of an operation that has no lines, or that is still open."""
+    low, high = sizes(operation.peak)
+    return OperationRow(
+        operation.pid,
+        operation.id,
+        operation.name,
+        operation.start,
+        inf if operation.end is None else operation.end,
+        low,
+        high,
+        None if operation.peak is None else operation.peak.bytes,
+        operation.totals.get("cpu_seconds"),
+        operation.status == "error",
+        operation.exported,
+        bool(operation.gpu),
+        operation,
+    )
+
+
+def sizes(peak: Peak | None) -> tuple[int, int]:
+    """Return lower and upper bound of a peak; -1: not known."""
+    if peak is None:
+        return _UNKNOWN, _UNKNOWN
+    low, high = ((_UNKNOWN if bound is None else min(bound, _MOST)) for bound in (peak.low, peak.high))
+    return low, high
 
 
 class OperationLines:
@@ -41,6 +101,9 @@ class OperationLines:
         rank: number among the processes of a launcher (torchrun, mpirun, srun); `None`: unknown.
         largest: (bytes, monotonic seconds) of the largest segment so far. With resets, it is the process's lifetime
             peak up to its last boundary; `None` before the first.
+        last_time: monotonic seconds of the last boundary.
+        opened: number of operations that have begun.
+        damaged: number of invalid lines.
 
     """
 
@@ -51,146 +114,141 @@ class OperationLines:
         self.rank: int | None = None
         self.largest: tuple[int, float] | None = None
         self.last_time: float | None = None
-        """Monotonic seconds of the last boundary."""
+        self.opened = self.damaged = 0
         self._segments = Segments()
         self._boundaries = 0
-        self._open: dict[int, OpenOperation] = {}
+        self._open: dict[int, OperationLine] = {}
 
-    def add(self, line: Mapping[str, Any]) -> RecordedOperation | None:
-        """Add a line; return the operation that it closes. Raises `ValueError` for an invalid line."""
-        opened = self.match(line)
-        return None if opened is None else self.operation(opened, line)
-
-    def match(self, line: Mapping[str, Any]) -> OpenOperation | None:
-        """Add a line, without building an operation; return the opening that the line closes."""
-        if "open" in line:
-            self._add_opening(line)
-            return None
-        if "close" in line:
-            return self._add_closing(line)
-        if "schema" in line:
-            self.pid = whole(line.get("pid")) or self.pid
-            self.start = moment(line.get("start"))
-            self.exact = line.get("exact") is True
-            self.rank = whole(line.get("rank"))
-            return None
-        raise ValueError("neither header nor boundary")
-
-    def match_pairs(self, pairs: PlainPairs) -> None:
-        """Add the two lines of each pair, with the effect of `match`."""
-        both = zip(pairs.start_segments, pairs.end_segments, strict=True)
-        segments = [int(segment) for pair in both for segment in pair]
-        largest = max(segments)
-        if self.largest is None or largest > self.largest[0]:
-            index, at_end = divmod(segments.index(largest), 2)
-            self.largest = largest, float((pairs.ends if at_end else pairs.starts)[index])
-        self._segments.push_all(self._boundaries + 1, segments)
-        self._boundaries += len(segments)
-        self.last_time = float(pairs.ends[-1])
-        if self._open:
-            for identity in pairs.identities:
-                # If the number is already open, which our programs never do, the pair replaces that opening.
-                self._open.pop(int(identity), None)
-
-    @staticmethod
-    def opened_and_closing(lines: str) -> tuple[OpenOperation, Mapping[str, Any]]:
-        """Return the result of `match` for the second line of a pair, and this line."""
-        opening, closing, _ = map(parse, lines.split("\n"))
-        return OpenOperation(opening["open"], opening, opening["time"], 0), closing
-
-    def still_open(self) -> list[RecordedOperation]:
-        """Return the operations open after the last line, with their peak so far."""
-        return [self.operation(opened, {}) for opened in self._open.values()]
-
-    def open_operations(self) -> list[OpenOperation]:
-        """Return the open operations in opening order, unparsed."""
-        return list(self._open.values())
-
-    def _add_boundary(self, line: Mapping[str, Any]) -> float:
-        # Our programs write valid values, up to a hundred thousand a second; `moment` and `whole` check unusual ones.
-        time, segment = line.get("time"), line.get("segment")
-        if type(time) is not float or not 0 <= time <= FARTHEST:
-            time = moment(time)
-        if time is None:
-            raise ValueError("a boundary without a time")
-        if type(segment) is not int or not 0 <= segment < _MOST:
-            segment = whole(segment)
-        self._boundaries += 1
-        if segment is not None:
-            self._segments.push(self._boundaries, segment)
-            if self.largest is None or segment > self.largest[0]:
+    def add(self, lines: Iterable[OperationLine | None]) -> list[OperationRow]:
+        """Add lines; return the rows of the operations that they close."""
+        # In one loop with local names: a program may write a hundred thousand operations a second.
+        closed: list[OperationRow] = []
+        segments: list[int] = []
+        open_now = self._open
+        most = -1 if self.largest is None else self.largest[0]
+        first = number = self._boundaries
+        for line in lines:
+            if line is None:
+                self.damaged += 1
+                continue
+            time, opened = line.time, line.open
+            if time is None or (opened is None and line.close is None):
+                self._add_header(line)
+                continue
+            number += 1
+            self.last_time = time
+            segment = line.segment
+            if segment is None:
+                segment = -1
+            segments.append(segment)
+            if segment > most:
+                most = segment
                 self.largest = segment, time
-        self.last_time = time
-        return time
+            if opened is not None:
+                line.boundary = number
+                open_now[opened] = line
+                self.opened += 1
+                continue
+            opening = open_now.pop(line.close, None)  # type: ignore[arg-type]
+            if opening is None:
+                self.damaged += 1
+            else:
+                closed.append(self.row(opening, line))
+        self._segments.push_all(first + 1, segments)
+        self._boundaries = number
+        return closed
 
-    def _add_opening(self, line: Mapping[str, Any]) -> None:
-        identity = line["open"]
-        if type(identity) is not int or not 0 <= identity < _MOST:
-            identity = whole(identity)
-        if identity is None:
-            raise ValueError("an opening without a number")
-        time = self._add_boundary(line)
-        self._open[identity] = OpenOperation(identity, line, time, self._boundaries)
+    def _add_header(self, line: OperationLine) -> None:
+        if line.schema is None or line.open is not None or line.close is not None:
+            self.damaged += 1
+            return
+        self.pid = line.pid or self.pid
+        self.start, self.exact, self.rank = line.start, line.exact is True, line.rank
 
-    def _add_closing(self, line: Mapping[str, Any]) -> OpenOperation:
-        identity = line["close"]
-        if type(identity) is not int or not 0 <= identity < _MOST:
-            identity = whole(identity)
-        self._add_boundary(line)
-        if identity is None or identity not in self._open:
-            raise ValueError("the closing of an operation that is not open")
-        return self._open.pop(identity)
-
-    def operation(self, opened: OpenOperation, closing: Mapping[str, Any]) -> RecordedOperation:
-        """Return the operation of an opening and its closing line; if `closing` is empty, it is still open."""
-        opening = opened.line
-        closed = bool(closing)
-        status = text(closing.get("status")) or "ok"
-        return RecordedOperation(
-            name=text(opening.get("name")) or "",
-            pid=self.pid,
-            id=opened.identity,
-            start=opened.time,
-            end=moment(closing.get("time")),
-            status=status if closed else "open",
-            trace_id=text(opening.get("trace")) or "",
-            span_id=text(opening.get("span")) or "",
-            parent_span_id=text(opening.get("parent")),
-            peak=peak_of(closing, self.pid) if closed else self._peak_so_far(opened),
-            start_bytes=whole(opening.get("rss")),
-            end_bytes=whole(closing.get("rss")),
-            error=text(closing.get("error")) or None,
-            thread=whole(opening.get("thread")),
-            attributes={**mapping(opening.get("attributes")), **mapping(closing.get("attributes"))},
-            totals=_totals(closing),
-            gpu=mapping(closing.get("gpu")),
-            exported=opening.get("exported") is True,
+    def row(self, opening: OperationLine, closing: OperationLine) -> OperationRow:
+        """Return the row of two lines."""
+        low, high, peak = closing.low, closing.high, closing.peak
+        user, system = closing.cpu_user, closing.cpu_system
+        if peak is None or low is None or high is None:
+            low, high = sizes(peak_of(closing, self.pid))
+        # Without the constructor of the class, in two thirds of the time.
+        return _new_tuple(
+            OperationRow,
+            (
+                self.pid,
+                opening.open,
+                opening.name or "",
+                opening.time,
+                closing.time,
+                low,
+                high,
+                peak,
+                None if user is None or system is None else user + system,
+                closing.status == "error",
+                opening.exported is True,
+                bool(closing.gpu),
+                (self, opening, closing),
+            ),
         )
 
-    def _peak_so_far(self, opened: OpenOperation) -> Peak | None:
+    def still_open(self) -> list[RecordedOperation]:
+        """Return the operations open after the last line, in opening order, with their peak so far."""
+        return [self.operation(opening, None) for opening in self._open.values()]
+
+    def open_lines(self) -> list[OperationLine]:
+        """Return the openings of `still_open`."""
+        return list(self._open.values())
+
+    def operation(self, opening: OperationLine, closing: OperationLine | None) -> RecordedOperation:
+        """Return the operation of an opening and its closing line; without the closing, it is still open."""
+        closed = closing is not None
+        closing = closing or _NO_LINE
+        return RecordedOperation(
+            name=opening.name or "",
+            pid=self.pid,
+            id=opening.open or 0,
+            start=opening.time or 0.0,
+            end=closing.time,
+            status=(closing.status or "ok") if closed else "open",
+            trace_id=opening.trace or "",
+            span_id=opening.span or "",
+            parent_span_id=opening.parent,
+            peak=peak_of(closing, self.pid) if closed else self._peak_so_far(opening),
+            start_bytes=opening.rss,
+            end_bytes=closing.rss,
+            error=closing.error or None,
+            thread=opening.thread,
+            attributes={**(opening.attributes or {}), **(closing.attributes or {})},
+            totals=_totals(closing),
+            gpu=closing.gpu or {},
+            exported=opening.exported is True,
+        )
+
+    def _peak_so_far(self, opening: OperationLine) -> Peak | None:
         """Return the peak so far: the largest segment since the opening if the process resets, else the opening size."""
-        low = whole(opened.line.get("rss")) or 0
+        low = opening.rss or 0
         if self.exact:
-            low = max(low, self._segments.since(opened.boundary) or 0)
+            low = max(low, self._segments.since(opening.boundary or 0) or 0)
         return operation_peak_so_far(low, self.pid)
 
 
-def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
+_NO_LINE = OperationLine()
+
+
+def peak_of(closing: OperationLine, pid: int) -> Peak | None:
     """Return the peak in a closing line; `None`: none."""
-    value = whole(closing.get("peak"))
-    if value is None:
+    if closing.peak is None:
         return None
-    certainty = _CERTAINTIES.get(text(closing.get("certainty")) or "", Certainty.SAMPLED)
-    return operation_peak(value, certainty, whole(closing.get("low")), whole(closing.get("high")), pid)
+    certainty = _CERTAINTIES.get(closing.certainty or "", Certainty.SAMPLED)
+    return operation_peak(closing.peak, certainty, closing.low, closing.high, pid)
 
 
-def _totals(closing: Mapping[str, Any]) -> dict[str, float]:
+def _totals(closing: OperationLine) -> dict[str, float]:
     totals: dict[str, float] = {}
-    user, system = number(closing.get("cpu_user")), number(closing.get("cpu_system"))
-    if user is not None and system is not None:
-        totals["cpu_seconds"] = round(user + system, 6)
+    if closing.cpu_user is not None and closing.cpu_system is not None:
+        totals["cpu_seconds"] = round(closing.cpu_user + closing.cpu_system, 6)
     for name in _TOTALS:
-        value = whole(closing.get(name))
+        value = getattr(closing, name)
         if value is not None:
             totals[name] = value
     return totals

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, ProcessRecord, Value
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.schema import Sample
-    from otel_memwatch.run.attribution import CandidateStore
+    from otel_memwatch.run.attribution import Candidates
     from otel_memwatch.run.results import Peaks
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
@@ -273,7 +273,7 @@ class RunAggregator:
         """Lower bound of the tree's peak so far, in bytes; `None`: not known. Cheap."""
         return tree_low(self._evidence)
 
-    def peaks(self, operations: CandidateStore | None = None, *, whole: bool = True) -> Peaks:
+    def peaks(self, operations: Candidates | None = None, *, whole: bool = True) -> Peaks:
         """Return the peaks so far, each with the innermost of `operations` that was open at the peak.
 
         If `whole` is false, the recording stopped before the run did. Peaks that can have grown since have no upper bound.

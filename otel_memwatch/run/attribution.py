@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.record.operation_index import sizes
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
+from otel_memwatch.record.operation_lines import sizes
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
     """An operation that may hold a peak."""
 
     position: int
-    """Number of the operation in its store."""
+    """Number of the operation in its table."""
     pid: int
     start: float
     end: float
@@ -65,30 +65,11 @@ class Attributed(NamedTuple):
         return len(self.names) == 1
 
 
-class CandidateStore(Protocol):
-    """Search the operations of a run, in any store."""
-
-    def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
-        """Return the operations, of one process or of all, with a peak that can be `low` bytes.
-
-        An operation that certainly had less than another one is omitted.
-        """
-
-    def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
-        """Return the operations that were open at some time between two moments."""
-
-    def name(self, operation: Candidate) -> str:
-        """Return the name of an operation."""
-
-    def with_allocators(self) -> Sequence[RecordedOperation]:
-        """Return operations with figures of GPU allocators: all, or of many the largest of each device."""
-
-
-class RecordedCandidates:
-    """Candidates of a record that is read.
+class Candidates:
+    """Search the operations of a run.
 
     Args:
-        table: of the record.
+        table: all operations, or of many those that may hold a peak.
         last: peaks of unclosed operations, by position, if more is known of them than their lines contain.
     """
 
@@ -104,7 +85,10 @@ class RecordedCandidates:
                 self._lows[position], self._highs[position] = sizes(peak)
 
     def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
-        """See `CandidateStore`."""
+        """Return the operations, of one process or of all, with a peak that can be `low` bytes.
+
+        An operation that certainly had less than another one is omitted.
+        """
         lows, highs, pids = self._lows, self._highs, self._table.pids
         found = [
             position
@@ -120,17 +104,21 @@ class RecordedCandidates:
         return self._sized_ties
 
     def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
-        """See `CandidateStore`."""
+        """Return the operations that were open at some time between two moments."""
         for position, start in enumerate(self._table.starts):
             if start <= end and self._table.ends[position] >= begin:
                 yield self._sized(position)
 
     def name(self, operation: Candidate) -> str:
-        """See `CandidateStore`."""
-        return self._table.operation(operation.position).name
+        """Return the name of an operation."""
+        return self._table.row(operation.position).name
+
+    def operation(self, position: int) -> RecordedOperation:
+        """Return the operation at a position of the table."""
+        return self._table.operation(position)
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
-        """See `CandidateStore`."""
+        """Return operations with figures of GPU allocators: all, or of many at least the largest of each device."""
         return [self._table.operation(position) for position in self._table.with_gpu]
 
     def _sized(self, position: int) -> Candidate:
@@ -145,7 +133,7 @@ class RecordedCandidates:
         )
 
 
-def attribute_peaks(peaks: Peaks, operations: CandidateStore, started: float, interval: float = 0.0) -> Peaks:
+def attribute_peaks(peaks: Peaks, operations: Candidates, started: float, interval: float = 0.0) -> Peaks:
     """Return the peaks with `operation` filled in.
 
     Args:
@@ -165,7 +153,7 @@ def attribute_peaks(peaks: Peaks, operations: CandidateStore, started: float, in
     return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations.with_allocators(), started))
 
 
-def _attributed_by_time(peak: Peak, operations: CandidateStore, started: float) -> Peak:
+def _attributed_by_time(peak: Peak, operations: Candidates, started: float) -> Peak:
     """Attribute a GPU's peak by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
@@ -176,7 +164,7 @@ def _attributed_by_time(peak: Peak, operations: CandidateStore, started: float) 
 
 def _attributed(
     peak: Peak | None,
-    operations: CandidateStore,
+    operations: Candidates,
     started: float,
     interval: float,
     known: dict[tuple[Candidate, ...], Attributed],
@@ -200,7 +188,7 @@ def _within(peak: Peak, operation: Candidate, started: float) -> float | None:
 
 def where(
     peak: Peak,
-    operations: CandidateStore,
+    operations: Candidates,
     started: float,
     interval: float = 0.0,
     known: dict[tuple[Candidate, ...], Attributed] | None = None,
@@ -225,7 +213,7 @@ def where(
     return None if most is None else Attributed(most, (operations.name(most),))
 
 
-def _of_ties(ties: Sequence[Candidate], operations: CandidateStore) -> Attributed:
+def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:
     """Attribute a peak that each of the `ties` may have held."""
     ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
     innermost = _innermost(ordered)

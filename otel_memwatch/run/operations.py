@@ -6,7 +6,7 @@ from itertools import islice, repeat
 from math import floor, isinf
 
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
-from otel_memwatch.run.attribution import RecordedCandidates, where
+from otel_memwatch.run.attribution import Candidates, where
 from otel_memwatch.run.results import OperationFigures, Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.record.operation_index import OperationTable
-    from otel_memwatch.run.attribution import CandidateStore
     from otel_memwatch.run.conditions import RunConditions
     from otel_memwatch.run.process_bounds import ProcessBounds
     from otel_memwatch.run.tick_history import HistoricTicks
@@ -56,7 +55,7 @@ def operation_figures(
     """Yield the figures of all operations by their start: a run may have millions of them."""
     never_closed = (position for position, end in enumerate(operations.ends) if isinf(end))
     last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
-    sized = RecordedCandidates(operations, {n: peak for n, peak in last.items() if peak is not None})
+    sized = Candidates(operations, {n: peak for n, peak in last.items() if peak is not None})
     with_peak = position_of_peak(sized, context.conditions, peaks)
     around: set[int] = set()
     outer = -1 if with_peak is None else operations.parents[with_peak]
@@ -130,7 +129,7 @@ def figures_of(
     )
 
 
-def position_of_peak(operations: CandidateStore, conditions: RunConditions, peaks: Peaks) -> int | None:
+def position_of_peak(operations: Candidates, conditions: RunConditions, peaks: Peaks) -> int | None:
     """Return the position of the innermost operation of the run's peak; `None`: in none, or in one of several."""
     for peak in (peaks.tree, peaks.process, peaks.main):
         found = None if peak is None else where(peak, operations, conditions.started, conditions.interval)

@@ -12,7 +12,7 @@ from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.format import BUDGETS_FILE
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.run_info_schema import RunInfo, written_figures
-from otel_memwatch.run.attribution import RecordedCandidates
+from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.run.curves import DrawnCurves
-    from otel_memwatch.run.operation_digest import OperationAggregator, OperationDigest
+    from otel_memwatch.run.operation_aggregator import OperationAggregator
+    from otel_memwatch.run.operation_digest import OperationDigest
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
     from otel_memwatch.run.replay import Replayed
@@ -156,7 +157,7 @@ class RecordedRun:
                 return Peaks.from_json(written)
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
-        operations = RecordedCandidates(self.record.operation_table)
+        operations = Candidates(self.record.operation_table)
         return self._replayed.aggregator.peaks(operations, whole=self._whole)
 
     @cached_property
@@ -217,7 +218,7 @@ class RecordedRun:
     @property
     def too_many_operations(self) -> bool:
         """True if reports show `operation_digest` instead of every operation."""
-        from otel_memwatch.run.operation_digest import LIMIT
+        from otel_memwatch.run.operation_aggregator import LIMIT
 
         if self._known is not None and self._known.so_far is not None:
             return self._known.so_far.closed + len(self._known.still_open) > LIMIT
@@ -245,19 +246,21 @@ class RecordedRun:
     @cached_property
     def operation_digest(self) -> OperationDigest:
         """Totals of the operations by name, and the largest ones, if a report cannot list them all."""
-        from otel_memwatch.run.operation_digest import OperationAggregator
+        from otel_memwatch.run.operation_aggregator import OperationAggregator
+        from otel_memwatch.run.operation_digest import digest
 
         known = self._known
         if known is not None and known.so_far is not None:
-            return known.so_far.digest(known.still_open, self._context_of(known.ticks), self.peaks)
+            return digest(known.so_far, known.still_open, self._context_of(known.ticks), self.peaks)
         so_far = OperationAggregator()
         still_open: list[RecordedOperation] = []
-        for operation in self.record.operation_table:
-            if operation.status == "open":
-                still_open.append(operation)
+        table = self.record.operation_table
+        for row in map(table.row, range(len(table))):
+            if isinf(row.end):
+                still_open.append(row.operation())
             else:
-                so_far.close(operation)
-        return so_far.digest(still_open, self._operation_context, self.peaks)
+                so_far.close(row)
+        return digest(so_far, still_open, self._operation_context, self.peaks)
 
     @cached_property
     def _operation_context(self) -> OperationContext:

@@ -20,8 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from otel_memwatch.record import operation_line
 from otel_memwatch.record.follower import OperationFollower
-from otel_memwatch.run.operation_digest import OperationAggregator
+from otel_memwatch.run.operation_aggregator import OperationAggregator
 from tests.support.wrapped import PROGRAM, environment
 
 MIB = 1 << 20
@@ -85,21 +86,19 @@ def record(command: list[str], number: int, pause: float, folder: str) -> None:
 
 
 def follow(folder: str) -> None:
-    """Prints what the monitor's reading takes, line by line and as it does it: CPU time, without the program beside it."""
-    for name, together in (("line by line", False), ("with pairs together", True)):
+    """Prints what the monitor's reading takes with both decoders: CPU time, without the program beside it."""
+    for name, typed in (("json", None), ("msgspec", operation_line._typed_decoder())):
+        operation_line._typed, operation_line._imported = typed, True
         least = float("inf")
         for _ in range(5):
             follower, so_far = OperationFollower(f"{folder}/run"), OperationAggregator()
             began = time.process_time()
-            while follower.poll(
-                on_close=so_far.close_lines,
-                on_pairs=so_far.close_pairs if together and so_far.too_many else None,
-            ).behind:
+            while follower.poll(on_close=so_far.close).behind:
                 pass
             least = min(least, time.process_time() - began)
             follower.close()
         each = 1e6 * least / max(1, so_far.closed)
-        print(f"{'':10} read {name}: {each:.1f} us an operation")
+        print(f"{'':10} read with {name}: {each:.1f} us an operation")
 
 
 def read(command: list[str], folder: str, *options: str) -> None:

@@ -22,7 +22,7 @@ from otel_memwatch.monitor.sampling.sources.gpu_nvidia import visible
 from otel_memwatch.monitor.telemetry import http_session
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.monitor.telemetry.otlp_receiver import socket, store
-from otel_memwatch.record import jsonl, plain_pairs, resource
+from otel_memwatch.record import jsonl, resource
 from otel_memwatch.record.operation_writer import clean_name, quote
 from otel_memwatch.record.samples import parse_columns
 from otel_memwatch.reports import plot, prometheus_text
@@ -75,7 +75,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "cards": cards._CARD.match,
     "clients of cards": drm.parse_drm_fdinfo,
     "kernels": kernel.parse_release,
-    "pairs of operations": lambda text: list(plain_pairs.pieces(f'{{"open":1,"time":1.000000,"name":"{text}","trace":"{text}",\n'.encode())),
     "spans": lambda text: store._SPAN.findall(text.encode()),
     "containers": resource._CONTAINER_ID.findall,
     "resources": resource.parse_attributes,

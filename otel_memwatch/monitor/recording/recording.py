@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.record.follower import OperationFollower
+    from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
-    from otel_memwatch.run.operation_digest import OperationAggregator
+    from otel_memwatch.run.operation_aggregator import OperationAggregator
 
 _FOLLOW_SECONDS = 1.0
 """Seconds after which operations reach the aggregator."""
@@ -388,21 +389,22 @@ class RunRecording:
 
         """
         assert self.follower is not None
-        so_far = self.operations
-        found = self.follower.poll(
-            last=last,
-            on_close=None if so_far is None else so_far.close_lines,
-            on_pairs=None if so_far is None or not so_far.too_many else so_far.close_pairs,
-        )
-        if so_far is None and (found.closed or found.opened):
-            from otel_memwatch.run.operation_digest import OperationAggregator
-
-            self.operations = OperationAggregator()
-            for operation in found.closed:
-                self.operations.close(operation)
+        if self.follower.poll(last=last, on_close=self._close_operation).opened:
+            self._aggregate_operations()
         if last and self.operations is not None:
             self._add_boundaries()
-        return found.behind
+        return self.follower.behind
+
+    def _close_operation(self, row: OperationRow) -> None:
+        self._aggregate_operations().close(row)
+
+    def _aggregate_operations(self) -> OperationAggregator:
+        """Return the aggregator of operations. It is imported for the first one: most programs mark none."""
+        if self.operations is None:
+            from otel_memwatch.run.operation_aggregator import OperationAggregator
+
+            self.operations = OperationAggregator()
+        return self.operations
 
     def _add_boundaries(self) -> None:
         """Give the aggregator the readings of processes at the boundaries of their operations."""
@@ -436,7 +438,8 @@ class RunRecording:
             history.merge(lambda: (), now - _KNOWN_AFTER)
             return
         self._add_boundaries()
-        from otel_memwatch.run.operation_digest import LIMIT, moments_of
+        from otel_memwatch.run.operation_aggregator import LIMIT
+        from otel_memwatch.run.operation_digest import moments_of
 
         if operations.closed > LIMIT:
             moments = moments_of(aggregator.peaks(), aggregator.conditions.started)

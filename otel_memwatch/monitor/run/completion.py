@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording.recording import RunRecording
     from otel_memwatch.record.writer import RunWriter
-    from otel_memwatch.run.attribution import CandidateStore
+    from otel_memwatch.run.attribution import Candidates
     from otel_memwatch.run.process_bounds import ProcessBounds
     from otel_memwatch.run.recorded_run import KnownOperations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class _Operations(NamedTuple):
     """Operations that the target has marked."""
 
-    sized: CandidateStore | None
+    sized: Candidates | None
     """Operations to attribute peaks to; `None`: none."""
     still_open: Sequence[RecordedOperation]
     to_export: int
@@ -131,14 +131,14 @@ def _operations(recording: RunRecording) -> _Operations:
     path = recording.writer.path
     if recording.writer.in_place and os.path.isfile(path / TRACES_OTLP_FILE):
         from otel_memwatch.record.open import open_record
-        from otel_memwatch.run.attribution import RecordedCandidates
+        from otel_memwatch.run.attribution import Candidates
 
         table = open_record(path, recording.writer.info).operation_table
         to_export = sum(not one.exported for one in table)
-        return _Operations(RecordedCandidates(table), still_open, to_export, read_again=True)
+        return _Operations(Candidates(table), still_open, to_export, read_again=True)
     if so_far is None:
         return _Operations(None, still_open, 0, read_again=False)
-    sized = so_far.sized(_at_their_last(recording, still_open))
+    sized = so_far.candidates(_at_their_last(recording, still_open))
     return _Operations(sized, still_open, so_far.to_export, read_again=False)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE
 from otel_memwatch.record.jsonl import parse
+from otel_memwatch.record.operation_line import decode
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -89,13 +90,8 @@ def _left_open(path: Path) -> tuple[str, Peak | None] | None:
             texts = [header, *file.read().split(b"\n")]
     except OSError:
         return None
-    for text in texts:
-        line = parse(text) if text else None
-        try:
-            if isinstance(line, dict):
-                lines.add(line)
-        except ValueError:  # a partial line, or the end of an operation that began before the tail
-            pass
+    # Damaged: a partial line, or the end of an operation that began before the tail.
+    lines.add(decode([text for text in texts if text.strip()]))
     still_open = lines.still_open()
     return (still_open[-1].name, still_open[-1].peak) if still_open else None
 

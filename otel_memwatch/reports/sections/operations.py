@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Peak
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
-    from otel_memwatch.run.operation_digest import NameTotals, OperationDigest
+    from otel_memwatch.run.operation_aggregator import NameTotals
+    from otel_memwatch.run.operation_digest import OperationDigest
 
 FIRST, LAST = 100, 20
 """Operations that are shown of a run with more, besides the one of its peak."""

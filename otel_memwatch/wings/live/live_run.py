@@ -25,7 +25,7 @@ from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.record.samples import is_tick, parse_columns
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
-from otel_memwatch.run.attribution import RecordedCandidates
+from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -241,7 +241,7 @@ class LiveRun:
 
     def _peaks(self, operations: list[RecordedOperation], newest: NewestSample) -> Peaks:
         """Return the peaks so far; lower bounds if the record is not read to its end yet."""
-        peaks = self._aggregator.peaks(RecordedCandidates(ListedOperations(operations)))
+        peaks = self._aggregator.peaks(Candidates(ListedOperations(operations)))
         if newest is self._newest:
             return peaks
         tree = stopped(peaks.tree)

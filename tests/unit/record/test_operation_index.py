@@ -12,6 +12,7 @@ import pytest
 
 from otel_memwatch.record import operation_index
 from otel_memwatch.record.open import read_run
+from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
@@ -54,7 +55,7 @@ def test_all_are_those_of_the_lines_in_the_order_of_their_start(
         followed = OperationLines(pid)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         built.append(f"operations-{pid}.jsonl", "\0\n{broken\n" + text)
-        expected += [found for line in lines if (found := followed.add(line)) is not None]
+        expected += [row.operation() for row in followed.add(map(line_of, lines))]
         expected += followed.still_open()
     table = read_run(tmp_path).operation_table
     found = list(table)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_memwatch.model import Certainty, Column, Evidence, Peak, ProcessEvent, ProcessRecord, Value
+from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import RunAggregator
@@ -583,8 +584,10 @@ class TestStoppedInTheMiddle:
         """Its operations go on without a monitor: the tree cannot have needed less than it."""
         tally = self.in_a_group()
         lines = OperationLines(PID)
-        lines.add({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
-        lines.add({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})
+        lines.add([line_of({"schema": 1, "pid": PID, "start": STARTED, "exact": True})])
+        lines.add(
+            [line_of({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})]
+        )
         tally.boundaries([lines])
         tree = tally.peaks(whole=False).tree
         assert tree is not None
@@ -612,10 +615,16 @@ class TestStoppedInTheMiddle:
 
 def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
     lines = OperationLines(PID)
-    lines.add({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
-    lines.add({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})
-    lines.add({"close": 1, "time": STARTED + 0.3, "status": "ok", "segment": 700 * MIB, "peak": 700 * MIB,
-                "certainty": "exact"})  # fmt: skip
+    lines.add([line_of({"schema": 1, "pid": PID, "start": STARTED, "exact": True})])
+    lines.add([line_of({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})])
+    closing = {
+        "close": 1,
+        "time": STARTED + 0.3,
+        "segment": 700 * MIB,
+        "peak": 700 * MIB,
+        "certainty": "exact",
+    }
+    lines.add([line_of(closing)])
     for when in ("before", "meanwhile", "after"):
         tally = tally_of()
         if when == "before":
@@ -636,8 +645,8 @@ def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
 
 def test_segments_of_a_process_that_ended_long_ago() -> None:
     lines = OperationLines(5000)
-    lines.add({"schema": 1, "pid": 5000, "start": STARTED + 0.1, "exact": True})
-    lines.add({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 700 * MIB})
+    lines.add([line_of({"schema": 1, "pid": 5000, "start": STARTED + 0.1, "exact": True})])
+    lines.add([line_of({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 700 * MIB})])
     tally = tally_of()
     seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
     seen(tally, 5000, 0.1, rss=5 * MIB, peak=5 * MIB)

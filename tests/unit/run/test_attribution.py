@@ -8,7 +8,7 @@ from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.reports import phrases
 from otel_memwatch.run import load
-from otel_memwatch.run.attribution import RecordedCandidates, attribute_peaks
+from otel_memwatch.run.attribution import Candidates, attribute_peaks
 from otel_memwatch.run.results import Peaks
 from tests.support import recorded
 
@@ -34,9 +34,7 @@ def operation(name: str, start: float, end: float | None, mib: float, pid: int =
 
 
 def tree(peak: Peak, *operations: RecordedOperation) -> Peak:
-    found = attribute_peaks(
-        Peaks(tree=peak), RecordedCandidates(ListedOperations(operations)), STARTED, 0.1
-    ).tree
+    found = attribute_peaks(Peaks(tree=peak), Candidates(ListedOperations(operations)), STARTED, 0.1).tree
     assert found is not None
     return found
 

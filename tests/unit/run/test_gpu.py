@@ -38,7 +38,7 @@ def test_what_is_not_of_the_records_form_is_left_out() -> None:
 
 
 def attributed(peaks: Peaks, operations: list[RecordedOperation], started: float) -> Peaks:
-    listed = attribution.RecordedCandidates(ListedOperations(operations))
+    listed = attribution.Candidates(ListedOperations(operations))
     return attribution.attribute_peaks(peaks, listed, started)
 
 

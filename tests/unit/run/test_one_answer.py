@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_memwatch.model import Peak, ProcessEvent, ProcessNote, ProcessRecord
+from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import RunAggregator, load
@@ -98,7 +99,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
                 reported.append(OperationLines(pid))
                 for line in (header, *lines):
                     built.append(f"operations-{pid}.jsonl", line)
-                    reported[-1].add(line)
+                    reported[-1].add([line_of(dict(line))])
         records.sort(key=lambda record: record.time)
         for record in records:
             built.process(record)

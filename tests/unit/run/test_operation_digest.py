@@ -12,14 +12,16 @@ import pytest
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.operation_index import ListedOperations
-from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.record.operation_line import line_of
+from otel_memwatch.record.operation_lines import OperationLines, row_of
 from otel_memwatch.record.operation_writer import closing_line, opening_line
 from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import summary
 from otel_memwatch.reports.text import text
-from otel_memwatch.run import load, operation_digest
-from otel_memwatch.run.attribution import RecordedCandidates, attribute_peaks
-from otel_memwatch.run.operation_digest import OperationAggregator, moments_of
+from otel_memwatch.run import load, operation_aggregator, peak_holders
+from otel_memwatch.run.attribution import Candidates, attribute_peaks
+from otel_memwatch.run.operation_aggregator import OperationAggregator
+from otel_memwatch.run.operation_digest import moments_of
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.run.results import Peaks
 from tests.support import recorded
@@ -43,8 +45,8 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their peaks so far are looked at as the monitor does, whatever the final one is."""
-    monkeypatch.setattr(operation_digest, "LIMIT", 5)
-    monkeypatch.setattr(operation_digest, "_RECENT", 8)
+    monkeypatch.setattr(operation_aggregator, "LIMIT", 5)
+    monkeypatch.setattr(peak_holders, "RECENT", 8)
     choose = random.Random(seed)
     operations = [
         operation(f"step {n % 5}", n * 0.1, n * 0.1 + choose.choice([0.05, 0.09]), choose.choice([100, 150, 160, 160.1]), n)
@@ -53,15 +55,15 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
     job = operation("job", 0, None, 50, 1000)
     so_far = OperationAggregator()
     for number, one in enumerate(operations):
-        so_far.close(one)
+        so_far.close(row_of(one))
         if number == 100:
             so_far.look_at([10.05], 0.1, [job])
     above = choose.random() < 0.5
     peak = Peak.interval((500 if above else 160) * MIB, None, at=10.05, pid=7)
     peaks = Peaks(main=peak, tree=peak._replace(pid=None))
     assert moments_of(peaks, 0.0) == [10.05, 10.05]
-    found = attribute_peaks(peaks, so_far.sized([job]), 0.0, 0.1)
-    every = attribute_peaks(peaks, RecordedCandidates(ListedOperations([*operations, job])), 0.0, 0.1)
+    found = attribute_peaks(peaks, so_far.candidates([job]), 0.0, 0.1)
+    every = attribute_peaks(peaks, Candidates(ListedOperations([*operations, job])), 0.0, 0.1)
     assert found.main is not None
     assert every.main is not None
     assert (found.main.operation, found.tree and found.tree.operation) == (
@@ -76,7 +78,7 @@ def test_memory_does_not_grow_with_their_number() -> None:
     sizes = []
     tracemalloc.start()
     for n in range(6_000):
-        so_far.close(operation(f"name {n % 3} {n}", n, n + 0.5, 100 + n / 1000, n))
+        so_far.close(row_of(operation(f"name {n % 3} {n}", n, n + 0.5, 100 + n / 1000, n)))
         if n in (1_999, 5_999):
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
@@ -87,16 +89,19 @@ def test_memory_does_not_grow_with_their_number() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation_digest, "LIMIT", 5)
-    monkeypatch.setattr(operation_digest, "_LARGEST", 4)
+    monkeypatch.setattr(operation_aggregator, "LIMIT", 5)
     choose = random.Random(seed)
     lines, light, whole = OperationLines(7), OperationAggregator(), OperationAggregator()
     time, open_now, made = 0.0, [], 0
     for identity in range(1, 600):
         time += choose.random() / 100
-        lines.add(
-            {"open": identity, "time": time, "name": f"step {choose.randrange(3)}", "span": f"{identity}"}
-        )
+        opening = {
+            "open": identity,
+            "time": time,
+            "name": f"step {choose.randrange(3)}",
+            "span": f"{identity}",
+        }
+        lines.add([line_of(opening)])
         open_now.append(identity)
         while open_now and choose.random() < 0.6:
             time += choose.random() / 100
@@ -106,12 +111,9 @@ def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch:
                 "high": low + 2 * MIB, "certainty": "exact", "cpu_user": choose.choice([0, 0.001]), "cpu_system": 0.002,
                 "status": choose.choice(["ok", "error"]),
             }  # fmt: skip
-            opened = lines.match(closing)
-            assert opened is not None
-            before = light.closed
-            light.close_lines(lines, opened, closing)
-            assert light.closed == before + 1
-            whole.close(lines.operation(opened, closing))
+            (row,) = lines.add([line_of(closing)])
+            light.close(row)
+            whole.close(row_of(row.operation()))
             made += 1
         if identity % 100 == 0:
             for one in (light, whole):
@@ -119,16 +121,16 @@ def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch:
     assert made > 300
     found = [
         attribute_peaks(
-            Peaks(main=Peak.interval(low * MIB, None, at=round(time, 4), pid=7)), one.sized([]), 0.0, 0.1
+            Peaks(main=Peak.interval(low * MIB, None, at=round(time, 4), pid=7)), one.candidates([]), 0.0, 0.1
         )
         for one in (light, whole)
         for low in (100, 500)
     ]
     assert found[:2] == found[2:]
-    assert [one.totals("x") for one in light._names.values()] == [
-        one.totals("x") for one in whole._names.values()
+    assert light.totals() == whole.totals()
+    assert [row.operation() for row in light.largest_of_names()] == [
+        row.operation() for row in whole.largest_of_names()
     ]
-    assert sorted(one for one, *_ in light._largest) == sorted(one for one, *_ in whole._largest)
 
 
 def pair(number: int, start: float) -> bytes:
@@ -158,21 +160,20 @@ def test_that_a_peak_is_seen_anew_at_each_tick_makes_no_operations(
             file.writelines(pair(tick * 100 + n + 1, begin + n * 1e-3) for n in range(100))
         # The tick is taken before all that stands in the file is read.
         so_far.look_at([10.0, begin + 0.1], 0.1, [])
-        pairs = so_far.close_pairs if so_far.too_many else None
-        while follower.poll(on_close=so_far.close_lines, on_pairs=pairs).behind:
+        while follower.poll(on_close=so_far.close).behind:
             pass
     follower.close()
     assert so_far.closed == 10_000
     assert len(made) < 2_000, "the first thousand, and now and then one of the longest"
-    (last,) = (one for one in so_far._moments.values() if one is not None and one[1] > 11)
-    assert last[1] == pytest.approx(begin + 99e-3)
+    (last,) = (row for row in so_far._moments if row.start > 11)
+    assert last.start == pytest.approx(begin + 99e-3)
 
 
 def test_few_are_all_kept() -> None:
     so_far = OperationAggregator()
     closed = [operation("a", n, n + 1, 5, n) for n in range(3)]
     for one in closed:
-        so_far.close(one)
+        so_far.close(row_of(one))
     still_open = operation("b", 9, None, 5, 9)
     table = so_far.table([still_open])
     assert table is not None
@@ -189,7 +190,7 @@ def test_a_number_at_the_end_is_no_name(name: str, series: str) -> None:
 def test_reports_of_more_than_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recorded.nested(tmp_path / "run")
     every = load(path).operations
-    monkeypatch.setattr(operation_digest, "LIMIT", 3)
+    monkeypatch.setattr(operation_aggregator, "LIMIT", 3)
     run = load(path)
     digest = run.operation_digest
     assert (digest.number, digest.processes, digest.unnamed) == (len(every), 1, 0)

@@ -20,7 +20,7 @@ from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.monitor.sampling.sampler import Flag
 from otel_memwatch.record.writer import RunWriter
-from otel_memwatch.run.operation_digest import OperationAggregator
+from otel_memwatch.run.operation_aggregator import OperationAggregator
 from tests.support import recorded
 
 

@@ -23,6 +23,7 @@ from otel_memwatch.monitor.telemetry import exporters
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.monitor.telemetry.otlp_receiver import socket
 from otel_memwatch.record import resource
+from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.operation_writer import attributes_text, clean_name, quote
 from otel_memwatch.runtime import kernel, masking
@@ -213,12 +214,7 @@ HEADER = {"schema": 1, "pid": 42, "start": 1000.0, "program": "x", "exact": True
 @given(st.lists(st.one_of(changed(HEADER), changed(OPENING), changed(CLOSING), JSON_VALUES), max_size=6))
 def test_lines_of_operations(lines: list[Any]) -> None:
     taken = OperationLines(1)
-    for line in lines:
-        if isinstance(line, dict):
-            try:
-                taken.add(line)
-            except ValueError:
-                continue
+    taken.add(line_of(line) for line in lines if isinstance(line, dict))
     for operation in taken.still_open():
         assert isinstance(operation.name, str)
     assert taken.largest is None or taken.largest[0] is not None

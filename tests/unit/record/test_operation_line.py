@@ -1,9 +1,12 @@
-"""Pairs that are found in blocks say the same as their lines one by one, whatever else stands between them."""
+"""`msgspec` and `json` give the same lines, whatever the file contains."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.record import follower
+from otel_memwatch.record import operation_line
 from otel_memwatch.record.follower import OperationFollower
+from otel_memwatch.record.operation_line import FIELDS, decode
 from otel_memwatch.record.operation_writer import closing_line, closing_more, opening_line, opening_more
-from otel_memwatch.record.plain_pairs import PlainPairs, pieces
-from otel_memwatch.run import operation_digest
-from otel_memwatch.run.operation_digest import OperationAggregator
+from otel_memwatch.run import operation_aggregator, peak_holders
+from otel_memwatch.run.operation_aggregator import OperationAggregator
 from tests.support.mutations import mutated, profile
 
 MIB = 1 << 20
@@ -78,9 +81,18 @@ def journal(seed: int, number: int) -> bytes:
     return b"".join(written)
 
 
-def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
+@contextlib.contextmanager
+def decoder(*, typed: bool) -> Iterator[None]:
+    """Lines are decoded with `msgspec`, or with `json`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operation_line, "_typed", operation_line._typed_decoder() if typed else None)
+        patch.setattr(operation_line, "_imported", True)
+        yield
+
+
+def read(data: bytes, cuts: list[int], *, typed: bool) -> dict[str, Any]:
     """All that is known after a monitor has followed the file, which grew from one of the `cuts` to the next."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, decoder(typed=typed):
         path = Path(folder, "operations-7.jsonl")
         followed, so_far = OperationFollower(folder), OperationAggregator()
         opened = 0
@@ -88,29 +100,24 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
             with path.open("ab") as file:
                 file.write(data[begin:end])
             while True:
-                pairs = so_far.close_pairs if together and so_far.too_many else None
-                found = followed.poll(on_close=so_far.close_lines, on_pairs=pairs)
+                found = followed.poll(on_close=so_far.close)
                 opened += found.opened
                 if not found.behind:
                     break
             (lines,) = followed.lines()
             last = lines.last_time or 0.0
             so_far.look_at([5.001, last - 0.003, last], 0.002, lines.still_open())
-        followed.poll(
-            last=True, on_close=so_far.close_lines, on_pairs=so_far.close_pairs if together else None
-        )
+        followed.poll(last=True, on_close=so_far.close)
         (lines,) = followed.lines()
+        candidates = so_far.candidates([])
         found_by = {
             "opened": opened,
             "damaged": followed.damaged,
             "process": (lines.pid, lines.largest, lines.last_time, lines.still_open()),
-            "closed": (so_far.closed, so_far.to_export, so_far._unnamed),
-            "totals": {name: known.totals(name) for name, known in so_far._names.items()},
-            "largest of a name": {name: known.largest for name, known in so_far._names.items()},
-            "largest": sorted(so_far._largest),
-            "holders": {pid: holders.names for pid, holders in so_far._holders.items()},
-            "kept": so_far._kept(),
-            "all": so_far.sized([]).open_between(0, 1e9),
+            "closed": (so_far.closed, so_far.to_export, so_far.unnamed),
+            "totals": so_far.totals(),
+            "largest of a name": [row.operation() for row in so_far.largest_of_names()],
+            "all": [candidates.operation(one.position) for one in candidates.open_between(0, 1e9)],
         }
         followed.close()
         return found_by
@@ -118,27 +125,29 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"LIMIT": 5, "_LARGEST": 4, "_RECENT": 50, "_NAMES": 20, "_HOLDERS": 3}.items():
-        monkeypatch.setattr(operation_digest, name, value)
-    monkeypatch.setattr(follower, "_SINGLY", 0)
+    for name, value in {"LIMIT": 5, "_NAMES": 20, "_HOLDERS": 3}.items():
+        monkeypatch.setattr(operation_aggregator, name, value)
+    monkeypatch.setattr(peak_holders, "RECENT", 50)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pairs_say_what_their_lines_say(seed: int) -> None:
+def test_both_decoders_give_the_same_operations(seed: int) -> None:
     data = journal(seed, 900)
     choose = random.Random(seed)
     cuts = sorted(choose.randrange(len(data)) for _ in range(4))
-    plainly = read(data, cuts, together=False)
+    plainly = read(data, cuts, typed=False)
     assert plainly["closed"][0] > 600
-    assert read(data, cuts, together=True) == plainly
+    assert read(data, cuts, typed=True) == plainly
 
 
-def test_most_are_found_in_pairs() -> None:
-    """Else the test above would compare nothing; what is behind the first odd line is found too."""
-    found = list(pieces(journal(0, 900)[: -(10 * 1024)].rpartition(b"\n")[0].replace(b"\xff", b"?") + b"\n"))
-    pairs = sum(len(piece.lines) for piece in found if isinstance(piece, PlainPairs))
-    assert pairs > 300
-    assert len(found) > 20
+def test_valid_lines_are_decoded_by_msgspec() -> None:
+    """Otherwise the test above compares nothing."""
+    typed = operation_line._typed_decoder()
+    assert typed is not None
+    valid = [line for line in journal(0, 20).split(b"\n") if line]
+    lines = typed(b"[" + b",".join(valid) + b"]")
+    assert lines is not None
+    assert len(lines) == len(valid)
 
 
 @functools.cache
@@ -148,6 +157,41 @@ def _small() -> bytes:
 
 @profile(150)
 @given(mutated(_small(), 6), st.integers(0, 20_000))
-def test_damaged_ones_too(data: bytes, cut: int) -> None:
+def test_damaged_lines_too(data: bytes, cut: int) -> None:
     cuts = [min(cut, len(data))]
-    assert read(data, cuts, together=True) == read(data, cuts, together=False)
+    assert read(data, cuts, typed=True) == read(data, cuts, typed=False)
+
+
+NUMBERS = st.sampled_from(
+    [
+        0,
+        -1,
+        5.0,
+        1e300,
+        2**63 - 1,
+        2**63,
+        2**64,
+        10**400,
+        True,
+        None,
+        "x",
+        "",
+        [1],
+        {"a": 2**70},
+        2.0**33,
+        1e12,
+    ]
+)
+
+
+@profile(300)
+@given(st.dictionaries(st.sampled_from([*FIELDS, "other"]), NUMBERS, max_size=6))
+def test_a_field_has_its_type_or_is_unknown(value: dict[str, Any]) -> None:
+    text = json.dumps(value).encode()
+    found = []
+    for typed in (True, False):
+        with decoder(typed=typed):
+            (line,) = decode([text])
+        assert line is not None
+        found.append({field: getattr(line, field) for field in FIELDS if field not in ("offset", "boundary")})
+    assert repr(found[0]) == repr(found[1])
