@@ -138,13 +138,8 @@ def parse(document: Any, where: str) -> list[RunFigures]:
     try:
         conditions = [_conditions(one) for one in document["conditions"]]
         return [
-            RunFigures(
-                {str(name): _figure(fields) for name, fields in run["figures"].items()},
-                conditions[_position(run["conditions"])],
-                _started(run["started"]),
-                f"run {index + 1} of {where}",
-            )
-            for index, run in enumerate(document["runs"])
+            _run(fields, conditions, f"run {number} of {where}")
+            for number, fields in enumerate(document["runs"], 1)
         ]
     except KeyError as error:
         raise UsageError(f"The baseline {where} is damaged: it has no {error}.") from None
@@ -161,29 +156,21 @@ def _conditions(fields: Any) -> Conditions:
     return Conditions(**fields)
 
 
-def _position(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{str(value)[:_QUOTED]!r} is not the number of a condition")
-    return value
-
-
-def _started(value: Any) -> float:
-    known = moment(value)
-    if known is None:
-        raise ValueError(f"{str(value)[:_QUOTED]!r} is not a time")
-    return known
+def _run(fields: Any, conditions: Sequence[Conditions], name: str) -> RunFigures:
+    position, started = fields["conditions"], moment(fields["started"])
+    figures = {str(key): _figure(value) for key, value in fields["figures"].items()}
+    if type(position) is not int or position < 0:
+        raise ValueError(f"{str(position)[:_QUOTED]!r} is not the number of a condition")
+    if started is None:
+        raise ValueError(f"{str(fields['started'])[:_QUOTED]!r} is not a time")
+    return RunFigures(figures, conditions[position], started, name)
 
 
 def _figure(fields: Any) -> Figure:
     value, certainty, low, high, alone, basis = fields
-    numbers = [None if one is None else _number(one) for one in (value, low, high)]
-    if numbers[0] is None or type(alone) is not bool or not isinstance(basis, str):
+    for one in (value, low, high):
+        if one is not None and (number(one) is None or abs(one) > _FARTHEST):
+            raise ValueError(f"{str(one)[:_QUOTED]} is not a number of bytes or seconds")
+    if value is None or type(alone) is not bool or not isinstance(basis, str):
         raise ValueError(f"{str(fields)[:_QUOTED]} is not a figure")
-    return Figure(numbers[0], Certainty(certainty), numbers[1], numbers[2], alone, basis)
-
-
-def _number(value: Any) -> float:
-    known = number(value)
-    if known is None or abs(known) > _FARTHEST:
-        raise ValueError(f"{str(value)[:_QUOTED]} is not a number of bytes or seconds")
-    return known
+    return Figure(float(value), Certainty(certainty), number(low), number(high), alone, basis)

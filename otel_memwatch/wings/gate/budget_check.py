@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.figures import Figure
-    from otel_memwatch.wings.gate.budgets import BudgetVerdict
 
 
 def judge_run(
@@ -29,22 +28,23 @@ def judge_run(
         return []
     operations = any(not name.isalpha() for name, *_ in budgets)  # or patterns, which may match them
     found = figures_of(run, operations=operations, compared=False)
-    return [_entry(verdict) for verdict in judge(found.figures, budgets, baseline)]
-
-
-def _entry(verdict: BudgetVerdict) -> dict[str, Any]:
-    figure = verdict.figure
-    return {
-        "figure": verdict.name,
-        "unit": unit_of(verdict.name),
-        "limit": verdict.limit,
-        "verdict": verdict.judgement.value,
-        "value": None if figure is None else figure.value,
-        "low": None if figure is None else figure.low,
-        "high": None if figure is None else figure.high,
-        "certainty": None if figure is None else figure.certainty.value,
-        "why": verdict.why,
-    }
+    entries = []
+    for verdict in judge(found.figures, budgets, baseline):
+        figure = verdict.figure
+        entries.append(
+            {
+                "figure": verdict.name,
+                "unit": unit_of(verdict.name),
+                "limit": verdict.limit,
+                "verdict": verdict.judgement.value,
+                "value": None if figure is None else figure.value,
+                "low": None if figure is None else figure.low,
+                "high": None if figure is None else figure.high,
+                "certainty": None if figure is None else figure.certainty.value,
+                "why": verdict.why,
+            }
+        )
+    return entries
 
 
 def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: bool) -> None:

@@ -29,7 +29,7 @@ def _rows(checked: Checked) -> list[tuple[str, ...]]:
             figure_name(entry["figure"]),
             _known(entry),
             amount(entry["limit"], entry["unit"]) if entry["limit"] is not None else "-",
-            verdict_words(entry["verdict"]),
+            "inconclusive" if entry["verdict"] == Judgement.UNKNOWN.value else entry["verdict"],
             clean(entry["why"]),
         )
         for name, entries in checked
@@ -37,12 +37,8 @@ def _rows(checked: Checked) -> list[tuple[str, ...]]:
     ]
 
 
-def verdict_words(verdict: str) -> str:
-    """Return the word that people read for a verdict."""
-    return "inconclusive" if verdict == Judgement.UNKNOWN.value else verdict
-
-
 def _known(entry: Mapping[str, Any]) -> str:
+    """Return the measured value: a figure, or its bounds."""
     if entry["value"] is None:
         return "-"
     if entry["certainty"] == "exact":

@@ -87,25 +87,17 @@ def judge(
         exactly = budget.name in figures
         names = [budget.name] if exactly else sorted(filter(budget.fits, figures), key=order)
         if not names:
-            verdicts.append(
-                BudgetVerdict(budget.name, budget, _limit(budget), None, Judgement.UNKNOWN, _absent(budget))
-            )
+            limit = None if budget.growth else budget.limit
+            why = "not measured" if budget.name in NAMES else "no figure has this name"
+            if budget.name.startswith(OPERATION):
+                why = "no operation with this name was recorded"
+            verdicts.append(BudgetVerdict(budget.name, budget, limit, None, Judgement.UNKNOWN, why))
         for name in names:
             if budget.growth:
                 verdicts.append(_judge_growth(name, figures[name], budget, baseline))
             else:
                 verdicts.append(_judge(name, figures[name], budget, budget.limit, budget.limit))
     return verdicts
-
-
-def _limit(budget: Budget) -> float | None:
-    return None if budget.growth else budget.limit
-
-
-def _absent(budget: Budget) -> str:
-    if budget.name.startswith(OPERATION):
-        return "no operation with this name was recorded"
-    return "not measured" if budget.name in NAMES else "no figure has this name"
 
 
 def _judge_growth(

@@ -185,6 +185,7 @@ def settled(runs: Sequence[RunFigures]) -> bool:
 
 
 def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:
+    """Return one figure of the runs that have it."""
     return [run.figures[name] for run in runs if name in run.figures]
 
 
@@ -197,7 +198,8 @@ def _alike(
     """
     if not head:
         return base, head, [], None
-    usual = _most_common(run.conditions for run in head)
+    kinds = [(one.system, one.cpus, one.allocator) for one in (run.conditions for run in head)]
+    usual = head[kinds.index(Counter(kinds).most_common(1)[0][0])].conditions
     kept_head, left_out = _split(head, usual)
     kept_base, others = _split(base, usual)
     if base and not kept_base:
@@ -205,13 +207,8 @@ def _alike(
     return kept_base, kept_head, left_out + others, None
 
 
-def _most_common(conditions: Iterable[Conditions]) -> Conditions:
-    found = list(conditions)
-    key = Counter((one.system, one.cpus, one.allocator) for one in found).most_common(1)[0][0]
-    return next(one for one in found if (one.system, one.cpus, one.allocator) == key)
-
-
 def _split(runs: Sequence[RunFigures], usual: Conditions) -> tuple[list[RunFigures], list[LeftOut]]:
+    """Return the runs under comparable conditions, and the others with the reason."""
     kept, left_out = [], []
     for run in runs:
         why = usual.differ_from(run.conditions)
@@ -240,14 +237,19 @@ def _compare(
     *,
     in_turns: bool,
 ) -> Compared:
+    """Compare one figure; `differs` is the reason why the sides are not comparable."""
     base_group, head_group = _group(base), _group(head)
     if base_group is None or head_group is None:
-        return Compared(
-            name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=_missing(base, head)
-        )
-    why = differs or _incomparable(base, head)
-    if why is not None:
+        why = "only sampled" if base else "not in the base"
+        if not head:
+            why = "only in the base"
         return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=why)
+    was, now = ({figure.basis for figure in side} for side in (base, head))
+    if not differs and (was != now or len(was) > 1):
+        texts = [" or ".join(sorted(basis or "other readings" for basis in side)) for side in (was, now)]
+        differs = f"measured by {texts[0]} and by {texts[1]}"
+    if differs:
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=differs)
     smallest = effect.of(base_group.typical)
     if min(len(base), len(head)) < ENOUGH:
         return _compare_few(name, base, head, smallest)
@@ -256,21 +258,6 @@ def _compare(
         why = "not interleaved; may reflect changes in machine load"
         return found._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why, more_runs=None)
     return found
-
-
-def _missing(base: Sequence[Figure], head: Sequence[Figure]) -> str:
-    """Explain why a figure has no group on one side: it vanished, it is new, or it was only sampled."""
-    if not head:
-        return "only in the base"
-    return "only sampled" if base else "not in the base"
-
-
-def _incomparable(base: Sequence[Figure], head: Sequence[Figure]) -> str | None:
-    was, now = {figure.basis for figure in base}, {figure.basis for figure in head}
-    if was == now and len(was) == 1:
-        return None
-    texts = [" or ".join(sorted(basis or "other readings" for basis in side)) for side in (was, now)]
-    return f"measured by {texts[0]} and by {texts[1]}"
 
 
 def _group(figures: Sequence[Figure]) -> RunValues | None:

@@ -9,20 +9,20 @@ import math
 
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
-from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS, figure_name, unit_of
+from otel_memwatch.run.figures import (
+    CPU,
+    GPU,
+    OPERATION,
+    OPERATION_PROCESS,
+    PROCESS,
+    WRITTEN,
+    figure_name,
+    unit_of,
+)
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import clean, count, table
+from otel_memwatch.text import amount, bounds, clean, count, table
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict
-from otel_memwatch.wings.gate.comparison_text import (
-    VERDICT_WORDS,
-    change,
-    changed,
-    headline,
-    remark,
-    typical,
-    unchanged,
-)
 from otel_memwatch.wings.gate.junit import Case, junit
 
 if TYPE_CHECKING:
@@ -35,11 +35,81 @@ SCHEMA = 1
 MARKER = "<!-- otel-memwatch comparison -->"
 """First line of the Markdown, by which an action finds its earlier comment."""
 
+VERDICT_WORDS = {
+    ComparisonVerdict.REGRESSED: "regressed",
+    ComparisonVerdict.IMPROVED: "improved",
+    ComparisonVerdict.SAME: "unchanged",
+    ComparisonVerdict.NOT_ENOUGH: "inconclusive",
+    ComparisonVerdict.NOT_COMPARABLE: "not comparable",
+}
+
 _MOST_ROWS = 200
 """Largest number of rows in a Markdown table; a comment may have 65 536 characters."""
 
 
+_MEASURES = {PROCESS: "process-memory", GPU: "gpu-memory", WRITTEN: "written-bytes", CPU: "cpu-seconds"}
+"""Names of figures as measures of Bencher; other figures keep their names."""
+
 _HEADER, _ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
+
+
+def typical(values: RunValues | None, name: str) -> str:
+    """Return the median of the runs, or the range of all: "118.0 MiB", "100-140 MiB", "at least 100.0 MiB"."""
+    if values is None:
+        return "-"
+    unit = unit_of(name)
+    if any(a != b for a, b in zip(values.lows, values.highs, strict=True)):
+        return bounds(min(values.lows), max(values.highs), unit)
+    return amount(values.typical, unit)
+
+
+def change(compared: Compared) -> str:
+    """Return the change from base to head: "+2.3 MiB (+1.9 %)"; "-" if it is unknown."""
+    if compared.change is None:
+        return "-"
+    share = "" if compared.share is None else f" ({100 * compared.share:+.1f} %)"
+    sign = "+" if compared.change >= 0 else "-"
+    return f"{sign}{amount(abs(compared.change), unit_of(compared.name))}{share}"
+
+
+def remark(compared: Compared) -> str:
+    """Explain the verdict: bounds of the change, runs that are missing, or why it is inconclusive."""
+    unit, low, high = unit_of(compared.name), compared.low, compared.high
+    if compared.verdict is ComparisonVerdict.SAME and low is not None and high is not None:
+        return f"at most {amount(max(abs(low), abs(high)), unit)} apart"
+    if compared.verdict in (ComparisonVerdict.REGRESSED, ComparisonVerdict.IMPROVED):
+        if low is None or high is None:
+            end = low if high is None else high
+            return "" if end is None else f"by at least {amount(abs(end), unit)}"
+        nearest, farthest = sorted((abs(low), abs(high)))
+        return f"by {bounds(nearest, farthest, unit)}"
+    texts = [clean(compared.why)] if compared.why else []
+    if compared.more_runs:
+        texts.insert(0, f"record {count(compared.more_runs, 'more run')} of each")
+    return "; ".join(texts)
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the result in a line: "1 regressed, 4 unchanged, 1 inconclusive"."""
+    numbers = [(len(comparison.having(verdict)), words) for verdict, words in VERDICT_WORDS.items()]
+    return ", ".join(f"{number} {words}" for number, words in numbers if number) or "nothing to compare"
+
+
+def changed(comparison: Comparison) -> list[Compared]:
+    """Return regressed, then improved figures, the largest shares first."""
+    regressed = comparison.having(ComparisonVerdict.REGRESSED)
+    improved = comparison.having(ComparisonVerdict.IMPROVED)
+    return _by_share(regressed) + _by_share(improved)
+
+
+def unchanged(comparison: Comparison) -> list[Compared]:
+    """Return all other figures in the order of tables."""
+    verdicts = (ComparisonVerdict.SAME, ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
+    return comparison.having(*verdicts)
+
+
+def _by_share(figures: Sequence[Compared]) -> list[Compared]:
+    return sorted(figures, key=lambda one: -abs(one.share or 0.0))
 
 
 def _rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
@@ -56,15 +126,11 @@ def _rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
     ]
 
 
-def _result(comparison: Comparison) -> str:
-    base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
-    return f"{headline(comparison)} ({base}, {head})"
-
-
 def as_table(comparison: Comparison) -> str:
     """Return a table for a terminal, changed figures first."""
     lines = table(_rows([*changed(comparison), *unchanged(comparison)]), _HEADER, _ALIGNED)
-    return "\n".join([*lines, "", _result(comparison)]) + "\n"
+    base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
+    return "\n".join([*lines, "", f"{headline(comparison)} ({base}, {head})"]) + "\n"
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -108,27 +174,26 @@ def as_json(comparison: Comparison) -> str:
         "base_runs": comparison.base_runs,
         "head_runs": comparison.head_runs,
         "regressed": bool(comparison.having(ComparisonVerdict.REGRESSED)),
-        "figures": [_figure(one) for one in comparison.figures],
+        "figures": [
+            {
+                "figure": one.name,
+                "unit": unit_of(one.name),
+                "verdict": one.verdict.value,
+                "base": _values(one.base),
+                "head": _values(one.head),
+                "change": one.change,
+                "share": one.share,
+                "low": one.low,
+                "high": one.high,
+                "p": one.p,
+                "more_runs": one.more_runs,
+                "why": one.why,
+            }
+            for one in comparison.figures
+        ],
         "left_out": [one._asdict() for one in comparison.left_out],
     }
     return strict_json.dumps(document, indent=2) + "\n"
-
-
-def _figure(one: Compared) -> dict[str, Any]:
-    return {
-        "figure": one.name,
-        "unit": unit_of(one.name),
-        "verdict": one.verdict.value,
-        "base": _values(one.base),
-        "head": _values(one.head),
-        "change": one.change,
-        "share": one.share,
-        "low": one.low,
-        "high": one.high,
-        "p": one.p,
-        "more_runs": one.more_runs,
-        "why": one.why,
-    }
 
 
 def _values(values: RunValues | None) -> dict[str, Any] | None:
@@ -165,13 +230,8 @@ def as_junit(comparison: Comparison) -> str:
 
 def as_github_action_benchmark(comparison: Comparison) -> str:
     """Return the head's figures for github-action-benchmark, tool customSmallerIsBetter."""
-    return github_action_benchmark({one.name: one.head for one in comparison.figures if one.head is not None})
-
-
-def github_action_benchmark(figures: Mapping[str, RunValues]) -> str:
-    """Return figures by name for github-action-benchmark."""
     entries = []
-    for name, values in figures.items():
+    for name, values in _of_head(comparison):
         mebibytes = unit_of(name) == "By"
         scale, unit = (1 << 20, "MiB") if mebibytes else (1, "s")
         spread = (max(values.values) - min(values.values)) / 2 / scale
@@ -184,15 +244,14 @@ def github_action_benchmark(figures: Mapping[str, RunValues]) -> str:
 
 
 def as_bencher(comparison: Comparison) -> str:
-    """Return the head's figures in Bencher Metric Format."""
-    return bencher({one.name: one.head for one in comparison.figures if one.head is not None})
-
-
-def bencher(figures: Mapping[str, RunValues]) -> str:
-    """Return figures by name in Bencher Metric Format: run and operations are benchmarks, figures are measures."""
+    """Return the head's figures in Bencher Metric Format: run and operations are benchmarks, figures are measures."""
     result: dict[str, dict[str, Any]] = {}
-    for name, values in figures.items():
-        benchmark, measure = _benchmark(name)
+    for name, values in _of_head(comparison):
+        benchmark, measure = "run", _MEASURES.get(name, name)
+        if name.startswith(OPERATION_PROCESS):
+            benchmark, measure = clean(name.removeprefix(OPERATION_PROCESS)), "process-memory"
+        elif name.startswith(OPERATION):
+            benchmark, measure = clean(name.removeprefix(OPERATION)), "memory"
         metric: dict[str, float] = {"value": values.typical, "lower_value": min(values.lows)}
         if not math.isinf(max(values.highs)):
             metric["upper_value"] = max(values.highs)
@@ -200,13 +259,8 @@ def bencher(figures: Mapping[str, RunValues]) -> str:
     return strict_json.dumps(result, indent=1) + "\n"
 
 
-def _benchmark(name: str) -> tuple[str, str]:
-    if name.startswith(OPERATION_PROCESS):
-        return clean(name.removeprefix(OPERATION_PROCESS)), "process-memory"
-    if name.startswith(OPERATION):
-        return clean(name.removeprefix(OPERATION)), "memory"
-    return "run", {"process": "process-memory", "gpu": "gpu-memory", "written": "written-bytes",
-                   "cpu": "cpu-seconds"}.get(name, name)  # fmt: skip
+def _of_head(comparison: Comparison) -> list[tuple[str, RunValues]]:
+    return [(one.name, one.head) for one in comparison.figures if one.head is not None]
 
 
 def regressions(comparison: Comparison) -> list[str]:
