@@ -334,7 +334,7 @@ _OPTIONS: tuple[Option, ...] = (
            "commas. `otel-memwatch metrics` lists the names; memwatch.tree.* selects by prefix.",
            parse_metrics, "minimal|default|all|NAMES"),
     Option("operation_metrics", "gauges", "Metrics of operations: none (off), or the largest peak, time and count for each name (gauges). "
-           "histograms adds distributions of durations and peaks, 60 series for each name.", _text,
+           "With histograms, also distributions of durations and peaks: 60 series for each name.", _text,
            "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's OpenTelemetry SDK sends, in any language, as operations of the "
            "run. Forward them to the configured endpoint.", parse_flag, None, (), ("wrap",)),
@@ -345,8 +345,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("baseline", None, "Baseline for budgets such as memory=+5%: a file from check --save-baseline, or git:REF:PATH.", _text, "FILE", (), ("wrap",)),
     Option("budget_exit_code", 1, "Exit code if a figure exceeds its budget and the command exits with 0. With 0, the excess is only "
            "reported.", _exit_code, "CODE", (), ("wrap",)),
-    Option("repeat", None, "Repeat the command N times and record each run in one directory, for compare. auto: 3 to "
-           f"{MOST_REPEATS} times, until memory is known to within 1 % and 1 MiB. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
+    Option("repeat", None, "Repeat the command N times and record each run in one directory, for compare. With auto, 3 to "
+           f"{MOST_REPEATS} times: until memory is known to within 1 % and 1 MiB. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
     Option("warmup", 0, "Warm-up runs to discard before --repeat.", _warmup, "N", (), ("wrap",)),
     Option("limit", None, "Memory limit for the whole run, including swap. If the run exceeds it, the kernel kills all of its "
            "processes, and the summary names the largest one. Requires a cgroup for the run; see "

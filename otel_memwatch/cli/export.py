@@ -16,9 +16,11 @@ from otel_memwatch.wings.trackers import TRACKERS, send
 _FORMATS = {name: report.help for name, report in REPORTS.items() if report.exported} | {
     name: tracker.help for name, tracker in TRACKERS.items()
 }
+_EPILOG = "\n".join(("\b", "Formats:", *(f"  {name:<20} {words}" for name, words in _FORMATS.items())))
+"""Click breaks no lines after a backspace."""
 
 
-@click.command(epilog="Formats: " + " ".join(f"{name}: {words}" for name, words in _FORMATS.items()))
+@click.command(epilog=_EPILOG)
 @click.argument("run", required=False)
 @click.option("--to", "form", type=click.Choice(list(_FORMATS)), default=None, help="The format.")
 @click.option(

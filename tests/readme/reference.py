@@ -99,6 +99,9 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
         yield f"Options: its [settings](settings.md){', and' if rows else '.'}"
     if rows:
         yield table(["option", "meaning"], rows)
+    listed = (found.epilog or "").partition("Examples:")[0].replace("\b", "").strip()
+    if listed:
+        yield f"```text\n{listed}\n```"
     shown = examples.example_lines(name)
     if shown:
         yield "```text\n" + "\n".join(shown) + "\n```"

@@ -67,7 +67,7 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--feature",
     metavar="NAME",
-    help="What the memory depends on: input (bytes of files among the arguments), or a tag with a number. Default: whatever explains it.",
+    help="Input that the memory depends on: input (bytes of files among the arguments), or a tag with a number. Default: the one that explains it best.",
 )
 @click.option(
     "--monitor/--no-monitor",
@@ -83,7 +83,7 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     help="Write the advice into this Kubernetes manifest and keep its comments.",
 )
 @click.option("--container", metavar="NAME", help="Container in the manifest.")
-@click.option("--dry-run", is_flag=True, help="With --apply: only show what would change.")
+@click.option("--dry-run", is_flag=True, help="With --apply: show the changes without writing them.")
 @click.option(
     "--yes",
     "confirmed",
@@ -111,9 +111,9 @@ def command(
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
     A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
-    advice of its own. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
-    files that the largest process maps, is at least 32 MiB, and at most what the machine has. If runs have no upper bound,
-    the advice says "at least" and gives no odds.
+    separate advice. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
+    files that the largest process maps, is at least 32 MiB, and at most the memory of the machine. If runs have no upper
+    bound, the advice says "at least" and gives no odds.
     """
     asked = _odds(odds)
     groups = [group for name in runs for group in groups_and_runs(name)[0]]

@@ -28,7 +28,7 @@ _SLOWER = 0.1
 
 
 def earlier_runs(path: Path) -> list[IndexedRun]:
-    """Return the newest runs in the same directory, oldest first, without the run itself. Names by time tell the age."""
+    """Return the newest runs in the same directory, oldest first, without the run itself. Names begin with the time."""
     parent, own = os.path.split(os.path.abspath(path))
     try:
         names = sorted(

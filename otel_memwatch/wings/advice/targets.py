@@ -73,7 +73,7 @@ def _amount(advice: Advice, amount: float) -> str:
 
 
 def sentence(advice: Advice) -> str:
-    """Return the advice in one line: "request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
+    """Return the advice in one line: `request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min`."""
     if advice.memory is None:
         return (
             f"needs at least {size(advice.at_least)}; no successful run yet"
@@ -184,7 +184,7 @@ def nextflow(advice: Advice) -> str:
 
 
 def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
-    """Return the comments of a target; `scaled`: its own lines state how the memory grows with the input."""
+    """Return the comments of a target; `scaled`: the target itself states how the memory grows with the input."""
     said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
     if advice.different:  # the target is given a figure all the same
         said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.run_fields import RunField
 
 _LIST = "list"
+_EPILOG = "\n".join(
+    (
+        "\b",
+        "Fields (peak is memory, key the command without its arguments):",
+        *textwrap.wrap(
+            ", ".join((*run_fields.COLUMNS, "tag.NAME")), 76, initial_indent="  ", subsequent_indent="  "
+        ),
+    )
+)
+"""Click breaks no lines after a backspace."""
 
 
 class _RunsGroup(click.Group):
@@ -44,7 +55,7 @@ def command() -> None:
     """List recorded runs."""
 
 
-@command.command(_LIST)
+@command.command(_LIST, epilog=_EPILOG)
 @click.argument("directories", metavar="[PATH]...", nargs=-1)
 @click.option("--where", "condition", metavar="CONDITION", help="List only runs that match.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the newest N of these.")
@@ -80,10 +91,6 @@ def list_command(
     Unreadable runs are listed with the reason. `runs prune` removes runs, `runs import` adds measurements of other tools.
 
     CONDITION: tag.rule=align and peak>2GiB and started>14d; = != < <= > >=, ~ (contains), and, or, not, parentheses.
-
-    FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, how, process, main, gpu, cgroup,
-    limit, input, cpu, cores, read, written, faults, processes, exit, signal, oom, end, key (the command without its
-    arguments), command, cwd, host, system, cpus, mode, by, error, group, rank, tag.NAME.
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")

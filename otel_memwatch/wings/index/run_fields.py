@@ -1,8 +1,12 @@
-"""Fields of a run for the columns, order, groups and conditions of a table of runs."""
+"""Fields of a run for the columns, order, groups and conditions of a table of runs.
+
+Figures have the unit and the field of `run.figures`; this module decides only on their place among the columns.
+"""
 
 from __future__ import annotations
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.run.figures import FIGURES
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -26,14 +30,21 @@ def _plain(name: str, kind: str, field: str | None = None) -> RunField:
     return RunField(name, kind, lambda row: row[position])
 
 
+_KINDS = {"By": "size", "s": "duration"}
+_FIGURES = {
+    row.name: _plain(row.name, _KINDS.get(row.unit, "number"), row.field) for row in FIGURES if row.field
+}
+_DURATION = _FIGURES["seconds"]._replace(name="duration")
+
+
 # fmt: off
 _COLUMNS = (
     _plain("run", "text", "path"), _plain("id", "text"), _plain("name", "text"), _plain("state", "text"),
-    _plain("started", "moment"), _plain("duration", "duration", "seconds"), _plain("memory", "size"), _plain("low", "size"),
-    _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _plain("process", "size"), _plain("main", "size"),
-    _plain("gpu", "size"), _plain("cgroup", "size"), _plain("limit", "size"), _plain("input", "size", "input_bytes"),
-    _plain("cpu", "duration"), RunField("cores", "number", lambda row: row.cores), _plain("read", "size"),
-    _plain("written", "size"), _plain("faults", "number", "major_faults"), _plain("processes", "number"),
+    _plain("started", "moment"), _DURATION, _FIGURES["memory"], _plain("low", "size"),
+    _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _FIGURES["process"], _FIGURES["main"],
+    _FIGURES["gpu"], _FIGURES["cgroup"], _plain("limit", "size"), _plain("input", "size", "input_bytes"),
+    _FIGURES["cpu"], RunField("cores", "number", lambda row: row.cores), _FIGURES["read"],
+    _FIGURES["written"], _FIGURES["faults"], _FIGURES["processes"],
     _plain("exit", "number", "exit_code"), _plain("signal", "number"), _plain("oom", "number", "oom_kills"),
     _plain("end", "text", "reason"), _plain("key", "text"), RunField("command", "text", lambda row: " ".join(row.command)),
     _plain("cwd", "text"), _plain("host", "text"), _plain("system", "text"), _plain("cpus", "number"), _plain("mode", "text"),

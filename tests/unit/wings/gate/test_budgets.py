@@ -6,7 +6,7 @@ import pytest
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
-from otel_memwatch.run.figures import Figure
+from otel_memwatch.run.figures import NAMES, Figure, unit_of
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
 
 MIB = 1 << 20
@@ -36,6 +36,14 @@ def interval(low, high):
 )
 def test_a_budget_is_a_name_and_a_limit(text, budget):
     assert Budget.parse(text) == budget
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_judged_figure_may_have_a_budget(name):
+    limit = {"By": "2GiB", "s": "10min"}[unit_of(name)]
+    assert Budget.parse(f"{name}={limit}") == Budget(name, {"By": 2 << 30, "s": 600}[unit_of(name)])
+    with pytest.raises(UsageError, match=rf"\b{name}\b"):  # the names that exist
+        Budget.parse("memroy=2GiB")
 
 
 @pytest.mark.parametrize(

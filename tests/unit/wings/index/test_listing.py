@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from otel_memwatch.run.figures import FIGURES
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from otel_memwatch.wings.index.listing import group_lines, groups, lines
-from otel_memwatch.wings.index.run_fields import COLUMNS
+from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 GOOD = IndexedRun(
     "runs/a", "a", "finished", reason="exit code 0", memory=1 << 20, certainty="exact", command_json='["x"]'
@@ -27,3 +28,11 @@ def test_a_long_reason_or_error_widens_no_other_row(width, odd):
 def test_a_large_spread_is_a_whole_percentage():
     rows = [GOOD._replace(memory=memory) for memory in (1 << 20, 1 << 20, 100 << 20)]
     assert " 168 %" in "\n".join(group_lines(groups(rows, [COLUMNS["state"]]), "state"))
+
+
+@pytest.mark.parametrize("row", [row for row in FIGURES if row.field], ids=lambda row: row.name)
+def test_every_figure_of_the_index_is_a_column(row):
+    found = column(row.name)
+    assert found is not None
+    assert found.name in COLUMNS
+    assert found.of(GOOD._replace(**{row.field: 7})) == 7
