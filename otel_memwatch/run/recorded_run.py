@@ -110,7 +110,7 @@ class RecordedRun:
         self.trace: Mapping[str, Any] = fields.trace
 
     @cached_property
-    def conditions(self) -> RunConditions:
+    def _conditions(self) -> RunConditions:
         """Conditions under which the run was recorded."""
         return RunConditions.of(self.info)
 
@@ -164,15 +164,17 @@ class RecordedRun:
     def totals(self) -> Mapping[str, float | None]:
         """Totals of the whole tree in the recorded time; `None`: not known.
 
-        Keys: "cpu_seconds", "read_bytes" and "write_bytes" (of disks), "read_chars" and "write_chars" (through system
-        calls), "major_faults", "processes" (seen by a tick, or known by their end) and "unseen_processes" (an upper bound
-        of those that began and ended between two ticks).
+        * "cpu_seconds", "major_faults"
+        * "read_bytes", "write_bytes": of disks
+        * "read_chars", "write_chars": through system calls
+        * "processes": sampled, or known by their end
+        * "unseen_processes": upper bound of further processes that started and ended between two samples
         """
         return self._written("totals", TOTALS) or self._replayed.aggregator.totals()
 
     @property
     def file_bytes(self) -> int | None:
-        """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
+        """Most file pages (RssFile) that a sample found in one process; `None`: not recorded."""
         if self.state == "finished":
             return self.fields.file_bytes
         return self._replayed.aggregator.processes.most_file
@@ -186,8 +188,9 @@ class RecordedRun:
     def quality(self) -> Mapping[str, Any]:
         """Quality of the recording.
 
-        Keys: "interval" (seconds between ticks, as asked for), "achieved_hz", "ticks", "missed_ticks" and "longest_gap"
-        (seconds); "achieved_hz" and "longest_gap" are `None` with fewer than two ticks.
+        * "interval": requested seconds between samples
+        * "ticks", "missed_ticks": number of samples, and of deadlines without a sample
+        * "achieved_hz", "longest_gap" in seconds: `None` with fewer than two samples
         """
         return self._written("quality", QUALITY) or self._replayed.aggregator.quality()
 
@@ -196,9 +199,9 @@ class RecordedRun:
 
     @property
     def operations(self) -> tuple[OperationFigures, ...]:
-        """All operations by their start, nested ones after the one around them.
+        """All operations by start, nested ones after the enclosing one.
 
-        Costs a kilobyte for each, kept as long as the run is: `iterate_operations` takes no more memory for millions.
+        Each takes a kilobyte for as long as the run is in memory. `iterate_operations` keeps none of them.
         """
         return self._operations
 
@@ -269,13 +272,13 @@ class RecordedRun:
 
         if self._known is not None and not self.too_many_operations:
             return self._context_of(self._known.ticks)
-        conditions, all_ended = self.conditions, self._recorded_processes.all_ended
+        conditions, all_ended = self._conditions, self._recorded_processes.all_ended
         return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
 
     def _context_of(self, ticks: TreeTicks | HistoricTicks) -> OperationContext:
         from otel_memwatch.run.operations import OperationContext
 
-        conditions, processes = self.conditions, self._recorded_processes
+        conditions, processes = self._conditions, self._recorded_processes
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
@@ -290,12 +293,12 @@ class RecordedRun:
 
     @cached_property
     def processes(self) -> tuple[ProcessFigures, ...]:
-        """All processes that were seen, by their start."""
+        """All known processes, by start."""
         return self._recorded_processes.figures()
 
     @cached_property
     def recorded_limit(self) -> int | None:
-        """Limit of the cgroup from the first samples, if `limits` has none; `None`: not known."""
+        """Limit of the cgroup from the first samples, if `limits` has none; `None`: unknown."""
         limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
         if not limits:
             return None
@@ -307,12 +310,12 @@ class RecordedRun:
 
     @cached_property
     def curves(self) -> DrawnCurves:
-        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        """Figures over time in few points that keep every peak. Reads all samples, unless the monitor has them already."""
         from otel_memwatch.run.curves import curves_of
 
         samples = None
         if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
-            # The figures of operations, or of the run, are made of them too: a day's ticks are read once, not twice.
+            # Figures of operations, or of the run, need the same samples: read a day's samples once, not twice.
             from otel_memwatch.run.aggregate import METRICS
             from otel_memwatch.run.replay import DRAWN
 
@@ -325,7 +328,7 @@ class RecordedRun:
     def _recorded_processes(self) -> RecordedProcesses:
         from otel_memwatch.run.processes import RecordedProcesses
 
-        return RecordedProcesses(self.record, self.conditions, whole=self._whole)
+        return RecordedProcesses(self.record, self._conditions, whole=self._whole)
 
     @property
     def _last(self) -> float:
@@ -346,7 +349,7 @@ class RecordedRun:
 
     @cached_property
     def budgets(self) -> tuple[Mapping[str, Any], ...]:
-        """Results of the run's budgets, in the form of `record.format`; empty without any."""
+        """Verdicts of the run's budgets, as `record.format` describes them; empty without budgets."""
         from otel_memwatch.record.open import read_info
 
         try:
@@ -357,11 +360,11 @@ class RecordedRun:
         return tuple(entry for entry in entries if text(entry.get("figure")) and text(entry.get("verdict")))
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
-        """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs.
+        """Return the samples as numpy arrays; naming the necessary metrics saves time and memory for long runs.
 
-        `time` of the result is an array of float64, shape (ticks,): seconds since the start of the run. For each of
-        `columns`, `values(column)` is another one of that shape, in the unit of its metric; NaN: not known at that tick,
-        or not read at it. Raises `RunError` where the record stands for more values than memory has room for.
+        `time` of the result is an array of float64, shape (samples,): seconds since the start of the run. For each of
+        `columns`, `values(column)` is another array of this shape in the unit of its metric. NaN: unknown, or not read at
+        that sample. Raises `RunError` if the values do not fit into memory.
         """
         return self.record.samples(metrics)
 
@@ -373,7 +376,7 @@ class RecordedRun:
 
 
 def load(path: str | os.PathLike[str]) -> RecordedRun:
-    """Open a run directory. Raise `RunError` if it is none, or one that this version cannot read."""
+    """Open a run directory. Raises `RunError` if it is no run, or one that this version cannot read."""
     from otel_memwatch.record.open import read_run
 
     return RecordedRun(read_run(path))

@@ -1,6 +1,6 @@
-"""The input of every report: the figures of a run, of its operations and of its processes.
+"""Figures of a run, of its operations and of its processes: the input of every report.
 
-Sizes are bytes, durations seconds; times are seconds since the start of the run. `None` means "not known".
+Sizes are bytes, durations seconds; times are seconds since the start of the run. `None` means unknown.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Peaks(NamedTuple):
-    """The largest memory of a run, each with its certainty."""
+    """Peaks of a run, each with its certainty."""
 
     main: Peak | None = None
-    """The target's own process."""
+    """Main process of the target."""
     process: Peak | None = None
     """The largest single process of the tree."""
     tree: Peak | None = None
@@ -26,10 +26,10 @@ class Peaks(NamedTuple):
     gpu: Mapping[str, Peak] = {}
     """Device memory by UUID; empty without a GPU."""
     hugetlb: Peak | None = None
-    """Huge pages of hugetlbfs, which none of the figures of memory contains; `None`: no tick saw any."""
+    """Huge pages of hugetlbfs, which no other figure includes; `None`: no sample found any."""
 
     def to_json(self) -> dict[str, Any]:
-        """The form of the report's contract (schema 1)."""
+        """Return the form of the JSON report (schema 1)."""
         single = {name: getattr(self, name) for name in ("main", "process", "tree", "cgroup")}
         return {
             **{name: None if peak is None else peak.to_json() for name, peak in single.items()},
@@ -39,38 +39,38 @@ class Peaks(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
-        """The inverse of `to_json`. Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for anything else."""
+        """Invert `to_json`. Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for anything else."""
         single = {name: Peak.from_json(value.get(name)) for name in _SINGLE}
         devices = {str(k): Peak.from_json(v) for k, v in (value.get("gpu") or {}).items()}
         return cls(**single, gpu={uuid: peak for uuid, peak in devices.items() if peak is not None})
 
 
 _SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")
-"""The fields of `Peaks` that are one peak."""
+"""Fields of `Peaks` that are one peak."""
 
 
 class OperationFigures(NamedTuple):
-    """An operation with its figures from the record of the whole tree."""
+    """Figures of an operation from the record of the whole tree."""
 
     operation: RecordedOperation
-    """Report of its process: name, ids, status, exact peak of that process."""
+    """Report of the operation's process: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""
     end: float
     """Seconds since the start of the run; for an unclosed operation, the last moment of the record."""
     tree_peak: Peak | None
-    """Memory that the whole tree needed while it was open."""
+    """Memory that the whole tree needed during the operation."""
     delta_bytes: int | None
-    """RSS of its process at its end less that at its start."""
+    """Growth of the process's resident size from start to end."""
     totals: Mapping[str, float]
-    """Exact totals of its process (cpu_seconds, read_bytes ...) and, named tree_..., those of the whole tree between
-    its boundaries, from the ticks around them."""
+    """Exact totals of the process (cpu_seconds, read_bytes ...), and estimates for the whole tree, named tree_..., from
+    the samples around both boundaries."""
     depth: int
-    """Number of operations around it, 0 for an outermost one."""
+    """Number of enclosing operations, 0 for an outermost one."""
     parent: int | None
-    """Index in `Run.operations` of the operation around it; `None`: none in this run."""
+    """Index in `Run.operations` of the enclosing operation; `None`: none."""
     sets_run_peak: bool
-    """True if the run's peak was reached in it: at most one, the innermost."""
+    """True for the innermost operation of the run's peak; at most one has it."""
 
     @property
     def seconds(self) -> float:
@@ -79,7 +79,7 @@ class OperationFigures(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """One process of the tree with its final figures.
+    """Final figures of one process of the tree.
 
     CPU time, bytes and faults cover the recorded time. For a process older than the run they exclude its earlier use.
     """
@@ -90,9 +90,9 @@ class ProcessFigures(NamedTuple):
     argv: tuple[str, ...] | None
     ppid: int | None
     start: float
-    """Seconds since the start of the run; negative for a process that was there before."""
+    """Seconds since the start of the run; negative for a process that is older than the run."""
     end: float | None
-    """Seconds since the start of the run, to one tick; `None`: alive when the record ended."""
+    """Seconds since the start of the run, accurate to one sample; `None`: alive when the record ended."""
     peak: Peak | None
     cpu_seconds: float | None = None
     read_bytes: int | None = None
@@ -118,11 +118,11 @@ TOTALS = (
     "processes",
     "unseen_processes",
 )
-"""Keys of `Run.totals`: of the whole tree in the recorded time; `None` for what is not known.
+"""Keys of `Run.totals`, of the whole tree in the recorded time.
 
-`processes` counts those that a tick saw or whose end was reported; `unseen_processes` is an upper bound of those that began
-and ended between two ticks and are not in it. Elsewhere on the machine many may begin meanwhile: it may be far too high.
+`processes` counts processes that were sampled or reported at their end. `unseen_processes` is an upper bound of the others,
+which started and ended between two samples. It may be far too high, because it includes processes of other programs.
 """
 
 QUALITY = ("interval", "achieved_hz", "ticks", "missed_ticks", "longest_gap")
-"""Keys of `Run.quality`; `achieved_hz` and `longest_gap` are `None` with fewer than two ticks."""
+"""Keys of `Run.quality`; `achieved_hz` and `longest_gap` are `None` with fewer than two samples."""

@@ -9,6 +9,7 @@ from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.record.otlp_file import PEAK_METADATA
 from otel_memwatch.reports.otlp.values import Json, Times, attributes, request
+from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.run.figures import bounded_at_end
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> I
     wanted: Container[str] = METRICS if chosen is None else chosen
     times = Times(run)
     columns = run.record.columns
-    rebase = CounterRebase(counters_in(columns) if run.conditions.joined else ())
+    rebase = CounterRebase(counters_in(columns) if RunConditions.of(run.info).joined else ())
     batch = _Batch(columns, times, wanted)
     for time, values in run.record.ticks():
         batch.add(times.of(time), map(rebase.of, columns, values))

@@ -11,6 +11,7 @@ from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.run.aggregate import METRICS
+from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import size, size_in
@@ -143,7 +144,7 @@ def _between_ticks(view: View) -> Line | None:
     """
     if len(view.samples) > STEPS:
         return None
-    conditions = view.run.conditions
+    conditions = RunConditions.of(view.run.info)
     ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()
     if len(ends) < 2:
         return None
