@@ -12,7 +12,7 @@ from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
 from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.run.operation_digest import needed_most
-from otel_memwatch.run.process_names import INTERPRETERS, telling
+from otel_memwatch.run.process_names import INTERPRETERS, distinguishing_words
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.text import (
@@ -332,7 +332,8 @@ def process_names(
 
     """
     names = []
-    for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
+    named = distinguishing_words([process.argv for process in processes])
+    for process, words in zip(processes, named, strict=True):
         name = process_name(process.command, words, width)
         own = clean(process.command or "")
         # The kernel keeps 15 bytes of a name.

@@ -184,7 +184,11 @@ class RunAggregator:
         evidence.alive = _whole(sample.processes)
         if "processes" in self._fields and evidence.alive is None:
             return
-        faults = self._new_faults(sample)
+        faults: int | None = None  # page faults of unseen processes since the sample before; `None`: unknown
+        total = _whole(sample.unseen_faults)
+        if total is not None:
+            faults, self._unseen_faults = max(0, total - self._unseen_faults), total
+            evidence.unseen_faults = total
         new = max(0, (_whole(sample.unseen) or 0) - evidence.unseen_count)
         if "bound" in self._fields:
             evidence.window_bounds.add_tick(time, _whole(sample.bound), new)
@@ -217,15 +221,6 @@ class RunAggregator:
         if faults is not None and before is not None:
             unseen = unseen._replace(cap=min(UNCAPPED, (before + faults) * self.conditions.fault_bytes))
         self.processes.ended_spans.add(unseen)
-
-    def _new_faults(self, sample: Sample) -> int | None:
-        """Return the page faults of unseen processes since the sample before; `None`: not known."""
-        total = _whole(sample.unseen_faults)
-        if total is None:
-            return None
-        new, self._unseen_faults = max(0, total - self._unseen_faults), total
-        self._evidence.unseen_faults = total
-        return new
 
     def _add_cgroup(self, sample: Sample) -> None:
         evidence, time = self._evidence, sample.time

@@ -36,8 +36,8 @@ def describe_end(
     """Describe the ending of the target, with the reason in one phrase.
 
     Args:
-        exit_code: of the target; `None`: a signal ended it, or its exit code was not reported to us.
-        signal: that ended it.
+        exit_code: of the target; `None`: a signal ended it, or its exit code is unknown.
+        signal: signal that ended it.
         oom_kills: processes of its cgroup that the kernel's OOM killer killed during the run.
         usage: bytes of the cgroup's high-water mark.
         limit: of the cgroup, in bytes; `None`: no limit.
@@ -124,7 +124,7 @@ def is_monitor_visible(info: Mapping[str, Any]) -> bool:
 
 
 def _monitor_lives(info: Mapping[str, Any]) -> bool:
-    """Return whether the recording process lives, and not another one that got its pid."""
+    """Return whether the recording process lives. A zombie and another process with its PID do not count."""
     pid = MonitorFields.of(info.get("monitor")).pid
     if pid is None or pid <= 0:
         return False
@@ -134,29 +134,15 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
-    if _is_zombie(pid):
-        return False
-    # The monitor lived when it wrote the start of the run: a process that started later reuses its pid.
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        born = float(process.create_time())
+    except (psutil.Error, OSError, ValueError):
+        return True
+    # The monitor lived when it wrote the start of the run: a process that started later reuses its PID.
     latest = ClockReading.of(info.get("started")).wall
-    born = _born(pid)
-    return born is None or latest is None or born <= latest + _START_TOLERANCE
-
-
-def _is_zombie(pid: int) -> bool:
-    """Return whether the process has ended and its parent has not waited for it yet."""
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except (psutil.Error, OSError, ValueError):
-        return False
-
-
-def _born(pid: int) -> float | None:
-    """Return the Unix seconds at which the process started; `None`: not known."""
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except (psutil.Error, OSError, ValueError):
-        return None
+    return latest is None or born <= latest + _START_TOLERANCE

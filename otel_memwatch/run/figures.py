@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.run_info_schema import HostFields
     from otel_memwatch.run import RecordedRun
 
-_LEAST_TICKS = 2
+_LEAST_SAMPLES = 2
 """Samples that must have counted threads before a figure can be `alone`."""
 
 
@@ -249,7 +249,7 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
     Args:
         run: the run.
         operations: include those of its operations. They need numpy.
-        compared: find out which are `alone`, for a comparison. This needs numpy.
+        compared: determine which are `alone`, for a comparison. This needs numpy.
 
     """
     workers = _Workers(run, looked_at=compared)
@@ -326,7 +326,7 @@ class _Workers:
         samples = self._run.samples([threads, processes])
         counted, alive = samples.column(threads), samples.column(processes)
         known = counted == counted  # noqa: PLR0124 - not NaN
-        if known.sum() < _LEAST_TICKS:
+        if known.sum() < _LEAST_SAMPLES:
             return None
         crowds = (counted > alive).nonzero()[0]
         return float("inf") if not len(crowds) else float(samples.time[crowds[0]]) - 1e-6

@@ -61,7 +61,7 @@ class RunEvidence:
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         alive: processes of the tree at the last sample; `None`: not known.
         watermark: of the cgroup.
-        watermark_read: whether the last sample could read it.
+        watermark_read: true if the last sample could read it.
         last_tick: monotonic seconds of the last sample.
         cgroup, needed_low, needed_high: bounds of the cgroup's needed memory between samples; the largest lower and upper one.
         needed_likely: the largest best estimate of the needed memory between two samples.
@@ -116,10 +116,6 @@ class RunEvidence:
             likely.add(window.end, window.likely)
         return likely.value
 
-    def own_group_low(self) -> int:
-        """Return the lower bound of the memory charged to the run's cgroup while it could be read, in bytes; else 0."""
-        return (self.needed_bounds()[0].value or 0) if self.conditions.own_cgroup else 0
-
     @property
     def tree_faults(self) -> int | None:
         """Page faults of the tree so far, from samples or from the reports of ended processes; `None`: not known."""
@@ -154,7 +150,10 @@ def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
 def _peaks_from(evidence: RunEvidence, *, whole: bool) -> Peaks:
     main = _main(evidence)
     process = _process(evidence, main)
-    tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
+    tree, hugetlb, seen = _tree(evidence, main, process), None, evidence.hugetlb
+    if seen.value:  # the kernel has no high-water mark of these pages
+        at = evidence.conditions.since_start(seen.at)
+        hugetlb = largest_sample(seen.value, Evidence.HUGETLB_SUM, at=at)
     if whole:
         return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
     target = evidence.processes.main
@@ -247,7 +246,7 @@ def _main(evidence: RunEvidence) -> Peak | None:
 
 
 def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
-    """The largest single process."""
+    """Return the peak of the largest single process."""
     if main is not None and evidence.single_process:
         return main
     processes, conditions = evidence.processes, evidence.conditions
@@ -257,9 +256,13 @@ def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
     unclaimed = processes.unclaimed_segment
     if unclaimed is not None and unclaimed[1].value > low:
         pid, (_, low, time) = unclaimed
+    most = None  # a process may have grown after its last reading
+    if _is_bounded(evidence, evidence.unseen_max_bytes):
+        bounds = (process.bound or 0 for process in processes.living)
+        most = max([processes.reaped_max_bytes or 0, *bounds])
     return largest_process(
         low,
-        _most_of_any_process(evidence),
+        most,
         processes.attained_bytes,
         conditions.rss_error,
         conditions.floor,
@@ -268,14 +271,6 @@ def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
         sampled=conditions.portable,
         unwatched=processes.unwatched,
     )
-
-
-def _most_of_any_process(evidence: RunEvidence) -> int | None:
-    """Return the bytes that no process exceeded; `None`: not known, since one may have grown later."""
-    if not _is_bounded(evidence, evidence.unseen_max_bytes):
-        return None
-    processes = evidence.processes
-    return max([processes.reaped_max_bytes or 0, *(process.bound or 0 for process in processes.living)])
 
 
 def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:
@@ -328,9 +323,11 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
 def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     """Return the tree's needed memory from page faults: anonymous and shared memory, no pages of files."""
     conditions, ledger, processes = evidence.conditions, evidence.ledger, evidence.processes
+    # The cgroup's lower bound, from the time during which it could be read.
+    group_low = (evidence.needed_bounds()[0].value or 0) if conditions.own_cgroup else 0
     low = highest(
         Certificate(ledger.low.value or 0, Evidence.ONE_SAMPLE, conditions.since_start(ledger.low.at)),
-        Certificate(evidence.own_group_low(), Evidence.CGROUP_LESS_CACHE),
+        Certificate(group_low, Evidence.CGROUP_LESS_CACHE),
     )
     high, by_faults = _bound_by_processes(evidence), _bound_by_faults(evidence)
     if by_faults is not None:
@@ -404,7 +401,7 @@ def _bound_by_group(evidence: RunEvidence) -> Certificate | None:
 
 
 def _sums(evidence: RunEvidence) -> SumOverTime | None:
-    """The bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
+    """Return the bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
     processes, unseen_max = evidence.processes, evidence.unseen_max_bytes
     if not _is_bounded(evidence, unseen_max):
         return None
@@ -415,7 +412,7 @@ def _sums(evidence: RunEvidence) -> SumOverTime | None:
 
 
 def tree_bound(evidence: RunEvidence) -> int | None:
-    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
+    """Return the upper bound of the tree's memory in bytes, from its processes; `None`: no bound can be certified."""
     sums, unseen_max = _sums(evidence), evidence.unseen_max_bytes
     if sums is None:
         return None
@@ -427,7 +424,7 @@ def tree_bound(evidence: RunEvidence) -> int | None:
 
 
 def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
-    """Watermark of the control group; `whole`: whether it could be read up to the end."""
+    """Return the cgroup's high-water mark. `whole`: it could be read up to the end."""
     watermark, conditions = evidence.watermark, evidence.conditions
     if watermark.value is None or watermark.first is None:
         return None
@@ -444,11 +441,3 @@ def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
         return peak._replace(at=at)
     peak = lifetime_watermark(watermark.first, watermark.value, error)
     return peak if peak.certainty is Certainty.CENSORED else peak._replace(at=at)
-
-
-def _hugetlb(evidence: RunEvidence) -> Peak | None:
-    """Return the huge pages of hugetlbfs, without a high-water mark in the kernel; `None`: no sample saw any."""
-    seen = evidence.hugetlb
-    if not seen.value:
-        return None
-    return largest_sample(seen.value, Evidence.HUGETLB_SUM, at=evidence.conditions.since_start(seen.at))

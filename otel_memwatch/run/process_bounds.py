@@ -258,12 +258,9 @@ class TreeBounds:
             if self._by_pid.get(process.pid) is process:
                 del self._by_pid[process.pid]
         if len(self.ended_spans) > _MERGE_ABOVE:
-            self._merge(now)
-
-    def _merge(self, now: float) -> None:
-        waiting = [p.start - CLOCK_TICK for p in (*self._living.values(), *self._ended)]
-        if len(self.ended_spans) > 4 * len(waiting):
-            self.ended_spans.merge(waiting, now - _SETTLE)
+            waiting = [p.start - CLOCK_TICK for p in (*self._living.values(), *self._ended)]
+            if len(self.ended_spans) > 4 * len(waiting):
+                self.ended_spans.merge(waiting, now - _SETTLE)
 
     def span(self, process: ProcessBounds) -> Span:
         """Return the process with its weight in the tree; an unseen process if it has no bound."""

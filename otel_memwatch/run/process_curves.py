@@ -65,7 +65,8 @@ class ProcessLives:
             life.points.append((record.time - self._started, record.rss))
             life.largest = max(life.largest, record.rss)
             if len(life.points) > _POINTS:
-                life.points = [max(pair, key=lambda point: point[1]) for pair in _pairs(life.points)]
+                pairs = (life.points[i : i + 2] for i in range(0, len(life.points), 2))
+                life.points = [max(pair, key=lambda point: point[1]) for pair in pairs]
         if record.event is ProcessEvent.EXIT:
             life.end = record.time - self._started
             self._ended[key] = self._living.pop(key)
@@ -90,7 +91,3 @@ def _rank(item: tuple[Identity, _Life]) -> tuple[int, float, int]:
 
 def _largest(lives: dict[Identity, _Life], number: int) -> dict[Identity, _Life]:
     return dict(sorted(lives.items(), key=_rank)[:number])
-
-
-def _pairs(points: list[tuple[float, int]]) -> list[list[tuple[float, int]]]:
-    return [points[i : i + 2] for i in range(0, len(points), 2)]

@@ -7,8 +7,10 @@ line.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections import Counter, defaultdict
+from functools import reduce
 
 from otel_memwatch.runtime.masking import mask_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -44,11 +46,11 @@ _TAKES_A_FILE = (
 )
 """Options before a file that is not the source."""
 
-_WORDS_LOOKED_AT = 1000
+_COMPARED = 1000
 """Maximum number of compared arguments of a process: some have a megabyte of them."""
 
 
-def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | None]:
+def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | None]:
     """Return the words of each command line that distinguish it, program first; `None` if there is no command line.
 
     | command line | words |
@@ -62,7 +64,7 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
 
     Likely secrets are masked.
     """
-    masked = [None if not argv else _short(mask_arguments(argv[:_WORDS_LOOKED_AT])) for argv in argvs]
+    masked = [None if not argv else _without_folders(mask_arguments(argv[:_COMPARED])) for argv in argvs]
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, words in enumerate(masked):
         if words:
@@ -70,7 +72,8 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
     result: list[tuple[str, ...] | None] = list(masked)
     for head, members in groups.items():
         lines = [words for index in members if (words := masked[index]) is not None]
-        common = _common(lines) if len(set(lines)) > 1 else Counter()
+        # Words that all lines have, with the smallest count of each.
+        common = reduce(operator.and_, map(Counter, lines)) if len(set(lines)) > 1 else Counter()
         for index in members:
             words = masked[index]
             if words is None:
@@ -79,18 +82,21 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
             if source:
                 result[index] = (words[0], source)
             elif common:
-                told = _told(words[len(head) :], common)
-                if not told:
+                rest = words[len(head) :]
+                differing = _differing(rest, common)
+                # The subcommand, as in `git fetch origin`.
+                verb = [word for word in rest[:1] if common[word] > 0 and not word.startswith("-")]
+                if not differing:
                     result[index] = words
                 elif head[1:] == ("-c",):
                     # The program text that follows is the same for all, and long.
-                    result[index] = (*head[:1], *told)
+                    result[index] = (*head[:1], *differing)
                 else:
-                    result[index] = (*head, *_verb(words[len(head) :], common), *told)
+                    result[index] = (*head, *verb, *differing)
     return result
 
 
-def _short(words: Iterable[str]) -> tuple[str, ...]:
+def _without_folders(words: Iterable[str]) -> tuple[str, ...]:
     """Return the words without the folders of program and script."""
     program, *rest = words
     program = os.path.basename(program) or program
@@ -110,34 +116,20 @@ def _head(words: Sequence[str]) -> int:
     return 1 if words[1].startswith("-") else 2
 
 
-def _common(lines: Sequence[tuple[str, ...]]) -> Counter[str]:
-    """Return the words that all lines have, with the smallest count of each."""
-    common = Counter(lines[0])
-    for words in lines[1:]:
-        common &= Counter(words)
-    return common
-
-
-def _verb(words: Sequence[str], common: Counter[str]) -> list[str]:
-    """Return the first word if all lines have it and it is no option: the subcommand, as in `git fetch origin`."""
-    first = words[:1]
-    return list(first) if first and common[first[0]] > 0 and not first[0].startswith("-") else []
-
-
-def _told(words: Sequence[str], common: Counter[str]) -> list[str]:
+def _differing(words: Sequence[str], common: Counter[str]) -> list[str]:
     """Return the words that are not common to all, each with the option before it."""
     left = common.copy()
-    told: list[str] = []
+    found: list[str] = []
     before = ""
     for word in words:
         if left[word] > 0:
             left[word] -= 1
         else:
             if before.startswith("-") and "=" not in before and not word.startswith("-"):
-                told.append(before)
-            told.append(word)
-        before = "" if told and told[-1] == word else word
-    return told
+                found.append(before)
+            found.append(word)
+        before = "" if found and found[-1] == word else word
+    return found
 
 
 def _source(words: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from otel_memwatch.model import Column, Ending, Peak, RecordedOperation
+    from otel_memwatch.model import Ending, Peak, RecordedOperation
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 
 _TICKS_TO_LOOK = 100
 """Samples within which an applicable limit has been read."""
-
-
-def _is_limit(column: Column) -> bool:
-    wanted = ("memwatch.cgroup.limit.type", "max")
-    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
-        not column.attributes or wanted in column.attributes
-    )
 
 
 class KnownOperations(NamedTuple):
@@ -299,7 +292,13 @@ class RecordedRun:
     @cached_property
     def recorded_limit(self) -> int | None:
         """Limit of the cgroup from the first samples, if `limits` has none; `None`: unknown."""
-        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        hard = ("memwatch.cgroup.limit.type", "max")
+        limits = [
+            index
+            for index, column in enumerate(self.record.columns)
+            if column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
+            and (not column.attributes or hard in column.attributes)
+        ]
         if not limits:
             return None
         for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):

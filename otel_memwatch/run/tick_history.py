@@ -1,13 +1,13 @@
-"""The ticks of a run while it is recorded, as far as its operations will be asked about them, in little memory.
+"""Samples of a run in little memory while it is recorded, for the figures of its operations.
 
-The figures of an operation follow from the ticks between its two boundaries and those next to these. So of all ticks
-between two boundaries only their largest values have to stay:
+The figures of an operation follow from the samples between its two boundaries and next to these. So only the largest values
+of all samples between two boundaries are kept:
 
     ticks        .  .  .  .  .  .  .  .  .  .  .  .  .
     boundaries         |                    |
     kept         [   ] .  .  [          ] . .  [   ]
 
-Questions about any of the boundaries are answered as if every tick were there; about other moments they are not answered.
+Figures at the boundaries are the same as from all samples. Figures at other moments are unavailable.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
 
 _ABOVE = 2048
-"""Ticks that are kept as they are: merging so many takes a few milliseconds."""
+"""Samples up to which nothing is merged; merging so many takes a few milliseconds."""
 
 _NEIGHBOURS = 2
-"""Ticks on each side of a boundary that stay: windows are known one tick later, and reading a tick takes a moment."""
+"""Samples to keep on each side of a boundary: a window is known one sample later, and reading takes a moment."""
 
 _MAXIMA = ("main", "rss", "pss", "needed", "unmapped")
 
@@ -76,7 +76,7 @@ class TickHistory:
         self._rows: list[tuple[float, ...]] = []
         """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then three numbers for short-lived processes; -1: not known.
 
-        The three numbers are: since when, how many at most in one window, and whether several windows are merged into one."""
+        The three numbers are: start, largest number in one window, and 1 if several windows are merged."""
         self._bounds = CgroupBounds(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0

@@ -1,4 +1,4 @@
-"""Largest values and growth of a run's columns between two moments, quick enough for thousands of operations."""
+"""Largest values and growth of a run's columns between two moments, fast enough for thousands of operations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TickSeries:
         return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Return every interval between samples in which a counter rose, from `start` on: begin, end, rise."""
+        """Return begin, end and rise of every interval between samples in which a counter rose, from `start` on."""
         found = []
         before, level = start, 0.0
         for time, value in zip(self._times, self._values, strict=True):
@@ -128,7 +128,7 @@ class CgroupHistory:
         """Return the lower bound of the needed memory between two moments, by the windows inside; `None`: no such window."""
         first = bisect_left(self._starts, start)
         last = bisect_right(self._ends, end) - 1
-        # The readings of a tick take a moment: its window is over for certain at the next tick.
+        # Reading a sample takes a moment, so its window has certainly ended only at the next sample.
         if first >= len(self._starts) or last - 1 < first:
             return None
         return self._low.largest(self._ends[first], self._ends[last - 1])
@@ -149,7 +149,7 @@ class CgroupHistory:
 
 
 class TreeTicks:
-    """The columns of the tree, as series of their known values. `all_ended`: none of its processes outlived the last tick."""
+    """Columns of the tree as series of known values. `all_ended`: no process of the tree outlived the last sample."""
 
     def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
         self._samples = samples

@@ -167,7 +167,7 @@ def _needed(view: View) -> Line | None:
 def _group_curves(view: View, most: float, known: list[_Curve]) -> tuple[list[_Curve], list[str]]:
     """Return the cgroup's curves, and words for those that other programs or cache put off the scale."""
     curves, absent = [], []
-    rows = [(_GROUP, "control group with cache", style.SOFT, "--")]
+    rows = [(_GROUP, "cgroup with page cache", style.SOFT, "--")]
     if _needed(view) is None:
         rows.append((_WORKING_SET, "working set", style.GREEN, "-"))
     for metric, label, colour, dashes in rows:
@@ -181,7 +181,7 @@ def _group_curves(view: View, most: float, known: list[_Curve]) -> tuple[list[_C
         if maximum <= NEAR * most or (view.run.fields.own_cgroup and most == 0):
             curves.append(_Curve(found, label, colour, 1.0, dashes, aside=most > 0))
         elif metric == _GROUP:
-            absent.append(f"control group {size(maximum)}")
+            absent.append(f"cgroup {size(maximum)}")
     return curves, absent
 
 

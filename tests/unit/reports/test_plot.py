@@ -252,7 +252,7 @@ def test_a_group_full_of_others_memory_does_not_flatten_the_curve(tmp_path: Path
     run = load(recorded.record(tmp_path / "r", seconds=1, series=[recorded.TREE, recorded.GROUP], ticks=rows))
     axes = panel(figure(run), "Memory")
     assert axes.get_ylim()[1] < 200
-    assert any("control group 87.89 GiB" in text.get_text() for text in axes.texts)
+    assert any("cgroup 87.89 GiB" in text.get_text() for text in axes.texts)
 
 
 def test_the_main_process_is_drawn_where_it_is_not_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from otel_memwatch.run.process_names import telling
+from otel_memwatch.run.process_names import distinguishing_words
 
 CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-gnu", "-D_GNU_SOURCE"]
 
@@ -66,12 +66,12 @@ CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-g
         ),
     ],
 )
-def test_telling(argvs: list[list[str] | None], told: list[tuple[str, ...] | None]) -> None:
-    assert telling(argvs) == told
+def test_distinguishing_words(argvs: list[list[str] | None], told: list[tuple[str, ...] | None]) -> None:
+    assert distinguishing_words(argvs) == told
 
 
 def test_many_words_take_no_time() -> None:
     argv = ["p", *map(str, range(200_000))]
     begin = time.process_time()
-    telling([argv, [*argv, "x"]])
+    distinguishing_words([argv, [*argv, "x"]])
     assert time.process_time() - begin < 5
