@@ -1,14 +1,14 @@
 """The target and all its descendants, read from /proc.
 
-`tree` has the steps of a sample. The other modules do one step each:
+`tree` has the steps of a sample. Other modules do one step each, or a part of one:
 
-* `files` keeps descriptors open.
-* `discovery` finds processes.
-* `member` reads one process.
-* `accounting` adds up counters.
-* `ledgers` bound unobserved memory.
-* `records` describe single processes.
-* `columns` lists the published values.
+* Reading of /proc: `files` keeps descriptors open, `member` reads one process, `memory_scan` reads the memory of all.
+* Membership: `membership` follows the processes of the tree, `discovery` finds new ones, `accounting` adds up counters.
+* Ledgers: `ledgers` bound the processes that no sample saw.
+* Bounds of memory needed, for runs without a cgroup: `needed_memory` is the step, `fault_bounds` has the upper bound,
+  `families` the lower bound and the estimate, `outside_memory` the memory without page faults, `allocations` the counters of
+  the machine. `early_sample_policy` decides about early samples.
+* Output: `columns` lists the published values, `records` describe single processes, `resets` find lost watermarks.
 
 `waited_for` is the substitute if /proc cannot be read.
 """

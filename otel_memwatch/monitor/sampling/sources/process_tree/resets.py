@@ -1,4 +1,4 @@
-"""Detection of resets of a process's watermark by other programs. A reset loses the earlier peak.
+"""Resets of a process's watermark by other programs. A reset loses the earlier peak.
 
 A write to a file of /proc/PID is an inotify event like any other. So no reset of a known process is missed, and a sample
 without events costs 1 us. Two kinds of resets remain undetected:
@@ -6,7 +6,7 @@ without events costs 1 us. Two kinds of resets remain undetected:
 * resets before a sample first saw the process
 * resets through /proc/PID/task/TID
 
-The monitor itself resets no process.
+A fallen watermark shows these, if it was read before and after. The monitor itself resets no process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ import contextlib
 import os
 import struct
 
+from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
+    from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+    from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
+
+_MARKS_BEGIN = 1.0
+"""Maximum seconds, on a busy machine, between a process's first reset and the file in which it marks operations."""
 
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _IN_MODIFY = 0x2
@@ -31,7 +38,7 @@ _LOST = -1
 """Placeholder for a watch: the queue was full, and events are missing."""
 
 
-class ForeignResets:
+class ResetEvents:
     """Watches on processes from `watch` to `forget`: 8 us for each. Without inotify, no reset is noticed."""
 
     def __init__(self, proc: str, descriptors: Descriptors) -> None:
@@ -107,3 +114,66 @@ class ForeignResets:
             self._queue = -1
             self._pids.clear()
             self._watches.clear()
+
+
+class ForeignResets:
+    """Decision whether the process itself or another program has reset a member's watermark.
+
+    A process that begins to mark operations resets its watermark before it announces this. So the decision waits
+    `_MARKS_BEGIN` seconds, unless the process or the run ends.
+    """
+
+    def __init__(
+        self, proc: str, descriptors: Descriptors, records: Records, marks_operations: Callable[[int], bool]
+    ) -> None:
+        self._events = ResetEvents(proc, descriptors)
+        self._records = records
+        self._marks_operations = marks_operations
+        self._since: dict[int, float] = {}
+        """Members with a noticed reset, with its time."""
+
+    def watch(self, pid: int) -> None:
+        """Begin to watch a member."""
+        self._events.watch(pid)
+
+    def forget(self, pid: int) -> None:
+        """Stop watching a process that is no longer a member."""
+        self._events.forget(pid)
+        self._since.pop(pid, None)
+
+    def find(self, members: Mapping[int, Member], now: float, *, over: bool = False) -> None:
+        """Record members with a reset or fallen watermark. `over`: the run ends."""
+        fallen = (pid for pid, member in members.items() if member.watermark.has_fallen)
+        for pid in (*self._events.read(), *fallen):
+            if pid in members and pid not in self._since:
+                self._since[pid] = now
+        for pid, since in list(self._since.items()):
+            if over or now - since >= _MARKS_BEGIN:
+                self.confirm(members[pid], now)
+
+    def confirm(self, member: Member, now: float) -> None:
+        """Decide about a noticed reset of a member, if there was one. Record one by another program."""
+        if member.watermark.reset_by_others or member.pid not in self._since:
+            return
+        if self._marks_operations(member.pid):
+            del self._since[member.pid]
+            member.watermark.has_fallen = False
+            return
+        self._record(member, now)
+
+    def compare_at_end(self, member: Member, end: ChildExit) -> None:
+        """Record a reset if wait4 reports less than the watermark of a member showed before."""
+        watermark = member.watermark
+        if watermark.largest is None or end.max_rss <= 0 or self._marks_operations(member.pid):
+            return
+        lost = watermark.largest - end.max_rss
+        if not watermark.reset_by_others and lost > rss_error(member.stat.threads):
+            self._record(member, end.time)
+
+    def _record(self, member: Member, now: float) -> None:
+        member.watermark.reset_by_others = True
+        self._records.reset_by_others(member, now)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._events.close()

@@ -179,7 +179,7 @@ def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
     watched.proc.process(101, 50, rss=MIB, minor=10 + 40 * 256, stack=8192)
     watched.proc.process(103, 50, rss=MIB, minor=5, stack=8192)
     watched.proc.last_pid(103)
-    looked_at = watched.tree._look_at_group
+    looked_at = watched.tree._tree._look_at_group
 
     def ends_meanwhile(member: Member, now: float) -> None:
         looked_at(member, now)
@@ -187,7 +187,7 @@ def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
             watched.proc.remove(101, 50)
             watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10 + 40 * 256)
 
-    monkeypatch.setattr(watched.tree, "_look_at_group", ends_meanwhile)
+    monkeypatch.setattr(watched.tree._tree, "_look_at_group", ends_meanwhile)
     assert 40 * MIB <= max(watched.high(), watched.high()) <= 43 * MIB
 
 
@@ -240,7 +240,7 @@ def test_what_is_told_of_an_unseen_process_may_have_been_before_the_last_tick_wa
     watched = Watched(tmp_path)
     watched.high()
     watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
-    looked, forks = watched.tree._read_watermarks, watched.tree._forks
+    looked, forks = watched.tree._read_watermarks, watched.tree._tree.forks
 
     def meanwhile(*, all_of_them: bool) -> None:
         looked(all_of_them=all_of_them)

@@ -1,0 +1,418 @@
+"""Membership of the tree: processes that have ended, changed or begun since the previous sample."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
+    Account,
+    Reaped,
+    ReapedBy,
+    read_exit,
+)
+from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
+from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors, read_once
+from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
+from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
+from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
+from otel_memwatch.runtime.procfs.mounted import hides_others
+from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.model import ChildExit
+    from otel_memwatch.monitor.sampling.sources import Context
+    from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
+    from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
+    from otel_memwatch.runtime.procfs.process import Stat
+
+EVERY_GROUP = 20
+"""Members with cgroups read at a slow sample, in turn: 0.25 ms."""
+WALK_SECONDS = 1.0
+"""Seconds between two listings of all children. They find processes that the fork counter does not lead to."""
+
+
+class TickDelta:
+    """Changes of the members in one sample. The ledgers record changes of their children."""
+
+    __slots__ = ("born", "figures", "presumed", "removed", "reported_unseen")
+
+    def __init__(self) -> None:
+        self.born = False
+        """A process became a member."""
+        self.presumed: dict[int, Stat] = {}
+        """Members of `removed` with vanished parents. The ledger assumes that an ancestor waited for them."""
+        self.figures = False
+        """A figure of a member, or the set of members, changed. The sums must be computed again."""
+        self.removed: dict[int, Member] = {}
+        """Members that vanished."""
+        self.reported_unseen = False
+        """The supervisor waited for a process that was never a member."""
+
+
+class Membership:
+    """Members of the tree of `context.root`, their totals, and the ledgers of processes that no sample saw.
+
+    Args:
+        context: context of the run.
+        records: recorder of single processes.
+    """
+
+    def __init__(self, context: Context, records: Records) -> None:
+        self._context = context
+        self._records = records
+        self.bounds: FaultLedgerBounds | None = None
+        """Bounds of memory needed, which count the gains of ended processes; `None`: the run has a cgroup."""
+        self._proc = str(context.proc)
+        self._descriptors = Descriptors()
+        try:
+            self.forks = ForkCounter(self._proc, self._descriptors)
+        except OSError as error:
+            raise Unavailable(f"{error.filename}: {error.strerror}.", "is /proc mounted?") from None
+        self._adopter = os.getpid() if context.adopt else None
+        self._since = _start_of_target(context)
+        """Start of the target in clock ticks. Older processes do not belong to its tree."""
+        self.discovery = Discovery(self._proc, context.exclude, self._adopter, self._since, self._descriptors)
+        self._hides = hides_others(self._proc)
+        """/proc may hide descendants from us. They are searched for whenever one may have begun or become hidden."""
+        self._hidden: dict[int, float] = {}
+        """Hidden processes, with the time at which each was found to be hidden."""
+        self.members: dict[int, Member] = {}
+        """Members by pid, in discovery order: parents before children."""
+        self._presumed: dict[int, Stat] = {}
+        """`TickDelta.presumed` of the previous sample."""
+        self._removed: dict[int, Member] = {}
+        """Members that vanished by the previous sample."""
+        self.exits: deque[ChildExit] = deque()
+        """Reports of the supervisor since the previous sample."""
+        self.ended_in: dict[int, bytes] = {}
+        """Cgroups of children that ended by the last sample, read from /proc while they were zombies."""
+        # If the target is our child, every later process may be its child and may have ended already.
+        self.pids = PidLedger(self.forks, context.root if context.adopt else self.forks.last)
+        self.faults = FaultLedger()
+        self._account = Account()
+        self._began: float | None = None
+        """Time of the first sample."""
+        self._resets = ForeignResets(self._proc, self._descriptors, records, context.marks_operations)
+        self._walk_pace = context.pace(WALK_SECONDS)
+        self._group_round = 0
+        """Index of the member of a large tree with the cgroup to read next."""
+
+    def update(self, now: float) -> TickDelta:
+        """Begin a sample: find all changes since the previous one. Raises `OSError` without /proc."""
+        changes = TickDelta()
+        self.find_resets(now)
+        self.pids.open()
+        self.faults.open()
+        if self.bounds is not None:
+            self.bounds.open()
+        self._read_exits(changes)
+        self._read_members(changes, now)
+        self._find_members(changes, now)
+        if self._began is None:
+            self._began = now
+        return changes
+
+    def find_resets(self, now: float) -> None:
+        """Record members with a watermark that another program has reset."""
+        self._resets.find(self.members, now)
+
+    def finish(self, now: float) -> None:
+        """Record the last figures of every process. The totals are final then."""
+        changes = TickDelta()
+        self.find_resets(now)
+        self._read_exits(changes)
+        if self._hidden:
+            living = self.discovery.walk(self.members, lambda _pid: False)
+            for pid in self._hidden.keys() - set(living):
+                self._records.hidden_ended(pid, self._hidden[pid], now)
+        for member in list(self.members.values()):
+            try:
+                whole = member.last_look()
+            except GONE:
+                self._vanish(member, changes, now)
+            else:
+                self._records.last(member, now, whole=whole)
+        self._resets.find(self.members, now, over=True)
+        self._settle(now, math.inf)
+
+    def totals(self) -> Totals:
+        """Return the current totals of the tree, including reaped children. None ever falls."""
+        return self._account.sum(self.members.values())
+
+    def close(self) -> None:
+        """Close all files."""
+        for member in self.members.values():
+            member.close()
+        self._resets.close()
+        self.forks.close()
+        self.discovery.close()
+
+    # -- first step: processes that the supervisor has waited for
+
+    def _read_exits(self, changes: TickDelta) -> None:
+        self.ended_in = {}
+        while self.exits:
+            changes.figures = True
+            end = self.exits.popleft()
+            self.faults.reported(end.minor_faults)
+            if end.pid not in self._context.exclude:
+                if end.cgroup is not None:
+                    self.ended_in[end.pid] = end.cgroup
+                self._read_exit(read_exit(end), changes)
+        if not self.pids.settled:
+            self.faults.compare_with_own()
+
+    def _read_exit(self, reaped: Reaped, changes: TickDelta) -> None:
+        pid, stat = reaped.exit.pid, reaped.stat
+        if stat is not None and stat.start < self._since:
+            return
+        presumed = self._presumed.pop(pid, None)
+        if presumed is not None and (stat is None or presumed.start == stat.start):
+            self.faults.was_left_to_us(presumed)
+        member = self.members.get(pid)
+        if member is not None and stat is not None and member.stat.start != stat.start:
+            member = None  # the kernel has reassigned the pid since
+        if member is not None:
+            self._resets.confirm(member, reaped.exit.time)
+            self._remove(member, changes)
+        else:
+            member = self._account.awaited(pid)
+        before = self._removed.get(pid)
+        if member is None and before is not None and stat is not None and before.stat.start == stat.start:
+            # The previous sample expected its parent to wait for it. The parent did not, and its end is already recorded.
+            self._account.reaped(reaped, before.io)
+            return
+        hidden = self._hidden.pop(pid, None) if member is None else None
+        if member is None and hidden is None:
+            self.pids.joined(pid)
+            changes.reported_unseen = True
+        self.faults.ended(
+            stat,
+            0 if member is None else member.stat.child_minor_faults,
+            0 if member is None else member.stat.child_major_faults,
+            ignored_sigchld=reaped.ignored_sigchld,
+        )
+        self._account.reaped(reaped, None if member is None else member.io)
+        if self.bounds is not None:
+            childless = stat is not None and not stat.child_minor_faults
+            self.bounds.ended(
+                pid, None if stat is None else own_faults(stat), reaped.exit.max_rss if childless else None
+            )
+        own = self._context.own_cgroup
+        if own is not None and own.held(reaped.exit.cgroup) is False:
+            self._records.reaped_elsewhere(reaped, member)
+        if member is not None:
+            self._resets.compare_at_end(member, reaped.exit)
+        self._records.reaped(reaped, member, hidden)
+
+    # -- second step: current figures of the members
+
+    def _read_members(self, changes: TickDelta, now: float) -> None:
+        """Read all members. Then read the parents of vanished members again: they have inherited the members' totals."""
+        known = set(changes.removed)
+        for member in list(self.members.values()):
+            self._read_member(member, changes, now)
+        while parents := {changes.removed[pid].stat.ppid for pid in changes.removed.keys() - known}:
+            known.update(changes.removed)
+            for parent in parents & self.members.keys():
+                self._read_member(self.members[parent], changes, now)
+        if self._account.pending:
+            changes.figures = True
+            self._settle(now, now)
+
+    def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
+        before = member.stat
+        try:
+            changed = member.refresh()
+            if member.shares_memory and not self._shares(member):
+                member.leaves_parent()
+                changed = member.refresh() or changed
+        except GONE:
+            self._vanish(member, changes, now)
+            return
+        stat = member.stat
+        if changed:
+            changes.figures = True
+        if stat is before:
+            return
+        if stat.threads > before.threads:
+            self.pids.threads_began(stat.threads - before.threads)
+        if stat.child_minor_faults != before.child_minor_faults:
+            self.faults.inherited_by_member(before, stat)
+        self._records.executed(member, now)
+
+    def _vanish(self, member: Member, changes: TickDelta, now: float) -> None:
+        """Remove a vanished member. Find the process that waited for it and inherited its totals and page faults.
+
+        ==================================  ===================================================================
+        its parent                          its totals
+        ==================================  ===================================================================
+        the monitor                         reported later by the supervisor
+        a member that heeds SIGCHLD         included in the parent's
+        has vanished, and heeded SIGCHLD    included in the parent's, or reported later: unknown which
+        ignores SIGCHLD, or is unknown      lost: only the last reading remains
+        ==================================  ===================================================================
+        """
+        self._resets.confirm(member, now)
+        self._remove(member, changes)
+        changes.figures = True
+        stat = member.stat
+        if stat.ppid == self._adopter:
+            self.faults.left_to_us()
+            self._account.vanished(member, now, ReapedBy.MONITOR)
+            return
+        if self.bounds is not None:
+            self.bounds.vanished(member.pid, own_faults(stat))
+        living = self.members.get(stat.ppid)
+        parent = living or changes.removed.get(stat.ppid)
+        heeds = parent is not None and not parent.ignores_sigchld
+        if living is not None and heeds:
+            self.faults.left_to_member(stat)
+            self._records.gone(member, now)
+            return
+        if heeds and self._adopter is not None:
+            # The process that waits for the parent inherits these totals too. We would have to wait for an orphan.
+            self.faults.left_to_ancestor(stat)
+            changes.presumed[member.pid] = stat
+        else:
+            self.faults.left_to_nobody_known()
+        self._account.vanished(member, now, ReapedBy.PARENT if heeds else ReapedBy.UNKNOWN)
+
+    def _remove(self, member: Member, changes: TickDelta) -> None:
+        del self.members[member.pid]
+        self._resets.forget(member.pid)
+        member.close()
+        changes.removed[member.pid] = member
+
+    def _settle(self, now: float, until: float) -> None:
+        """Stop waiting for exact figures that were due before `until`."""
+        for gone in self._account.overdue(until):
+            self._records.gone(gone.member, now, unreaped=gone.reaped_by is ReapedBy.UNKNOWN)
+
+    # -- third step: new processes
+
+    def _find_members(self, changes: TickDelta, now: float) -> None:
+        """Search for processes that began before this sample, if the kernel has assigned pids since the last search."""
+        given, pids = self.pids.not_looked_for()
+        walk = self._walk_pace.due(now)
+        if walk or given or not self.pids.seen or (self._hides and changes.removed):
+
+            def add(pid: int) -> bool:
+                return self._add(pid, changes, now)
+
+            if not self.pids.seen:
+                add(self._context.root)
+            cheap = given and self.discovery.cheaper_to_probe(given, self.members)
+            if cheap and not walk:
+                self.pids.are_strangers(self.discovery.probe(pids, self.members, add))
+            if walk or self._hides or (given and not cheap):
+                self._find_hidden(self.discovery.walk(self.members, add), changes, now)
+        # A parent may wait for a child after its reading and before the discovery searches for the child. The next
+        # sample would find the child's faults with the parent, and assume that the child began after this sample.
+        # So if pids are unexplained and a parent has waited since, read all members again now.
+        if self.pids.unexplained() and any(member.has_waited() for member in self.members.values()):
+            self._read_members(changes, now)
+
+    def _find_hidden(self, unread: Sequence[int], changes: TickDelta, now: float) -> None:
+        """Record living but unreadable children, if /proc hides processes."""
+        for pid in unread:
+            if self._hides and pid not in self._hidden:
+                self._hidden[pid] = now
+                if pid not in changes.removed:
+                    self.pids.joined(pid)
+                self._records.hidden(pid, now)
+
+    def _add(self, pid: int, changes: TickDelta, now: float) -> bool:
+        """Make a process a member. Return `False` if it has already ended."""
+        try:
+            member = Member(self._proc, pid, self._descriptors)
+        except (OSError, ValueError):
+            return False
+        if self._shares(member):
+            member.enters_parent()
+        try:
+            member.refresh_status()
+        except (OSError, ValueError):
+            member.close()
+            return False
+        self.members[pid] = member
+        changes.born = True
+        self._resets.watch(pid)
+        if self._began is not None and not self._context.adopt and member.start < self._began:
+            self._account.joined(member)
+        changes.figures = True
+        self.pids.joined(pid, member.stat.threads)
+        self.faults.joined(member.stat)
+        self._records.seen(member, now)
+        self._look_at_group(member, now)
+        return True
+
+    def _shares(self, member: Member) -> bool:
+        """Return whether it runs in its parent's memory, between vfork (posix_spawn, subprocess) and exec.
+
+        Such a process has the same address space as its parent, to the byte, while its parent waits. A forked process
+        differs: fork omits most file pages.
+        """
+        parent = self.members.get(member.stat.ppid)
+        if (
+            parent is None
+            or parent.stat.virtual != member.stat.virtual
+            or parent.stat.stack != member.stat.stack
+        ):
+            return False
+        return parent.stat.state == "D" or (parent.stat.threads > 1 and parent.rss == member.rss > 0)
+
+    # -- members outside the run's cgroup
+
+    def look_at_groups(self, now: float) -> None:
+        """Check whether members are still in the run's cgroup; in a large tree, some members in turn."""
+        if self._context.own_cgroup is None:
+            return
+        members = list(self.members.values())
+        if len(members) > EVERY_GROUP:
+            self._group_round %= len(members)
+            begin, self._group_round = self._group_round, self._group_round + EVERY_GROUP
+            members = (members + members)[begin : begin + EVERY_GROUP]
+        for member in members:
+            self._look_at_group(member, now)
+
+    def _look_at_group(self, member: Member, now: float) -> None:
+        own = self._context.own_cgroup
+        if own is None or member.left_cgroup or member.zombie:
+            return
+        if own.holds(member.pid, self._context.proc) is False:
+            member.left_cgroup = True
+            self._records.left_cgroup(member, now)
+
+    # -- fifth step: unseen processes
+
+    def close_ledgers(self, changes: TickDelta) -> None:
+        """End a sample in the ledgers of pids and page faults."""
+        self._removed, self._presumed = changes.removed, changes.presumed
+        signs = bool(changes.removed) or self.pids.moved or self.faults.signs
+        if self.pids.close_if_none_given(signs=signs):
+            self.faults.close_if_none_given()
+            return
+        self.faults.close(
+            ignores_sigchld=any(
+                member.ignores_sigchld for member in (*self.members.values(), *changes.removed.values())
+            )
+        )
+        self.pids.close(suspicious=self.faults.suspicious)
+
+
+def _start_of_target(context: Context) -> int:
+    """Return the start of the target in clock ticks."""
+    try:
+        return parse_stat(read_once(f"{context.proc}/{context.root}/stat")).start
+    except OSError:
+        if not context.adopt:
+            raise Unavailable(f"There is no process {context.root}.") from None
+    # It has already ended, and the supervisor has waited for it and will report it.
+    return parse_stat(read_once(f"{context.proc}/{os.getpid()}/stat")).start

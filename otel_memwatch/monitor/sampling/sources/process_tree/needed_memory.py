@@ -1,0 +1,163 @@
+"""The step of a sample that bounds memory needed, for runs without a cgroup, and the early samples that narrow it."""
+
+from __future__ import annotations
+
+from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy import (
+    EarlySamplePolicy,
+    moved_since,
+)
+from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
+    FaultLedgerBounds,
+    TickFindings,
+)
+from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
+from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
+from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.sampling.sources import Context
+    from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
+    from otel_memwatch.monitor.sampling.sources.process_tree.membership import Membership, TickDelta
+    from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
+
+MOST_LATE = 64
+"""Maximum number of pids assigned during a sample for a probe of their processes."""
+
+
+class LastScan(NamedTuple):
+    """State of the tree at the end of the last scan of memory needed."""
+
+    reported: int = 0
+    """Page faults of unseen processes, reported since the scan before."""
+    unobserved: int = 0
+    """Upper bound of the number of unseen processes so far."""
+    presumed: bool = False
+    """Processes vanished together with their parents. The process that waited for them is unknown."""
+    all_known: bool = True
+    """The owners of all pids until then were known."""
+
+
+class NeededMemory:
+    """Bounds of memory needed, sample by sample.
+
+    Args:
+        context: context of the run.
+        tree: members of the tree. It reports ended processes to the bounds.
+        records: recorder of single processes.
+    """
+
+    def __init__(self, context: Context, tree: Membership, records: Records) -> None:
+        self._context = context
+        self._proc = str(context.proc)
+        self._bounds = tree.bounds = FaultLedgerBounds(
+            self._proc,
+            context.sys,
+            context.root,
+            joined=not context.adopt,
+            allocated_before=context.allocated_before,
+        )
+        self._tree = tree
+        self._records = records
+        self._early = EarlySamplePolicy(context.interval)
+        self._scanned = LastScan()
+        self._unseen_faults = 0
+        """Page faults of unseen processes, as of the last sample with a known number."""
+
+    @property
+    def glance_within(self) -> float:
+        """Return the seconds until an early sample may be worth its cost; infinite: none is."""
+        return self._early.within
+
+    def is_sample_worth_it(self) -> bool:
+        """Return whether a sample now narrows the bounds. Costs 6 us and 9 us for each process."""
+        return self._early.is_worth_it(moved_since(self._tree.members, self._bounds.scanned))
+
+    def close(self) -> None:
+        """Close all files."""
+        self._bounds.close()
+
+    def read(self, changes: TickDelta, now: float) -> NeededNow:
+        """Return the bounds of this sample. Raises `OSError` without /proc."""
+        bounds, tree = self._bounds, self._tree
+        total, before = tree.faults.unseen, self._unseen_faults
+        self._unseen_faults = before if total is None else total
+        unseen = None if total is None else total - before
+        last = bounds.unchanged()
+        if not changes.figures and unseen == 0 and last is not None:
+            self._early.scanned(last, 0, bounds.kept)
+            return last
+        found = TickFindings(
+            changes.born,
+            bool(changes.removed),
+            unseen,
+            self._scanned.reported,
+            self._may_be_before(changes),
+            self._born_since,
+        )
+        whole = not bounds.broken
+        values = bounds.scan(tree.members, found)
+        self._scanned = LastScan(
+            unseen or 0, tree.pids.unobserved, bool(changes.presumed), tree.pids.all_known
+        )
+        self._early.scanned(values, None if unseen is None else unseen * PAGE_SIZE, bounds.kept)
+        if whole and bounds.broken:
+            main = tree.members.get(self._context.root) or next(iter(tree.members.values()), None)
+            if main is not None:
+                self._records.outside_ledger(main, now)
+        return values
+
+    def _may_be_before(self, changes: TickDelta) -> bool:
+        """Return whether page faults reported now may precede the end of the last scan.
+
+        They belong to processes that have ended since their last reading:
+
+        * If the last scan read the process, these faults are later than the scan.
+        * If the process ended during that scan, `FaultLedgerBounds` knows it.
+        * Otherwise they may be earlier, unless they were reported then:
+
+        =======================================================  =====================================================
+        the last scan                                            its faults were reported then
+        =======================================================  =====================================================
+        found that it had vanished                               yes, since its parent was read again, unless the parent
+                                                                 had vanished too
+        never saw it; it began before that sample, and a         yes: the members were read again after the discovery
+        member waited for it
+        never saw it; it began before that sample, and we        perhaps not
+        waited for it
+        never saw it; it began during that sample                perhaps not
+        =======================================================  =====================================================
+        """
+        before = self._scanned
+        ours = changes.reported_unseen or self._tree.faults.own_moved
+        others = self._tree.pids.unobserved > before.unobserved
+        return (
+            before.presumed
+            or (ours and not before.all_known)
+            or ((ours or others) and self._tree.pids.given_in_scan > 0)
+        )
+
+    def _born_since(self) -> list[int] | None:
+        """Return page faults of each process of the tree born since this sample began; `None`: too many to probe."""
+        tree, pids, forks = self._tree, self._tree.pids, self._tree.forks
+        newest = forks.read()
+        begun = pids.begun
+        given = pids.given_in_scan = forks.between(begun, newest)
+        if not given:
+            return []
+        if given > MOST_LATE:
+            return None
+        known, faults = dict(tree.members), []
+
+        def add(pid: int) -> bool:
+            try:
+                stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
+            except (OSError, ValueError):
+                return False
+            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # only the key matters
+            faults.append(own_faults(stat))
+            return True
+
+        tree.discovery.probe(forks.given(begun, newest), known, add)
+        return faults
