@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,8 +111,11 @@ def test_a_source_that_is_absent_says_why_and_stops_nobody(
     def broken(context: Context) -> Source:
         raise ZeroDivisionError
 
-    entries = (Entry("absent", unavailable), Entry("broken", broken), *SOURCES)
-    monkeypatch.setattr("otel_memwatch.monitor.sampling.sources.SOURCES", entries)
+    package = "otel_memwatch.monitor.sampling.sources"
+    for name, open_source in (("absent", unavailable), ("broken", broken)):
+        monkeypatch.setitem(sys.modules, f"{package}.{name}", SimpleNamespace(open_source=open_source))
+    entries = (Entry("absent", "absent"), Entry("broken", "broken"), *SOURCES)
+    monkeypatch.setattr(f"{package}.SOURCES", entries)
     sources, missing = open_sources(
         Context(target, 0.1, system="psutil"), ("absent", "broken", "process_tree")
     )

@@ -127,7 +127,7 @@ class _Reader:
         """Its answer when nothing was due and nothing was read."""
         self._count = len(source.columns)
         slow_ones = [column.period > 0 for column in source.columns]
-        self._fast_count = slow_ones.count(False)
+        self.fast_count = slow_ones.count(False)
         order = sorted(range(self._count), key=slow_ones.__getitem__)
         self._order = order if slow_ones != sorted(slow_ones) else None
         """Order with fast columns first, if the source has another order."""
@@ -164,7 +164,7 @@ class _Reader:
             self.up, self.error = True, None
         if read is self.idle:
             return False
-        count, fast = self._count, self._fast_count
+        count, fast = self._count, self.fast_count
         if len(read) != count:
             raise ValueError(f"{self.source.name} gave {len(read)} values for {count} columns")
         if self._order is not None:
@@ -175,7 +175,7 @@ class _Reader:
 
     def slow_indices(self) -> Iterable[int]:
         """Return the indices of its slow values."""
-        return range(self._slow, self._slow + self._count - self._fast_count)
+        return range(self._slow, self._slow + self._count - self.fast_count)
 
     def health(self) -> SourceHealth:
         return SourceHealth(self.up, self.reads, self.failures, self.seconds, self.stretched, self.error)
@@ -221,18 +221,8 @@ class Sampler:
         self._early = EarlySampleScheduler(sources)
         self._called_for = False
         """The next sample is an early one that a source requested."""
-        self._readers = self._lay_out(sources)
-
-    def _lay_out(self, sources: Sequence[Source]) -> list[_Reader]:
-        """Order all columns, and return each source with the indices of its values."""
-        order = sorted(
-            (
-                (column.period > 0, s, c)
-                for s, source in enumerate(sources)
-                for c, column in enumerate(source.columns)
-            ),
-        )
-        self.columns: tuple[Column, ...] = tuple(sources[s].columns[c] for _, s, c in order)
+        every = [column for source in sources for column in source.columns]
+        self.columns: tuple[Column, ...] = tuple(sorted(every, key=lambda column: column.period > 0))
         self._slow = [
             (i, column.period * STALE_PERIODS) for i, column in enumerate(self.columns) if column.period > 0
         ]
@@ -240,13 +230,13 @@ class Sampler:
         self._nothing: list[Value] = [None] * len(self.columns)
         self._no_slow: list[Value] = [None] * len(self._slow)
         self._slow_values: dict[int, tuple[float, Value]] = {}
-        readers = []
+        self._readers: list[_Reader] = []
         fast, slow = 0, self._fast_count
         for source in sources:
-            readers.append(_Reader(source, fast, slow))
-            some = sum(column.period > 0 for column in source.columns)
-            fast, slow = fast + len(source.columns) - some, slow + some
-        return readers
+            reader = _Reader(source, fast, slow)
+            self._readers.append(reader)
+            fast += reader.fast_count
+            slow += len(source.columns) - reader.fast_count
 
     def subscribe(self, subscriber: Callable[[Snapshot], None]) -> None:
         """Call `subscriber` with every snapshot from now on, in the sampling thread."""

@@ -83,11 +83,6 @@ class Context(NamedTuple):
     tree: TreeSource | None = None
     """The source process_tree, once it is open: it knows the pids of the tree."""
 
-    @property
-    def portable(self) -> bool:
-        """True if psutil samples all figures; then there are no watermarks."""
-        return self.system == "psutil"
-
     def pids(self) -> Sequence[int]:
         """Return the living processes of the tree, or only the target while process_tree is not open."""
         return (self.root,) if self.tree is None else self.tree.pids()
@@ -119,40 +114,31 @@ class Entry(NamedTuple):
     """One source of `SOURCES`."""
 
     name: str
-    load: Callable[[Context], Source]
-    """Opens the source; raises `Unavailable` with a hint if the machine lacks it."""
+    """Name of the source, and of its module on Linux."""
+    portable: str | None = None
+    """Module that reads the same by psutil; `None`: only Linux has the source."""
     gpus: bool = False
     """It calls a GPU driver, which may take seconds to answer, and describes the GPUs (`info`)."""
 
-
-def _linux(name: str) -> Callable[[Context], Source]:
-    def load(context: Context) -> Source:
-        if context.system != "linux":
+    def load(self, context: Context) -> Source:
+        """Open the source; raises `Unavailable` with a hint if the machine lacks it."""
+        module = self.name if context.system == "linux" else self.portable
+        if module is None:
             raise Unavailable(
-                f"{name} is read from /proc and /sys, which this system does not have.", "Linux has them"
+                f"{self.name} is read from /proc and /sys, which this system does not have.", "Linux has them"
             )
-        return _open(name, context)
-
-    return load
-
-
-def _either(name: str, portable: str) -> Callable[[Context], Source]:
-    return lambda context: _open(name if context.system == "linux" else portable, context)
-
-
-def _open(module: str, context: Context) -> Source:
-    source: Source = import_module(f"{__name__}.{module}").open_source(context)
-    return source
+        source: Source = import_module(f"{__name__}.{module}").open_source(context)
+        return source
 
 
 SOURCES: tuple[Entry, ...] = (
-    Entry(PROCESS_TREE, _either("process_tree", "portable")),
-    Entry("host", _either("host", "portable_host")),
-    Entry("cgroup", _linux("cgroup")),
-    Entry("pressure", _linux("pressure")),
-    Entry("memory_detail", _linux("memory_detail")),
-    Entry("gpu_nvidia", _linux("gpu_nvidia"), gpus=True),
-    Entry("gpu_drm", _linux("gpu_drm"), gpus=True),
+    Entry(PROCESS_TREE, "portable"),
+    Entry("host", "portable_host"),
+    Entry("cgroup"),
+    Entry("pressure"),
+    Entry("memory_detail"),
+    Entry("gpu_nvidia", gpus=True),
+    Entry("gpu_drm", gpus=True),
 )
 """All sources in the order in which they are read. process_tree is first: the others need the tree's pids."""
 

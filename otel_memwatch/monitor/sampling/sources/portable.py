@@ -225,7 +225,9 @@ class Portable:
     def _vanish(self, pid: int, now: float) -> None:
         """Handle a vanished process. If it is our child, the supervisor will report more exact figures."""
         member = self._members.pop(pid)
-        self._departed.append(_left_behind(member.used))
+        # On Linux its parent's I/O includes its own.
+        left = member.used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else member.used
+        self._departed.append(left)
         if pid == self._context.root and self._context.adopt:
             self._awaited[pid] = (member, now + 5.0)
         else:
@@ -258,7 +260,7 @@ class Portable:
         self._members[pid] = member
         if self._began is not None and not self._context.adopt and member.start < self._began:
             # Its earlier life was not recorded.
-            self._departed.append(_negative(member.used))
+            self._departed.append(_Used._make(None if count is None else -count for count in member.used))
         self._seen += 1
         self._record(ProcessEvent.SEEN, member, now)
 
@@ -362,22 +364,6 @@ _SLOW: tuple[Row[_Tree], ...] = (
     ),
 )
 """Columns that are read about once a second."""
-
-
-def _left_behind(used: _Used) -> _Used:
-    """Return the counters that a vanished process leaves to the sum: on Linux its parent's I/O includes its I/O."""
-    return used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else used
-
-
-def _negative(used: _Used) -> _Used:
-    """Return the counters with reversed signs, to subtract them from a sum."""
-    read, written = used.read_bytes, used.write_bytes
-    return _Used(
-        -used.cpu_user,
-        -used.cpu_system,
-        None if read is None else -read,
-        None if written is None else -written,
-    )
 
 
 def _sum_used(parts: Sequence[_Used]) -> _Used:

@@ -65,7 +65,7 @@ def find_cards(sys: Path) -> list[Card]:
         return []
     for name in names:
         device = sys / "class/drm" / name / "device"
-        if _CARD.match(name) and _has_render_node(device):
+        if _CARD.match(name) and any(device.glob("drm/renderD*")):
             card = _card(device)
             if not card.driver.startswith("nvidia"):
                 found[card.id] = card
@@ -106,13 +106,6 @@ def _card(device: Path) -> Card:
     driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown"
     name = _text(device / "product_name") or f"{vendor} GPU ({driver})"
     return Card(address.lower() if _PCI.match(address.lower()) else address, driver, vendor, name, device)
-
-
-def _has_render_node(device: Path) -> bool:
-    try:
-        return any(name.startswith("renderD") for name in os.listdir(device / "drm"))
-    except OSError:
-        return False
 
 
 def _text(path: Path) -> str | None:

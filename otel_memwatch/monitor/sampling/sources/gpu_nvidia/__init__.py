@@ -29,7 +29,7 @@ from otel_memwatch.runtime.polling import Pace, Poller, answered
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from otel_memwatch.model import Attributes, Value
     from otel_memwatch.monitor.sampling.sources import Context
@@ -169,7 +169,9 @@ class GpuNvidia:
         for device in devices:
             if device.identity in picked or device.identity.uuid in parents:
                 known = [
-                    call for call in CALLS if self._asks(device, call, picked) and _has(driver, device, call)
+                    call
+                    for call in CALLS
+                    if self._asks(device, call, picked) and _answers(driver, device, call.ask)
                 ]
                 calls.append((device, known))
         cards = [device for device, _ in calls if not device.identity.parent]
@@ -177,7 +179,7 @@ class GpuNvidia:
         lists = {
             device.identity.uuid
             for device, _ in calls
-            if device.identity in picked and _lists_processes(driver, device)
+            if device.identity in picked and _answers(driver, device, processes.held)
         }
         return _OpenedDriver(driver, driver.version(), devices, chosen, calls, accounting, lists)
 
@@ -338,17 +340,10 @@ _OPENING_HINT = (
 )
 
 
-def _has(driver: Driver, device: Device, call: Call) -> bool:
-    """Return whether a device supports a call. A temporary error counts as support."""
+def _answers(driver: Driver, device: Device, ask: Callable[[Driver, Device], Any]) -> bool:
+    """Return whether a device supports a question. A temporary error counts as support."""
     try:
-        return call.ask(driver, device) is not None
-    except driver.nvml.NVMLError:
-        return True
-
-
-def _lists_processes(driver: Driver, device: Device) -> bool:
-    try:
-        return processes.held(driver, device) is not None
+        return ask(driver, device) is not None
     except driver.nvml.NVMLError:
         return True
 

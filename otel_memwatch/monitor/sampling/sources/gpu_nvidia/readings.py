@@ -84,24 +84,20 @@ def _power(driver: Driver, device: Device) -> _Power | None:
     return None if milliwatts is None else _Power(milliwatts / 1000, None)
 
 
-def _energy(driver: Driver, device: Device) -> int | None:
-    return driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)  # type: ignore[no-any-return]
+def _energy(driver: Driver, device: Device) -> Any:
+    return driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)
 
 
-def _temperature(driver: Driver, device: Device) -> int | None:
+def _temperature(driver: Driver, device: Device) -> Any:
     sensor = driver.nvml.NVML_TEMPERATURE_GPU
     celsius = driver.ask("nvmlDeviceGetTemperatureV", device.handle, sensor)
-    if celsius is None:
-        celsius = driver.ask("nvmlDeviceGetTemperature", device.handle, sensor)
-    return celsius  # type: ignore[no-any-return]
+    return driver.ask("nvmlDeviceGetTemperature", device.handle, sensor) if celsius is None else celsius
 
 
-def _throttles(driver: Driver, device: Device) -> int | None:
+def _throttles(driver: Driver, device: Device) -> Any:
     """Return the reasons for lower clocks as bits."""
     bits = driver.ask("nvmlDeviceGetCurrentClocksEventReasons", device.handle)
-    if bits is None:
-        bits = driver.ask("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle)
-    return bits  # type: ignore[no-any-return]
+    return driver.ask("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle) if bits is None else bits
 
 
 def _throttle(reason: str, mask: int) -> Row[int]:
