@@ -1,12 +1,13 @@
 """Files that a user names: input with a size limit, output with a time limit.
 
 The path may be a pipe or a device. open() of a pipe waits until another process opens the other end, write() waits for
-the reader, and some devices never end. Both functions raise `OSError` with a phrase in `strerror` for the caller's
+the reader, and some devices never end. The functions raise `OSError` with a phrase in `strerror` for the caller's
 message: "FILE cannot be read: it is a device".
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -117,6 +118,30 @@ def _open_output(path: str | os.PathLike[str], flags: int, mode: int) -> int:
             if time.monotonic() - began > READER_START:
                 raise OSError(errno.ENXIO, "it is a pipe that no process reads", os.fspath(path)) from None
             time.sleep(_STEP)
+
+
+def replace_file(path: str | os.PathLike[str], data: bytes, *, mode: int | None = None) -> None:
+    """Replace a file atomically, or create it. Raises `OSError`; the file is then unchanged.
+
+    A link is replaced, not followed. Without `mode`, an existing file keeps its mode.
+    """
+    if mode is None and os.path.isfile(path):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    directory, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(directory, f".{name[:200]}.{os.getpid()}")
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        if mode is not None:
+            os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def need_regular(path: str | os.PathLike[str]) -> None:

@@ -9,17 +9,14 @@ Two doubts keep the file as it is until the user confirms:
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import os
 import re
-import stat
-import tempfile
 
 from otel_memwatch.errors import RunError, Unavailable, UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.runtime.user_files import read_file, replace_file
 from otel_memwatch.text import clean
 from otel_memwatch.wings.advice.targets import kubernetes_resources
 
@@ -79,7 +76,10 @@ def patch(
     if write and changes:
         out = io.StringIO()
         yaml.dump_all(documents, out)
-        _replace(path, out.getvalue())
+        try:
+            replace_file(os.path.realpath(path), out.getvalue().encode())
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}.") from None
     return changes or [f"{path} asks for that already"]
 
 
@@ -188,21 +188,3 @@ def _set(container: Any, resources: dict[str, dict[str, str]]) -> list[str]:
                     f"{kind}.{name} of {container.get('name')}: {'none' if old is None else old} -> {value}"
                 )
     return changes
-
-
-def _replace(path: str, text: str) -> None:
-    """Replace a file atomically. It keeps its mode, and a link stays one."""
-    real = os.path.realpath(path)
-    temporary = ""
-    try:
-        mode = stat.S_IMODE(os.stat(real).st_mode)
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(real), prefix=".memwatch-")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.chmod(temporary, mode)
-        os.replace(temporary, real)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise RunError(f"{path} cannot be written: {error.strerror}.") from None

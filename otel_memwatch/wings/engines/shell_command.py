@@ -12,6 +12,7 @@ import click
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.own_python import PACKAGE_PARENT
+from otel_memwatch.runtime.user_files import replace_file
 
 _SHIM = """#!/bin/sh
 # Written by `otel-memwatch shell --install`: {real}, with all that it starts recorded as one run.
@@ -86,10 +87,7 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
         raise UsageError(f"{path} is there already.", "--force replaces it")
     try:
         place.mkdir(parents=True, exist_ok=True)
-        part = place / f".{name}.{os.getpid()}"
-        part.write_text(_text(real, runs), encoding="utf-8", errors="surrogateescape")
-        part.chmod(0o755)
-        part.replace(path)
+        replace_file(path, _text(real, runs).encode("utf-8", "surrogateescape"), mode=0o755)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
     click.echo(path)

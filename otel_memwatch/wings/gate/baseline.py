@@ -14,14 +14,13 @@ import errno
 import json
 import os
 import subprocess
-from pathlib import Path
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.fields import moment, number
 from otel_memwatch.run.figures import Conditions, Figure, RunFigures
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.runtime.user_files import read_file, replace_file
 from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
@@ -69,10 +68,8 @@ def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
         ],
     }
     lines = json.dumps(document, indent=1, allow_nan=False)
-    part = Path(f"{os.fspath(path)}.part")
     try:
-        part.write_text(one_line_a_figure(lines) + "\n", encoding="utf-8")
-        part.replace(path)
+        replace_file(path, (one_line_a_figure(lines) + "\n").encode())
     except OSError as error:
         raise UsageError(f"The baseline {path} cannot be written: {error.strerror}.") from None
 

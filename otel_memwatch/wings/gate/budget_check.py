@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 
 from otel_memwatch.record.format import BUDGETS_FILE, FILE_MODE
 from otel_memwatch.reports.phrases import budget_sentence
 from otel_memwatch.run.figures import figures_of, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.user_files import replace_file
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
 
 if TYPE_CHECKING:
@@ -52,16 +51,8 @@ def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: boo
     run.budgets = tuple(entries)
     if not write:
         return
-    path, part = run.path / BUDGETS_FILE, run.path / f".{BUDGETS_FILE}.{os.getpid()}"
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"schema": 1, "budgets": list(entries)}, file, indent=1)
-        part.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+    document = json.dumps({"schema": 1, "budgets": list(entries)}, indent=1)
+    replace_file(run.path / BUDGETS_FILE, document.encode(), mode=FILE_MODE)
 
 
 def over(entries: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from otel_memwatch.runtime import user_files
-from otel_memwatch.runtime.user_files import need_regular, read_file, write_file
+from otel_memwatch.runtime.user_files import need_regular, read_file, replace_file, write_file
 
 
 @pytest.fixture
@@ -113,3 +113,22 @@ def test_a_file_is_replaced_or_added_to(tmp_path):
     write_file(path, b"ab")
     write_file(path, b"c", append=True)
     assert path.read_bytes() == b"abc"
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_is_not_followed(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(b"first")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    replace_file(file, b"second")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"second", 0o640)
+    replace_file(link, b"third", mode=0o755)
+    assert (file.read_bytes(), link.read_bytes(), link.is_symlink()) == (b"second", b"third", False)
+    assert link.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_file_that_cannot_be_replaced_is_unchanged(tmp_path):
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        replace_file(tmp_path / "directory", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["directory"]
