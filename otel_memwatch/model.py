@@ -1,7 +1,7 @@
 """The values that the layers exchange: columns, snapshots, processes, operations, peaks.
 
-All sizes are bytes, all durations seconds, all `time` values seconds on the machine's monotonic clock
-(`time.monotonic()`, which every process of one machine shares). `None` means "not known", never zero.
+All sizes are bytes and all durations seconds. All `time` values are seconds of `time.monotonic()`, the clock that every
+process of one machine shares. `None` means "unknown", never zero.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Source(Protocol):
 
 
 class Certainty(str, enum.Enum):
-    """How certain a peak is."""
+    """Certainty of a peak."""
 
     EXACT = "exact"
-    """A watermark covered the whole time; the truth lies within `low` and `high`, which are near (`runtime.exact`)."""
+    """A watermark covered the whole time; the truth lies within `low` and `high`, which are near (`runtime.exactness`)."""
     INTERVAL = "interval"
     """The truth lies between `low` and `high`, certified; `bytes` is the lower end."""
     CENSORED = "censored"
@@ -78,7 +78,7 @@ class Certainty(str, enum.Enum):
 
 
 class Evidence(str, enum.Enum):
-    """A reading from which a peak follows. The value is what records keep; `EVIDENCE_WORDS` has what people read."""
+    """A reading from which a peak follows. Records contain the value; `EVIDENCE_WORDS` has the words for users."""
 
     PROCESS_PEAK = "process_peak"
     PROCESS_PEAK_WINDOWS = "process_peak_windows"
@@ -344,8 +344,9 @@ class ChildExit(NamedTuple):
 
     - `max_rss`, the CPU times, the faults and the bytes of I/O come from wait4. They cover the process and all descendants
       that were waited for; `max_rss` is that of the largest one.
-    - `stat`, `io` and `status` are the texts of the zombie's files in /proc. They give its own share, and show if it ignored
-      the end of its children. `cgroup` names its cgroup. `None`: /proc is absent or denies them.
+    - `stat`, `io` and `status` are the texts of the zombie's files in /proc. They contain the share of this process alone.
+      They also show if it ignored the end of its children.
+    - `cgroup` names its cgroup. `None`: /proc is absent or denies them.
     """
 
     pid: int
@@ -442,7 +443,7 @@ class ProcessRecord(NamedTuple):
     """Maximum from wait4, if we waited for it ourselves: the largest of it and all descendants that it waited for. Each
     counts since the last reset of its high-water mark."""
     childless: bool | None = None
-    """True if it never waited for a child, and `max_rss` is its own; `None`: unknown."""
+    """True if it never waited for a child, so `max_rss` belongs to it alone; `None`: unknown."""
     file: int | None = None
     """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
     needed: int | None = None

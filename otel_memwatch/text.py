@@ -182,20 +182,20 @@ _SUMS = frozenset((Evidence.RSS_SUM, Evidence.PSS_SUM, Evidence.HUGETLB_SUM, Evi
 def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     """Return a peak with its certainty: the number first, then the certainty; with `source`, the evidence too.
 
-    ========================  ===========================================================
-    unknown                   "unknown"
-    exact                     "312.4 MiB (exact, cgroup watermark)"
-    range                     "300-410 MiB (page faults)"
-    range and estimate        "300-410 MiB, best estimate 340 MiB (page faults)"
-    range, bounds alike       "300.0 MiB (page faults)"
-    range, no upper bound     "at least 300.0 MiB (ticks)"
-    range, something left     "0.2-60.8 MiB (excluding files in memory, page faults)"
-    censored                  "5.0-9.4 MiB"
-    censored, no lower bound  "at most 9.4 MiB"
-    sampled, an upper bound   "300.0 MiB (sampled), at most 410.0 MiB"
-    sampled                   "300.0 MiB (sampled)"
-    sampled, of processes     "300.0 MiB (sampled, sum of resident sizes at ticks)"
-    ========================  ===========================================================
+    | peak                     | text                                                    |
+    | ------------------------ | ------------------------------------------------------- |
+    | unknown                  | "unknown"                                               |
+    | exact                    | "312.4 MiB (exact, cgroup watermark)"                   |
+    | range                    | "300-410 MiB (page faults)"                             |
+    | range and estimate       | "300-410 MiB, best estimate 340 MiB (page faults)"      |
+    | range, bounds alike      | "300.0 MiB (page faults)"                               |
+    | range, no upper bound    | "at least 300.0 MiB (ticks)"                            |
+    | range, something left    | "0.2-60.8 MiB (excluding files in memory, page faults)" |
+    | censored                 | "5.0-9.4 MiB"                                           |
+    | censored, no lower bound | "at most 9.4 MiB"                                       |
+    | sampled, an upper bound  | "300.0 MiB (sampled), at most 410.0 MiB"                |
+    | sampled                  | "300.0 MiB (sampled)"                                   |
+    | sampled, of processes    | "300.0 MiB (sampled, sum of sizes)"                     |
     """
     if peak is None:
         return UNKNOWN

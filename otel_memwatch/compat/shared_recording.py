@@ -200,16 +200,12 @@ def acquire(interval: float) -> ToolRecording:
     from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE
 
     with _lock:
-        if _shared is None or not _goes_on(_shared):
+        if _shared is None or _shared.run.state != "running":
             joined = os.environ.get(RUN_DIRECTORY_VARIABLE)
             run = watch(interval=interval, report=False, plot=False, quiet=True)
             _shared = ToolRecording(run, own=joined != str(run.path))
         _shared.users += 1
         return _shared
-
-
-def _goes_on(recording: ToolRecording) -> bool:
-    return recording.run.state == "running"
 
 
 def release(recording: ToolRecording, *, keep: bool = True) -> None:

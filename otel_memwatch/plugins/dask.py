@@ -61,7 +61,9 @@ class DaskTaskPlugin(WorkerPlugin):
         if finish == "executing" and key not in self._running:
             self._running[key] = METER.begin(key_split(key), {"dask.key": str(key)})
         elif finish not in _BEGUN and key in self._running:
-            self._tell(METER.end(self._running.pop(key), self._failure(key) if finish == "error" else None))
+            assert self._worker is not None
+            figures = METER.end(self._running.pop(key), self._failure(key) if finish == "error" else None)
+            self._worker.log_event(TOPIC, figures._asdict())
 
     def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
         """End all running tasks and the recording: the worker stops."""
@@ -69,10 +71,6 @@ class DaskTaskPlugin(WorkerPlugin):
             METER.end(self._running.popitem()[1])
         if self._run is not None:
             self._run.stop()
-
-    def _tell(self, figures: TaskFigures) -> None:
-        assert self._worker is not None
-        self._worker.log_event(TOPIC, figures._asdict())
 
     def _failure(self, key: Any) -> BaseException:
         """Return an exception with the name of the task's exception: the worker keeps only its text."""

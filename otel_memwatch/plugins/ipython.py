@@ -1,6 +1,6 @@
 """`%load_ext otel_memwatch`: the peak of a cell in IPython and Jupyter.
 
-The magics are those of `compat.ipython`, which measures cells as ipython_memory_usage did; what is said here is ours.
+The magics are those of `compat.ipython`, which measures cells as ipython_memory_usage did; the greeting is ours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ otel-memwatch: the memory of cells, each with its peak
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext otel_memwatch`."""
+    """Add the magics: `%load_ext otel_memwatch`."""
     cells.register(ipython)
-    print(GREETING)  # noqa: T201 - what an extension offers is said when it is loaded
+    print(GREETING)  # noqa: T201 - extensions announce their magics
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """`%unload_ext otel_memwatch`: stops, and takes the magics away."""
+    """Stop measuring and remove the magics: `%unload_ext otel_memwatch`."""
     cells.unload_ipython_extension(ipython)

@@ -77,7 +77,7 @@ def processors() -> int:
 
 
 def usable_processors() -> int:
-    """Return the number of processors that this process, and what it starts, may run on."""
+    """Return the number of processors that this process and its children may use."""
     if os.environ.get(PROCESSORS_VARIABLE, "").isdecimal() or not hasattr(os, "sched_getaffinity"):
         return processors()
     return len(os.sched_getaffinity(0))
@@ -105,20 +105,14 @@ def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = N
     return counter_error(threads, cpus, per_thread=has_thread_counters(release))
 
 
-def boot_offset() -> float:
-    """Return the seconds that the machine was suspended since boot, to 1 ms. Linux only.
-
-    The start of a process counts from boot; the monotonic clock omits suspended time.
-    """
-    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
-
-
 def monotonic_start(ticks: int) -> float:
     """Return the start of a process in monotonic seconds, from field 22 of its stat (clock ticks since boot). Linux only.
 
     The result has a resolution of one clock tick and does not change, so with the PID it identifies the process.
     """
-    return round(ticks / CLOCK_TICKS - boot_offset(), 3)
+    # The start of a process counts from boot; the monotonic clock omits the time for which the machine was suspended.
+    suspended = round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
+    return round(ticks / CLOCK_TICKS - suspended, 3)
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:

@@ -65,11 +65,16 @@ _USER_INFO = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
 
 def mask_arguments(argv: Sequence[str]) -> list[str]:
     """Return the same number of arguments, with three stars for likely secrets."""
+
+    def mask_value(found: re.Match[str]) -> str:
+        whole = found[0]
+        return whole[: found.start(2) - found.end()] + MASK if _is_secret(found[1]) else whole
+
     masked = []
     hidden = False
     for word in argv:
         is_option = word.startswith("-")
-        masked.append(MASK if hidden and not is_option else _mask_inside(word))
+        masked.append(MASK if hidden and not is_option else _ASSIGNED.sub(mask_value, mask_url(word)))
         hidden = is_option and "=" not in word and _is_secret(word.lstrip("-"))
     return masked
 
@@ -88,15 +93,6 @@ def public_name(argv: Sequence[str]) -> str:
         os.path.basename(word) for word in argv[1:2] if word.lower().endswith(_SCRIPTS) and "=" not in word
     ]
     return " ".join(names)
-
-
-def _mask_inside(word: str) -> str:
-    return _ASSIGNED.sub(_mask_value, mask_url(word))
-
-
-def _mask_value(found: re.Match[str]) -> str:
-    whole = found[0]
-    return whole[: found.start(2) - found.end()] + MASK if _is_secret(found[1]) else whole
 
 
 def _is_secret(name: str) -> bool:

@@ -23,13 +23,13 @@ _FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max
 """Limit and usage, by version."""
 
 _DROPPABLE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
-"""Keys of memory.stat whose bytes the kernel drops before it kills; what lives in memory alone is not in them."""
+"""Keys of memory.stat for bytes that the kernel drops before it kills. They exclude files that exist only in memory."""
 
 
 def be_killed_first() -> None:
     """Make this process the first that the kernel kills if memory runs out.
 
-    For processes that only render. Otherwise the kernel kills the largest, perhaps a service that shares our limit.
+    For processes that only render. Otherwise the kernel kills the largest, perhaps a service below the same limit.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")

@@ -52,19 +52,15 @@ class Thread(threading.Thread):
     def start(self) -> None:
         """Start the thread. Raises `Unavailable` if it cannot start."""
         if limited():
-            need(_stack() + self._room)
+            # `threading.stack_size` may change the actual size.
+            stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+            need((stack if stack > 0 else _STACK) + self._room)
         try:
             super().start()
         except RuntimeError:
             raise Unavailable(
                 "The system allows no more threads.", "see ulimit -u, and pids.max of the cgroup"
             ) from None
-
-
-def _stack() -> int:
-    """Return the bytes of address space of a thread's stack. `threading.stack_size` may change the actual size."""
-    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
-    return size if size > 0 else _STACK
 
 
 class ThreadErrors:
@@ -84,10 +80,9 @@ class ThreadErrors:
 
     def sentences(self) -> list[str]:
         """Return a sentence for each kind of error that ended a thread. Errors of finalizers are ignored."""
-        kinds = dict.fromkeys(kept.exc_type.__name__ for kept in self._kept if _came_from_thread(kept))
+        # `threading`'s hook reports an attribute, the interpreter's reports words.
+        of_threads = [
+            kept for kept in self._kept if hasattr(kept, "thread") or "in thread" in (kept.err_msg or "")
+        ]
+        kinds = dict.fromkeys(kept.exc_type.__name__ for kept in of_threads)
         return [f"a thread of the monitor ended early: {kind}" for kind in kinds]
-
-
-def _came_from_thread(kept: Any) -> bool:
-    """Return whether the error ended a thread: an attribute in `threading`'s hook, words in the interpreter's."""
-    return hasattr(kept, "thread") or "in thread" in (kept.err_msg or "")

@@ -98,11 +98,14 @@ class Worker:
             self.finished = not data
             *lines, rest = (rest + data).split(b"\n")
             for line in lines if data else [rest]:
-                answer = _parsed(line)
-                if answer is None:
-                    self.last_words = line.decode(errors="replace").strip() or self.last_words
-                else:
+                try:
+                    answer = json.loads(line)
+                except ValueError:
+                    answer = None
+                if isinstance(answer, dict):
                     yield answer
+                else:  # the output of a library
+                    self.last_words = line.decode(errors="replace").strip() or self.last_words
 
     def end(self, patience: float = 0.0) -> int:
         """Return the exit code. A process that has not finished gets SIGTERM and, after `patience` seconds, SIGKILL."""
@@ -134,15 +137,6 @@ class Worker:
 def ended_by(code: int) -> str:
     """Return how a process ended, by its exit code."""
     return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    """Return the answer in a line; `None` if it is the output of a library."""
-    try:
-        answer = json.loads(line)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
 
 
 # -- in the process

@@ -1,6 +1,6 @@
 """Exact figures, and peaks from a counter and its error.
 
-`runtime.exact` defines "exact"; the watched program imports it too. Rules ask this module, which returns peaks.
+`runtime.exactness` defines "exact"; the watched program imports it too. Rules ask this module, which returns peaks.
 """
 
 from __future__ import annotations

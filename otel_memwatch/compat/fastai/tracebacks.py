@@ -71,12 +71,6 @@ def _release(error: BaseException) -> None:
     gc.collect()
 
 
-def _is_to_be_cleared(error: BaseException, mode: str | None) -> bool:
-    if mode == "1" or isinstance(error, KeyboardInterrupt):
-        return True
-    return any(words in str(error) for words in _CUDA_ERRORS)
-
-
 def gpu_mem_restore(func: _Function) -> _Function:
     """Decorate a function to release its locals after a CUDA error or an interrupt.
 
@@ -92,7 +86,8 @@ def gpu_mem_restore(func: _Function) -> _Function:
         try:
             return func(*args, **kwargs)
         except BaseException as error:
-            if _is_to_be_cleared(error, mode):
+            is_cuda_error = any(words in str(error) for words in _CUDA_ERRORS)
+            if mode == "1" or isinstance(error, KeyboardInterrupt) or is_cuda_error:
                 if _ASSERTION in str(error):
                     warnings.warn(
                         "A device-side assert leaves CUDA unusable: restart the kernel; CUDA_LAUNCH_BLOCKING=1 "

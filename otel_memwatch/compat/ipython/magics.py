@@ -66,14 +66,14 @@ class MemwatchMagics:
         return "IPython Memory Usage stopped"
 
     def imu_summary(self, line: str) -> Summary:  # noqa: ARG002 - a magic's signature
-        """All cells measured so far, the largest peak first."""
+        """Return all cells measured so far, the largest peak first."""
         return self._watcher.summary()
 
     def memwatch(self, line: str, cell: str | None = None) -> Cell | None:
-        """Measure one statement (%memwatch STATEMENT) or the rest of the cell (%%memwatch); gives the figures.
+        """Measure one statement (%memwatch STATEMENT) or the rest of the cell (%%memwatch), and return the figures.
 
-        `%memwatch on` prints a line after every cell from now on, `%memwatch off` ends that. The peak is the kernel's own
-        watermark: nothing is missed, however short it was. What raises is reported all the same.
+        `%memwatch on` prints a line after every cell from now on, and `%memwatch off` ends that. The peak is the kernel's
+        high-water mark, which includes peaks of any duration. A statement that raises an exception is measured too.
         """
         source = line if cell is None else cell
         words = line.split()

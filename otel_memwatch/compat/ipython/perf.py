@@ -146,17 +146,12 @@ def check(event: str) -> None:
     first = next(
         (line.strip() for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}"
     )
-    raise Unavailable(
-        f"perf cannot count here: {first}", f"{_PARANOID} is {_paranoid()}; 2 or less allows it"
-    )
-
-
-def _paranoid() -> str:
     try:
         with open(_PARANOID, encoding="ascii") as file:
-            return file.read().strip()
+            paranoid = file.read().strip()
     except OSError:
-        return "not readable"
+        paranoid = "not readable"
+    raise Unavailable(f"perf cannot count here: {first}", f"{_PARANOID} is {paranoid}; 2 or less allows it")
 
 
 class PerfCounter:
@@ -230,18 +225,14 @@ class PerfCounter:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        printed = self._read_printed()
-        self._close()
-        return parse_csv(printed.decode(errors="replace"))
-
-    def _read_printed(self) -> bytes:
-        """Return perf's output; empty if the cell has closed the descriptor."""
         printed = b""
+        # The cell may have closed the descriptor.
         if self._printed is not None and self._printed.is_ours():
             with contextlib.suppress(OSError):
                 while chunk := os.pread(self._printed.number, 1 << 16, len(printed)):
                     printed += chunk
-        return printed
+        self._close()
+        return parse_csv(printed.decode(errors="replace"))
 
     def _close(self) -> None:
         for descriptor in (self._control, self._answers, self._printed):

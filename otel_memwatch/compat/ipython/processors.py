@@ -51,16 +51,12 @@ def _counters() -> list[tuple[float, float]]:
         with open("/proc/stat", encoding="ascii") as file:
             lines = [line.split() for line in file if line.startswith("cpu") and line[3:4].isdigit()]
     except OSError:
-        return _portable_counters()
+        import psutil
+
+        return [(sum(times) - times.idle, sum(times)) for times in psutil.cpu_times(percpu=True)]
     result = []
     for _, *texts in lines:
         # user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user time
         times = [float(text) for text in texts[:8]]
         result.append((sum(times) - times[3] - times[4], sum(times)))
     return result
-
-
-def _portable_counters() -> list[tuple[float, float]]:
-    import psutil
-
-    return [(sum(times) - times.idle, sum(times)) for times in psutil.cpu_times(percpu=True)]

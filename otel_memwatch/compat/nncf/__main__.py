@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _parser() -> argparse.ArgumentParser:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command, always write its logs, print the summary, and exit like the command."""
     parser = argparse.ArgumentParser(
         prog="python -m otel_memwatch.compat.nncf",
         description="Memory Monitor Tool. Monitors memory for an executable and saves logs at specified location.",
@@ -31,15 +32,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "executable", nargs=argparse.REMAINDER, help="Target executable to monitor memory for."
     )
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command, always write its logs, print the summary, and exit like the command."""
-    parser = _parser()
     given = parser.parse_args(arguments)
     command = given.executable[1:] if given.executable[:1] == ["--"] else given.executable
-    if len(command) == 1 and _is_a_line(command[0]):
+    # A command line for the shell, such as "python x.py --flag v" or "a && b".
+    if (
+        len(command) == 1
+        and shutil.which(command[0]) is None
+        and not set(command[0]).isdisjoint(" \t\n;&|<>()$`'\"*?[#~=%")
+    ):
         command = ["/bin/sh", "-c", *command]
     if not command:
         parser.error("the following arguments are required: executable")
@@ -54,11 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with suppress(OSError, NameError):  # stdout may be closed
         os.write(stdout, _summary(logs).encode() + b"\n")
     end_like(ended)
-
-
-def _is_a_line(text: str) -> bool:
-    """Return whether an argument is a command line for the shell, such as "python x.py --flag v" or "a && b"."""
-    return shutil.which(text) is None and not set(text).isdisjoint(" \t\n;&|<>()$`'\"*?[#~=%")
 
 
 def _summary(logs: Path) -> str:

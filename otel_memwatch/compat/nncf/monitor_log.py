@@ -177,18 +177,14 @@ def write(
             name = log_name(kind, FROM_ZERO if from_zero else "")
             path = directory / name
             for file in (path, path.with_suffix(".png")) if times else (path,):
-                _make_private(file)
+                # Only the owner may read new files. Existing ones keep their permissions.
+                file.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+                write_file(file, b"", append=True, mode=FILE_MODE)
             write_text(path, times, memory, unit)
             if times:
                 plot(path, path.with_suffix(".png"))
             maxima[kind, from_zero] = max(memory, default=None)
     return maxima
-
-
-def _make_private(path: Path) -> None:
-    """Create the file and its directory with access only for the owner. Existing ones keep their permissions."""
-    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    write_file(path, b"", append=True, mode=FILE_MODE)
 
 
 def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:

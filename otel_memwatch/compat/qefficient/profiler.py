@@ -129,7 +129,12 @@ class QEffMemoryProfiler:
         file = output_file or "qeff_memory_profile.png"
         self.config = ProfilerConfig(sampling_interval, file, verbose, **kwargs)
         if verbose:
-            _make_audible()
+            # Print also in a program that has not configured logging.
+            logger.setLevel(logging.INFO)
+            if not logger.hasHandlers():
+                handler = logging.StreamHandler()
+                handler.setFormatter(logging.Formatter("%(levelname)s - %(message)s"))
+                logger.addHandler(handler)
         self.monitoring = False
         self.monitor_thread = None
         self.metrics_collector = MetricsCollector(self.config)
@@ -443,15 +448,6 @@ def _open(name: str, attributes: dict[str, str]) -> LiveOperation | None:
 
 def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSample:
     return replace(before, timestamp=at, rss_mb=peak, vms_mb=max(before.vms_mb, peak))
-
-
-def _make_audible() -> None:
-    """Make `verbose` print also in a program that has not configured logging."""
-    logger.setLevel(logging.INFO)
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s - %(message)s"))
-        logger.addHandler(handler)
 
 
 class MetricsCollector:

@@ -1,7 +1,7 @@
 """Peaks of overlapping operations, computed from readings of high-water marks at boundaries.
 
-The boundaries of all operations divide time into segments. A segment's peak is exact in two cases: the lifetime
-high-water mark rose in it, or its initial value was the high-water mark, as after a reset. Otherwise the peak is between
+The boundaries of all operations divide time into segments. A segment's peak is exact if the lifetime high-water mark
+rose in it. It is also exact if the segment began at the high-water mark, as after a reset. Otherwise the peak is between
 the memory in use at the segment's ends and the high-water mark. An operation's peak is the largest of its segments.
 """
 
@@ -65,7 +65,9 @@ class AllocatorBounds:
         """
         for device, last in self._last.items():
             if last.allocator == allocator and device not in readings:
-                self._lose(device)
+                for devices in self._open.values():
+                    if device in devices:
+                        devices[device].used.extend(0, None)
         for device, reading in readings.items():
             before = self._last.get(device) or _unused(reading)
             used = _segment(before.current, before.peak, reading.current, reading.peak)
@@ -80,11 +82,6 @@ class AllocatorBounds:
                     )
                     bounds.reserved.extend(*reserved)
             self._last[device] = reading
-
-    def _lose(self, device: str) -> None:
-        for devices in self._open.values():
-            if device in devices:
-                devices[device].used.extend(0, None)
 
     def begin_segment(self, readings: dict[str, AllocatorReading]) -> None:
         """Begin the next segment with these readings, after a reset of the high-water marks."""

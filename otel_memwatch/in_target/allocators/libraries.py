@@ -120,20 +120,16 @@ def _read_jax() -> dict[str, AllocatorReading]:
     return readings
 
 
-def _tensorflow_devices() -> list[str]:
-    """Return the names of TensorFlow's GPUs if its context is initialised; listing them would initialise it."""
+def _read_tensorflow() -> dict[str, AllocatorReading]:
+    """Read TensorFlow's GPUs if its context is initialised; listing them would initialise it."""
     tensorflow = sys.modules.get("tensorflow")
     context = getattr(sys.modules["tensorflow.python.eager.context"], "_context", None)
     if tensorflow is None or not getattr(context, "_initialized", False):
-        return []
-    return [f"GPU:{index}" for index, _ in enumerate(tensorflow.config.list_logical_devices("GPU"))]
-
-
-def _read_tensorflow() -> dict[str, AllocatorReading]:
+        return {}
     readings = {}
-    for device in _tensorflow_devices():
-        info = sys.modules["tensorflow"].config.experimental.get_memory_info(device)
-        readings[device] = AllocatorReading("tensorflow", info["current"], info["peak"])
+    for index, _ in enumerate(tensorflow.config.list_logical_devices("GPU")):
+        info = tensorflow.config.experimental.get_memory_info(f"GPU:{index}")
+        readings[f"GPU:{index}"] = AllocatorReading("tensorflow", info["current"], info["peak"])
     return readings
 
 
@@ -158,13 +154,10 @@ def _read_cupy() -> dict[str, AllocatorReading]:
         if not held:
             return {}
         uuid = cupy.cuda.runtime.getDeviceProperties(index).get("uuid", b"")
-        _names[key] = _nvidia(_dashed(uuid)) if len(uuid) == 16 else f"cuda:{index}"
+        digits = uuid.hex()
+        dashed = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        _names[key] = _nvidia(dashed) if len(uuid) == 16 else f"cuda:{index}"
     return {f"{_names[key]} cupy": AllocatorReading("cupy", used, None, held, None)}
-
-
-def _dashed(uuid: bytes) -> str:
-    digits = uuid.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _has_cuda_context() -> bool:

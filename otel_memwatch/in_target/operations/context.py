@@ -27,7 +27,12 @@ open_phases: dict[LiveOperation, None] = {}
 def begin(recorder: Recorder, name: object, attributes: Mapping[str, object] | None) -> LiveOperation:
     """Open an operation below the current one, as a span of the program's tracer if it has one."""
     if type(name) is not str or not 0 < len(name) <= LONGEST_NAME:
-        name = _usable(name)
+        name, is_usable = clean_name(name)
+        if not is_usable:
+            warn_once(
+                "name",
+                "the name of an operation is empty, too long or not text; it is recorded in a changed form.",
+            )
     parent = current.get()
     while parent is not None and parent.closed:
         parent = parent.parent
@@ -52,25 +57,14 @@ def end(
     span = live.program_span
     if span is not None and may_set_context():
         span.detach()
-    failed = error is not None and not is_orderly(error)
+    # A closed generator and sys.exit() are normal ends.
+    is_orderly = isinstance(error, GeneratorExit) or (
+        isinstance(error, SystemExit) and error.code in {None, 0}
+    )
+    failed = error is not None and not is_orderly
     closed = live.recorder.close(live, type(error).__name__ if failed else None, attributes)
     if span is not None and closed:
         span.end(live.figures, error if failed else None)
-
-
-def is_orderly(error: BaseException) -> bool:
-    """Return whether an exception is a normal end: a closed generator or `sys.exit()`."""
-    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in {None, 0})
-
-
-def _usable(name: object) -> str:
-    text, good = clean_name(name)
-    if not good:
-        warn_once(
-            "name",
-            "the name of an operation is empty, too long or not text; it is recorded in a changed form.",
-        )
-    return text
 
 
 def trouble(error: BaseException) -> None:

@@ -148,12 +148,6 @@ def _threads(status: bytes) -> int:
     return int(digits[0]) if digits and digits[0].isdigit() else 1
 
 
-def _peak_field(status: bytes) -> int | None:
-    """Return the high-water mark in `/proc/self/status`, in bytes; `None` if missing."""
-    digits = status.partition(b"\nVmHWM:")[2][:32].split(None, 1)
-    return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None
-
-
 # High-water mark.
 
 
@@ -230,7 +224,9 @@ class LifetimeWatermark:
         return peak
 
     def _true_peak(self) -> int | None:
-        return _peak_field(self._read(self.status))
+        """Return the high-water mark in `/proc/self/status`, in bytes; `None` if missing."""
+        digits = self._read(self.status).partition(b"\nVmHWM:")[2][:32].split(None, 1)
+        return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None
 
     def _resident(self) -> int:
         """Return the current size from the kernel's exact counters."""

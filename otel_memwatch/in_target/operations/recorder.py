@@ -126,7 +126,11 @@ class Recorder:
                 return here.open(name, attributes, parent, ids)
         live = LiveOperation(self, parent, trace, span, opening)
         if len(modules) != self._modules:
-            self._look_for_gpu_library()
+            self._modules = len(modules)
+            if self._allocators is None and any(
+                name in modules for name in ("torch", "cupy", "jax", "tensorflow")
+            ):
+                self._allocators = _GpuAllocators()
         if self._allocators is not None and opening is not None:
             self._allocators.opened(opening.id)
         return live
@@ -157,13 +161,6 @@ class Recorder:
         """Return the figures of an operation; `None` while it is open."""
         found = None if live.opening is None else self.boundaries.figures(live.opening)
         return None if found is None else Figures(*found, live.gpu)
-
-    def _look_for_gpu_library(self) -> None:
-        self._modules = len(modules)
-        if self._allocators is None and any(
-            name in modules for name in ("torch", "cupy", "jax", "tensorflow")
-        ):
-            self._allocators = _GpuAllocators()
 
     def shutdown(self, *, forked: bool = False) -> None:
         """Close all descriptors. Open operations stay open in the record.

@@ -51,7 +51,7 @@ def mark_phase(name: str | None, shell: int) -> None:
 
 def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> None:
     now = monotonic()
-    totals = shell_totals(shell)
+    totals = _shell_totals(shell)
     before = _open_phase(journal.tail(_TAIL))
     if journal.is_new:
         start = process_start(shell)
@@ -61,7 +61,8 @@ def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> Non
         journal.write(_closing(before, now, totals))
     if name is not None:
         trace, parent = root_parent(directory) or (IdGenerator().trace_id(), None)
-        more = f',"shell":{_list(totals)}}}\n'.encode()
+        list_of_totals = "null" if totals is None else f"[{','.join(map(repr, totals))}]"
+        more = f',"shell":{list_of_totals}}}\n'.encode()
         span, name = IdGenerator().span_id(), clean_name(name)[0]
         journal.write(
             opening_line(
@@ -116,7 +117,7 @@ def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> b
     )
 
 
-def shell_totals(pid: int) -> list[float] | None:
+def _shell_totals(pid: int) -> list[float] | None:
     """Return CPU seconds, page faults and bytes of a process and its reaped children; `None` if not readable."""
     try:
         stat = parse_stat(read_quietly(f"/proc/{pid}/stat"))
@@ -133,7 +134,3 @@ def shell_totals(pid: int) -> list[float] | None:
         io.read_chars or 0,
         io.write_chars or 0,
     ]
-
-
-def _list(values: list[float] | None) -> str:
-    return "null" if values is None else "[" + ",".join(map(repr, values)) + "]"

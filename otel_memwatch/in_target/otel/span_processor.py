@@ -47,7 +47,11 @@ class OperationSpanProcessor(SpanProcessor):
             ids = tracing.span_ids(span) if here is not None else None
             if here is None or ids is None:
                 return
-            _link_with_run(span, here.trace, here.root_span)
+            begins = span.parent is None or span.parent.is_remote
+            if begins and here.root_span is not None and ids[0] != here.trace:
+                # The first span of another trace, such as a request to a service: link it with the run's span.
+                run_span = trace.SpanContext(int(here.trace, 16), int(here.root_span, 16), is_remote=True)
+                span.add_link(run_span)
             live = here.open(clean_name(span.name)[0], None, None, ids)
             self._open[span.get_span_context().span_id] = live
             _Ending(span, live)
@@ -70,14 +74,6 @@ class OperationSpanProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002 - the SDK's signature
         """Return true, because nothing is buffered."""
         return True
-
-
-def _link_with_run(span: Span, trace_id: str, span_id: str | None) -> None:
-    """Link the first span of another trace with the run's span, such as a request to a service."""
-    parent = span.parent
-    begins = parent is None or parent.is_remote
-    if begins and span_id is not None and trace.format_trace_id(span.context.trace_id) != trace_id:
-        span.add_link(trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True))
 
 
 class _Ending:

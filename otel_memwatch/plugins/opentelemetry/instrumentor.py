@@ -51,11 +51,15 @@ class MemwatchInstrumentor:
         """Start the metrics.
 
         Args:
-            **options: `meter_provider` (default: the global one), `sources` (names; default: all that work),
-                `period` (seconds between two samples; default: 1.0), `metrics` (a value of `wrap --metrics`; default:
-                OTEL_MEMWATCH_METRICS, otherwise "default").
+            **options:
+
+                * `meter_provider`: default the global one.
+                * `sources`: names of the sources; default all that work.
+                * `period`: seconds between two samples; default 1.0.
+                * `metrics`: a value of `wrap --metrics`; default OTEL_MEMWATCH_METRICS, otherwise "default".
         """
-        if MemwatchInstrumentor._active is not None or _monitored():
+        monitored = os.environ.get(RUN_DIRECTORY_VARIABLE) and wanted({}, os.environ).metrics is not None
+        if MemwatchInstrumentor._active is not None or monitored:
             return
         try:
             from otel_memwatch.plugins.opentelemetry.in_process import PERIOD, InProcessMetrics
@@ -87,7 +91,3 @@ class RequestedInstrumentor(MemwatchInstrumentor):
         """Start the metrics if they are requested."""
         if os.environ.get(_METRICS_VARIABLE, "").strip():
             super().instrument(**options)
-
-
-def _monitored() -> bool:
-    return bool(os.environ.get(RUN_DIRECTORY_VARIABLE)) and wanted({}, os.environ).metrics is not None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from otel_memwatch.plugins.pytest.measured_test import process_peak
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,17 @@ def write(path: Path, tests: Iterable[MeasuredTest], fixtures: Iterable[FixtureF
     """Write the file. Raises `OSError` if it cannot be written."""
     document = {
         "schema": SCHEMA,
-        "tests": {test.nodeid: _of_test(test) for test in tests},
+        "tests": {
+            test.nodeid: {
+                "process": _of_peak(test.peak),
+                "tree": _of_peak(test.tree),
+                "added": _of_peak(test.added),
+                "start": test.start,
+                "worker": test.worker or None,
+                "phases": {when: _of_peak(process_peak([phase])) for when, phase in test.phases.items()},
+            }
+            for test in tests
+        },
         "fixtures": [
             {
                 "name": fixture.name,
@@ -41,17 +51,6 @@ def write(path: Path, tests: Iterable[MeasuredTest], fixtures: Iterable[FixtureF
         ],
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
-def _of_test(test: MeasuredTest) -> dict[str, Any]:
-    return {
-        "process": _of_peak(test.peak),
-        "tree": _of_peak(test.tree),
-        "added": _of_peak(test.added),
-        "start": test.start,
-        "worker": test.worker or None,
-        "phases": {when: _of_peak(process_peak([phase])) for when, phase in test.phases.items()},
-    }
 
 
 def _of_peak(peak: Peak | None) -> dict[str, object] | None:

@@ -58,22 +58,16 @@ def limits_of(item: pytest.Item, every: MemoryLimit | None) -> tuple[MemoryLimit
                     raise pytest.UsageError(f"{where}: {kind}: {error}") from None
     if every is not None:
         found.setdefault("limit", every)
-    if not item.config.pluginmanager.hasplugin("memray"):
-        _add_limit_memory(item, found)
-    return tuple(found.values())
-
-
-def _add_limit_memory(item: pytest.Item, found: dict[str, MemoryLimit]) -> None:
-    """Add the limit of pytest-memray's mark. Its MB is 1024 * 1024 bytes."""
-    mark = item.get_closest_marker("limit_memory")
-    if mark is None or "added" in found:
-        return
-    text = mark.args[0] if mark.args else mark.kwargs.get("limit")
-    try:
+    of_memray = item.get_closest_marker("limit_memory")
+    if of_memray is not None and "added" not in found and not item.config.pluginmanager.hasplugin("memray"):
+        text = of_memray.args[0] if of_memray.args else of_memray.kwargs.get("limit")
+        # The MB of pytest-memray is 1024 * 1024 bytes.
         binary = re.sub(r"(?<=[KMGT])(?=B\s*$)", "i", str(text).upper())
-        found["added"] = MemoryLimit("added", parse_size(binary), f"limit_memory({text!r})")
-    except ValueError as error:
-        raise pytest.UsageError(f"@pytest.mark.limit_memory of {item.nodeid}: {error}") from None
+        try:
+            found["added"] = MemoryLimit("added", parse_size(binary), f"limit_memory({text!r})")
+        except ValueError as error:
+            raise pytest.UsageError(f"@pytest.mark.limit_memory of {item.nodeid}: {error}") from None
+    return tuple(found.values())
 
 
 class LimitVerdict(NamedTuple):

@@ -153,7 +153,7 @@ def tree_peak(test: MeasuredTest, recorded: Sequence[Peak | None]) -> Peak | Non
 
     Args:
         test: with the figures of its process.
-        recorded: what the record says of the whole tree, for each of its phases; `None`: nothing.
+        recorded: recorded peak of the whole tree, for each of its phases; `None`: unknown.
 
     """
     own = test.peak

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.config import parse_share, parse_size
+from otel_memwatch.config import OPTIONS, parse_share, parse_size
+from otel_memwatch.monitor.run.run_directory import absolute, run_name
 from otel_memwatch.plugins.pytest.controller_plugin import ControllerPlugin
 from otel_memwatch.plugins.pytest.limits import MemoryLimit
 from otel_memwatch.plugins.pytest.measured_test import BaselineOptions
-from otel_memwatch.plugins.pytest.session_record import SessionRecord, default_directory
+from otel_memwatch.plugins.pytest.session_record import SessionRecord
 from otel_memwatch.plugins.pytest.worker_plugin import WorkerPlugin
+from otel_memwatch.record.format import RUNS_DIRECTORY
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ def register(config: pytest.Config) -> None:
         return
     plugins = config.pluginmanager
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    directory = _path(config, "memwatch_out") or default_directory()
+    runs = os.environ.get(OPTIONS["runs"].variable) or RUNS_DIRECTORY
+    directory = _path(config, "memwatch_out") or absolute(runs) / run_name(["pytest"])
     controller = None
     if worker is None:
         controller = ControllerPlugin(top, _path(config, "memwatch_json"), baseline)

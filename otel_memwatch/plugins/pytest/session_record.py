@@ -13,12 +13,11 @@ from bisect import bisect_left
 from pathlib import Path
 
 from otel_memwatch.api.monitor_process import MonitorProcess
-from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import MemwatchError, UsageError
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, activate, deactivate
 from otel_memwatch.model import ProcessEvent
-from otel_memwatch.monitor.run.run_directory import absolute, create_directory, run_name, temporary_runs
-from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
+from otel_memwatch.monitor.run.run_directory import create_directory, temporary_runs
+from otel_memwatch.record.format import RUN_FILE, SAMPLES_FILE
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.processes import CLOCK_TICK
@@ -41,12 +40,6 @@ _TICK_SECONDS = 1.0
 _COMPLETE_SECONDS = 10.0
 READING_SECONDS = 0.01
 """Largest delay between the time of a sample and its reading of a process."""
-
-
-def default_directory() -> Path:
-    """Return the default run directory."""
-    runs = os.environ.get(OPTIONS["runs"].variable) or RUNS_DIRECTORY
-    return absolute(runs) / run_name(["pytest"])
 
 
 class SessionRecord:
@@ -128,16 +121,6 @@ class SessionRecord:
         if self._monitor is not None:
             self._monitor.launched()
 
-    def _wanted_keys(self) -> list[TreeKey]:
-        """Return the operations of tests with known or possible children."""
-        # A process may outlive its parent without any test waiting for it. Only the record shows such a process.
-        company = self._company()
-        wanted = list(self._shared)
-        for began, ended, *ids in self._alone if company else ():
-            if any(start <= ended and end >= began for start, end in company):
-                wanted += ids
-        return [(os.getpid(), identity) for identity in wanted]
-
     def _company(self) -> list[tuple[float, float]]:
         """Return first and last sample time of each descendant, in monotonic seconds; infinite for "until the end"."""
         if self.directory is None or self.joined:
@@ -195,7 +178,13 @@ class SessionRecord:
 
     def finish(self) -> dict[TreeKey, Peak]:
         """End the recording, and return the tree's peak for all operations of tests with known or possible children."""
-        wanted = self._wanted_keys()
+        # A process may outlive its parent without any test waiting for it. Only the record shows such a process.
+        company = self._company()
+        ids_wanted = list(self._shared)
+        for began, ended, *ids in self._alone if company else ():
+            if any(start <= ended and end >= began for start, end in company):
+                ids_wanted += ids
+        wanted = [(os.getpid(), identity) for identity in ids_wanted]
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             complete = monitor.stop(_COMPLETE_SECONDS if wanted else 0.0)
@@ -227,7 +216,14 @@ def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
         operation, peak = figures.operation, figures.tree_peak
         key = operation.pid, operation.id
         if key in left and peak is not None and operation.end is not None:
-            inside = [child.low for child in children if child.lived_in(operation.start, operation.end)]
+            # Children of this phase alone: a sample within the phase includes them. Their start has a resolution of one
+            # clock tick, and could belong to a child of the previous test.
+            inside = [
+                child.low
+                for child in children
+                if operation.start - CLOCK_TICK <= child.start
+                and operation.start <= child.seen <= operation.end - READING_SECONDS
+            ]
             found[key] = peak._replace(low=max(peak.low or 0, *inside, 0))
     return found
 
@@ -240,14 +236,6 @@ class SeenChild(NamedTuple):
     """Time of the first sample that includes it."""
     low: int
     """Lower bound of its peak, in bytes."""
-
-    def lived_in(self, start: float, end: float) -> bool:
-        """Return whether it started in a phase of a test. No child existed before and after the phase.
-
-        A sample within the phase must include the process. Its start time has a resolution of one clock tick, and could
-        belong to a child of the previous test.
-        """
-        return start - CLOCK_TICK <= self.start and start <= self.seen and self.seen + READING_SECONDS <= end
 
 
 def _seen_children(run: RecordedRun) -> list[SeenChild]:

@@ -69,15 +69,12 @@ class AddressSpaces:
             elif order == _AFTER:
                 low = middle + 1
             else:
-                return self._is_new_by_figures(pid, met)
+                own = self._figures_of(pid)
+                if own and any(own == self._figures_of(other) for other in met):
+                    return False
+                met.append(pid)
+                return True
         met.insert(low, pid)
-        return True
-
-    def _is_new_by_figures(self, pid: int, met: list[int]) -> bool:
-        own = self._figures_of(pid)
-        if own and any(own == self._figures_of(other) for other in met):
-            return False
-        met.append(pid)
         return True
 
     def _figures_of(self, pid: int) -> tuple[bytes, ...]:

@@ -117,17 +117,11 @@ def locate(memberships: list[Membership], mounts: list[Mount], controller: str |
     ]
     candidates += [(g, m) for g in memberships for m in mounts if m.version == 2 and not g.controllers]
     for group, mount in candidates:
-        inside = _relative(group.path, mount.root)
+        root = mount.root.rstrip("/")
+        below = "/.." not in group.path and (group.path == root or group.path.startswith(root + "/"))
+        inside = group.path[len(root) :].rstrip("/") if below else ""
         return Location(mount.version, mount.point, mount.point.rstrip("/") + inside, mount.read_only)
     return None
-
-
-def _relative(path: str, root: str) -> str:
-    """Return the path below the mounted root with a leading slash; empty for the root and for paths outside it."""
-    root = root.rstrip("/")
-    if "/.." in path or (path != root and not path.startswith(root + "/")):
-        return ""
-    return path[len(root) :].rstrip("/")
 
 
 def ancestors(location: Location) -> list[str]:

@@ -1,8 +1,9 @@
 """Parser of /proc/PID/fdinfo/FD for a GPU's device file: memory and engine time of one client of an open driver.
 
-Documentation/gpu/drm-usage-stats.rst of the kernel defines the keys. The driver names the regions. "vram", "vram0",
-"local0" and "stolen-local0" are memory of the GPU. "gtt", "system0", "stolen-system0", "cpu" and others are memory of
-the machine.
+Documentation/gpu/drm-usage-stats.rst of the kernel defines the keys. The driver names the regions:
+
+* `vram`, `vram0`, `local0`, `stolen-local0`: memory of the GPU
+* `gtt`, `system0`, `stolen-system0`, `cpu` and others: memory of the machine
 """
 
 from __future__ import annotations
@@ -55,17 +56,19 @@ def parse_drm_fdinfo(text: str) -> DrmClient | None:
             keys[key[4:]] = value.strip()
     if "driver" not in keys or not keys.get("client-id", "").isdigit():
         return None
+    engines = _numbers(keys, "engine-")
+    totals = _numbers(keys, "total-cycles-")
     return DrmClient(
         keys["driver"],
         keys.get("pdev") or None,
         int(keys["client-id"]),
         _regions(keys),
+        {name: value for name, value in engines.items() if not name.startswith("capacity-")},
         {
-            name: value
-            for name, value in _numbers(keys, "engine-").items()
-            if not name.startswith("capacity-")
+            name: (cycles, totals[name])
+            for name, cycles in _numbers(keys, "cycles-").items()
+            if name in totals and name not in engines
         },
-        _cycles(keys),
     )
 
 
@@ -80,15 +83,6 @@ def _regions(keys: Mapping[str, str]) -> dict[str, int]:
             if not region.startswith("cycles-"):
                 regions.setdefault(region, held)
     return regions
-
-
-def _cycles(keys: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    total = _numbers(keys, "total-cycles-")
-    timed = _numbers(keys, "engine-")
-    own = _numbers(keys, "cycles-")
-    return {
-        name: (cycles, total[name]) for name, cycles in own.items() if name in total and name not in timed
-    }
 
 
 def _numbers(keys: Mapping[str, str], prefix: str) -> dict[str, int]:

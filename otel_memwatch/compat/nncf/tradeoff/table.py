@@ -24,7 +24,8 @@ def markdown(tradeoff: Tradeoff) -> str:
         ("lora<br>rank", ranks, ranks_right),
         (
             "average<br>relative<br>error",
-            [f"{_zero(variant.error * 100):.1f}%" for variant in tradeoff.variants],
+            # Without the addition, a value that rounds to zero may be "-0.0%".
+            [f"{round(variant.error * 100, 1) + 0.0:.1f}%" for variant in tradeoff.variants],
             False,
         ),
         ("compression<br>rate", [f"{variant.rate:.1f}x" for variant in tradeoff.variants], False),
@@ -33,12 +34,14 @@ def markdown(tradeoff: Tradeoff) -> str:
         columns.insert(
             5, ("peak<br>memory", [_memory(variant.row.peak) for variant in tradeoff.variants], False)
         )
-    return "\n".join(_pipe_table(columns))
-
-
-def _zero(value: float) -> float:
-    """Return 0 for values that round to it, to avoid "-0.0%" for the baseline."""
-    return 0.0 if abs(value) < 0.05 else value
+    cells, rules = [], []
+    for header, values, right in columns:
+        width = max([len(header) + 2, *map(len, values)])
+        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
+        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
+    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+    lines.insert(1, "|" + "|".join(rules) + "|")
+    return "\n".join(lines)
 
 
 def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
@@ -48,17 +51,6 @@ def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
     widest = max(tails, default=0)
     padded = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
     return padded, any(texts)
-
-
-def _pipe_table(columns: Sequence[tuple[str, list[str], bool]]) -> list[str]:
-    cells, rules = [], []
-    for header, values, right in columns:
-        width = max([len(header) + 2, *map(len, values)])
-        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
-        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
-    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
-    lines.insert(1, "|" + "|".join(rules) + "|")
-    return lines
 
 
 def _memory(peak: Peak | None) -> str:

@@ -189,7 +189,13 @@ def _measured_peak(path: Path, line: int, name: str) -> Peak:
         peaks = [_peak_of(path, line, run) for run in runs]
     except RunError as error:
         raise TradeoffError(f"{path}, line {line}: {error.message}", error.hint) from None
-    return peaks[0] if len(peaks) == 1 else _scatter(peaks)
+    if len(peaks) == 1:
+        return peaks[0]
+    # Several runs of one variant: their median, between the lowest and highest bound of all.
+    ends = [ceiling(peak) for peak in peaks]
+    high = None if math.inf in ends else round(max(ends))
+    low = round(min(floor(peak) for peak in peaks))
+    return middle_of_runs([peak.bytes for peak in peaks], low, high)
 
 
 def _peak_of(path: Path, line: int, run: Path) -> Peak:
@@ -202,14 +208,6 @@ def _peak_of(path: Path, line: int, run: Path) -> Peak:
             f"{path}, line {line}: the run {run.name!r} has no peak.", "it ended before its first tick"
         )
     return peak
-
-
-def _scatter(peaks: Sequence[Peak]) -> Peak:
-    """Return the peak of several runs of one variant: their median, between the lowest and highest bound of all."""
-    ends = [ceiling(peak) for peak in peaks]
-    high = None if math.inf in ends else round(max(ends))
-    low = round(min(floor(peak) for peak in peaks))
-    return middle_of_runs([peak.bytes for peak in peaks], low, high)
 
 
 def _baseline(path: Path, rows: Sequence[Row]) -> Row:

@@ -92,7 +92,10 @@ def _nothing(axes: Axes, message: str, title: str) -> None:
 
 def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
     """Draw a coloured background from each mark to the next, and a line at every mark except the first."""
-    phases = _told_apart(phases)
+    if len(phases) > _SEEN:
+        # If several phases begin at the same spot of the picture, draw only the last of them.
+        first, width = phases[0].start, max(phases[-1].start - phases[0].start, 1e-9) / _SEEN
+        phases = list({int((phase.start - first) / width): phase for phase in phases}.values())
     for phase, following in pairwise(phases):
         colour = COLOURS.get(phase.name, "#F0F0F0")
         width = following.start - phase.start
@@ -101,14 +104,6 @@ def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
         )
     for phase in phases[1:]:
         axes.axvline(phase.start, color=_GREY, linestyle="--", alpha=0.6, linewidth=2, zorder=3)
-
-
-def _told_apart(phases: Sequence[Phase]) -> Sequence[Phase]:
-    """Return the phases; if several begin at the same spot of the picture, only the last of them."""
-    if len(phases) <= _SEEN:
-        return phases
-    first, width = phases[0].start, max(phases[-1].start - phases[0].start, 1e-9) / _SEEN
-    return list({int((phase.start - first) / width): phase for phase in phases}.values())
 
 
 def _memory(axes: Axes, timeline: Timeline) -> None:
