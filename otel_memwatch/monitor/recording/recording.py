@@ -21,13 +21,14 @@ from otel_memwatch.monitor.recording.run_info import (
     gpu_fields,
     group_value,
     host_memory,
+    write_identity,
 )
 from otel_memwatch.monitor.sampling.opening import Opening
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column, Snapshot, Value
+    from otel_memwatch.model import Column, Snapshot
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
@@ -456,19 +457,11 @@ class RunRecording:
 
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
         from otel_memwatch.monitor.telemetry import TelemetryInputs, start
-        from otel_memwatch.record.resource import ci_attributes, resource_attributes
-        from otel_memwatch.record.tags import engine_tags
 
-        sampler, writer, target = self.sampler, self.writer, self._target
-        info = writer.info
-        resource = resource_attributes(info, target.environment)
-        self._join_group(resource)
-        near = os.getppid() if target.mode == "wrap" else target.pid
-        # Tags from the user override those of an engine.
-        tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
-        writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
+        sampler, writer = self.sampler, self.writer
+        write_identity(writer, self._target, self._settings)
         parts = TelemetryInputs(
-            run=info,
+            run=writer.info,
             columns=sampler.columns,
             latest=self._latest_of_run(),
             health=sampler.health,
@@ -484,16 +477,6 @@ class RunRecording:
         if self.telemetry.active:
             self._peaks_so_far.due = 0.0
 
-    def _join_group(self, resource: dict[str, Any]) -> None:
-        """Note the run's group, also among the attributes of its resource, and the host's clock."""
-        from otel_memwatch.record.identity import clock_fields, group_attributes, identity
-
-        settings, writer = self._settings, self.writer
-        own = identity(self._target.environment, resource, settings["group"], settings["rank"])
-        writer.note(group=None if own is None else own._asdict(), clock=clock_fields())
-        if own is not None:
-            resource |= {name: value for name, value in group_attributes(own).items() if name not in resource}
-
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
         """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""
         from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
@@ -502,10 +485,10 @@ class RunRecording:
         if self._target.mode == "wrap":
             return latest
         assert self._first is not None
-        first: dict[Column, Value] = dict(zip(self._first[0], self._first[1].values, strict=True))
+        first_columns, first = self._first
         rebase = CounterRebase(counters_in(columns))
-        for column in columns:
-            rebase.of(column, first.get(column))
+        for column, value in zip(first_columns, first.values, strict=True):
+            rebase.of(column, value)
 
         def latest_of_run() -> Snapshot | None:
             snapshot = latest()

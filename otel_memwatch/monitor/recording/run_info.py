@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampling.sampler import Sampler
+    from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.runtime.procfs.system import Allocated
 
     MetricSeries = tuple[str, Attributes]
@@ -111,6 +112,25 @@ def start_fields(
             "state": trace.state,
         },
     }
+
+
+def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, Any]) -> None:
+    """Write the run's resource, CI job, tags and group, and the host's clock."""
+    from otel_memwatch.record.identity import clock_fields, group_attributes, identity
+    from otel_memwatch.record.resource import ci_attributes, resource_attributes
+    from otel_memwatch.record.tags import engine_tags
+
+    info, environment = writer.info, target.environment
+    resource = resource_attributes(info, environment)
+    own = identity(environment, resource, settings["group"], settings["rank"])
+    writer.note(group=None if own is None else own._asdict(), clock=clock_fields())
+    if own is not None:
+        for name, value in group_attributes(own).items():
+            resource.setdefault(name, value)
+    near = os.getppid() if target.mode == "wrap" else target.pid
+    # Tags from the user override those of an engine.
+    tags = {**engine_tags(environment, info.get("cwd"), resource, near), **info.get("tags", {})}
+    writer.update(resource=resource, ci=ci_attributes(environment), tags=tags)
 
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
