@@ -14,7 +14,8 @@ import pytest
 from tests.support.torture import LONG
 from tests.zoo.__main__ import trials
 from tests.zoo.compositions import KINDS, Leaf, drawn
-from tests.zoo.trial import MODES, USERS, run, zoo
+from tests.zoo.marked import Known
+from tests.zoo.trial import MIB, MODES, USERS, Truth, operation_problems, run, zoo
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/fs/cgroup/memory/memory.max_usage_in_bytes").exists(),
@@ -40,6 +41,52 @@ def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
     trial = run(Leaf("file_read", 24, 0), "off", "user", "0.1")
     assert not trial.problems, trial.problems
     assert trial.truth.least < 2 << 20
+
+
+def peak(low: int, high: int, **more: object) -> dict[str, object]:
+    """Return bounds in MiB, as the report has them."""
+    return {
+        "low": low * MIB,
+        "high": high * MIB,
+        "certainty": "interval",
+        "how": "",
+        "operation": None,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tree", "own", "run", "problem"),
+    [
+        (peak(30, 32), peak(20, 21), peak(40, 50, operation="part"), ""),
+        (peak(36, 60), peak(20, 21), peak(40, 50), "false lower bound of operation 'part'"),
+        (peak(20, 25), peak(20, 21), peak(40, 50), "false upper bound of operation 'part'"),
+        (peak(30, 32, certainty="exact"), peak(30, 31), peak(40, 50), "false process of operation 'part'"),
+        (
+            peak(30, 60),
+            peak(20, 21),
+            peak(40, 50),
+            "false part: operation 'part' has high 60.00, the run 50.00",
+        ),
+        (peak(30, 32), peak(20, 21), peak(40, 50, operation="empty"), "false attribution"),
+    ],
+)
+def test_the_referee_of_operations(
+    tree: dict[str, object], own: dict[str, object], run: dict[str, object], problem: str
+) -> None:
+    """30 MiB of the tree and 20 of the process in one operation, 5 in another; the run had 30 or 45."""
+    report = {
+        "operations": [
+            {"name": "part", "peak": own, "tree_peak": tree},
+            {"name": "empty", "peak": peak(20, 21), "tree_peak": None},
+        ],
+        "peaks": {"tree": run, "process": peak(30, 40)},
+    }
+    truths = {"part": Truth(30 * MIB, 31 * MIB, 0), "empty": Truth(5 * MIB, 6 * MIB, 0)}
+    marked = {name: Known(0, 0, 20 * MIB, None) for name in truths}
+    whole = Truth(30 * MIB, 31 * MIB, 0)
+    found = list(operation_problems(report, {"rss_error_bytes": 0}, whole, truths, marked, own_group=True))
+    assert found == [] if not problem else any(one.startswith(problem) for one in found), found
 
 
 @pytest.mark.skipif(not LONG, reason="half an hour: MEMWATCH_LONG=1")

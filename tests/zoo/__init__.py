@@ -2,5 +2,6 @@
 
 `python -m tests.zoo 1000` runs as many compositions and prints the table: as root where control groups are of version 1, and in
 a service with a delegated group where they are of version 2, as in the machine of `tests/vm`. `kinds.c` uses memory,
-`compositions.py` draws programs of it, `surroundings.py` makes the groups, `trial.py` runs and judges one, `tables.py` tells.
+`compositions.py` draws programs of it, `marked.py` marks operations in half of them (version 1 only), `surroundings.py` makes
+the groups, `trial.py` runs and judges one, `tables.py` prints the tables.
 """

@@ -31,7 +31,8 @@ def trials(
         part = drawn(dice, dice.sample(kinds, most))
         surroundings = list(itertools.product(modes, users))
         mode, user = surroundings[number % len(surroundings)]
-        return run(part, mode, user, dice.choice(("0.02", "0.1", "0.1", "0.7")))
+        interval = dice.choice(("0.02", "0.1", "0.1", "0.7"))
+        return run(part, mode, user, interval, dice if dice.random() < 0.5 else None)
 
     zoo()
     prepare()

@@ -44,9 +44,11 @@ def watcher(user: str) -> tuple[int, int]:
     return someone.pw_uid, someone.pw_gid
 
 
-def _as(user: str) -> list[str]:
+def _as(user: str, *, reads: bool) -> list[str]:
+    """Return the words in front of a command of `user`; `reads`: it may read a Python in somebody's home directory."""
     uid, gid = watcher(user)
-    return ["setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []
+    reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"] if reads else []
+    return ["setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", *reading] if uid else []
 
 
 def _within(path: Path) -> list[str]:
@@ -62,21 +64,22 @@ def prepare() -> None:
 
 
 @contextmanager
-def surroundings(mode: str, user: str) -> Iterator[Surroundings]:
-    """Groups for one trial, removed at its end."""
-    with (_version_1 if VERSION == 1 else _version_2)(mode, user) as made:
+def surroundings(mode: str, user: str, *, marked: bool = False) -> Iterator[Surroundings]:
+    """Groups for one trial, removed at its end; `marked`: the program is this Python's, which its user must reach."""
+    with _version_1(mode, user, reads=marked) if VERSION == 1 else _version_2(mode, user) as made:
         yield made
 
 
 @contextmanager
-def _version_1(mode: str, user: str) -> Iterator[Surroundings]:
+def _version_1(mode: str, user: str, *, reads: bool) -> Iterator[Surroundings]:
     inside = mode == "group" and user == "root"
     with group(LIMIT) as around:
         parent = around.path if user == "contained" else None
         with group(parent=parent) as referee, group(parent=parent) as elsewhere:
             for one in (around, referee, elsewhere):
-                (one.path / "tasks").chmod(0o666)
-            before = [*(_within(around.path) if user == "contained" else []), *_as(user)]
+                for file in ("tasks", "memory.max_usage_in_bytes"):
+                    (one.path / file).chmod(0o666)
+            before = [*(_within(around.path) if user == "contained" else []), *_as(user, reads=reads)]
             yield Surroundings(inside, "G" if inside else f"G{referee.path}", elsewhere, before, {})
 
 
@@ -104,7 +107,7 @@ def _version_2(mode: str, user: str) -> Iterator[Surroundings]:
                 inside,
                 "G" if inside else f"G{referee.path}",
                 elsewhere,
-                [*_within(own_place if inside else monitor.path), *_as(user)],
+                [*_within(own_place if inside else monitor.path), *_as(user, reads=False)],
                 {"XDG_RUNTIME_DIR": f"/run/user/{uid}"} if uid else {},
             )
 

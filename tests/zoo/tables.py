@@ -108,6 +108,9 @@ def markdown(trials: Sequence[Trial]) -> str:
     def of_kind(kind: str) -> Callable[[Trial], bool]:
         return lambda trial: any(leaf.kind == kind for leaf in leaves(trial.part))
 
+    def with_operations(trial: Trial) -> bool:
+        return trial.operations > 0
+
     everybody: list[tuple[str, Callable[[Trial], bool]]] = [("all", lambda _: True)]
     machines = sorted({trial.machine for trial in trials})
     watchers = [
@@ -117,7 +120,7 @@ def markdown(trials: Sequence[Trial]) -> str:
     ]
     return "\n".join(
         (
-            *_table("watched by", [*everybody, *watchers], trials),
+            *_table("watched by", [*everybody, *watchers, ("with operations", with_operations)], trials),
             "",
             *_table("kind", [(kind.replace("_", " "), of_kind(kind)) for kind in KINDS], trials),
         )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any, NamedTuple
 from otel_memwatch.model import ProcessNote
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
+from tests.zoo.marked import Known, steps_of
 from tests.zoo.surroundings import VERSION, surroundings, watcher
 
 MIB = 1 << 20
@@ -62,6 +66,8 @@ class Trial(NamedTuple):
 
     machine: str = ""
     """Where, when that is not a machine with control groups of version 1."""
+    operations: int = 0
+    """Number of operations that the program marked, each judged like the run."""
 
     def line(self) -> str:
         """As a line of JSON; of its part the leaves."""
@@ -90,14 +96,17 @@ def zoo() -> Path:
     return folder
 
 
-def run(part: Part, mode: str, user: str, interval: str) -> Trial:
-    """Runs and judges a composition."""
+def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | None = None) -> Trial:
+    """Runs and judges a composition; `marks`: with operations drawn by it, if its referee can be reset (version 1)."""
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
     os.chown(folder, *watcher(user))
     machine = "" if VERSION == 1 else f"version 2, Linux {'.'.join(os.uname().release.split('.')[:2])}"
     try:
-        with surroundings(mode, user) as around:
+        with surroundings(mode, user, marked=marks is not None) as around:
             target = [str(zoo() / "zoo"), around.enter, *part.words(), "w", "g"]
+            if marks is not None and VERSION == 1:
+                steps = json.dumps(steps_of(part, marks))
+                target = [sys.executable, "-m", "tests.zoo.marked", around.enter, str(zoo() / "zoo"), steps]
             options = ["--cgroup", "require"] if VERSION == 2 and around.inside else MODES[mode]
             argv = [
                 *around.before,
@@ -120,24 +129,51 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
             except subprocess.TimeoutExpired as error:  # the others go on
                 done = subprocess.CompletedProcess(argv, -1, "", f"{error}\n")
             if "the service manager gave no cgroup within" in done.stderr:
-                return run(part, mode, user, interval)  # an emulated one, which had no time
+                return run(part, mode, user, interval, marks)  # an emulated one, which had no time
             ours = [line for line in done.stderr.splitlines() if not line.startswith("zoo: no ")]
-            words = " ".join([mode, user, interval, "--", *target])
+            words = " ".join([mode, user, interval, "--", shlex.join(target)])
             if done.returncode or ours:
                 trouble = f"trouble: {done.returncode}: {done.stderr}"
                 nothing = {"tree": None}
                 return Trial(part, mode, user, interval, Truth(0, 0, 0), nothing, words, (trouble,), machine)
-            (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee")]
+            (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee ")]
+            known = [line for line in done.stdout.splitlines() if line.startswith("operations ")]
             info = json.loads((folder / "run/run.json").read_text())
             gap = max(float(interval), info["quality"]["longest_gap"] or 0.0)
             told = Told(*map(int, line.split()[1:]))
-            truth = _truth(part, told, around.elsewhere.peak, gap, own_group=around.inside)
-        if not around.inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
+            beside = around.elsewhere.peak
+            truth = _truth(part, told, beside, gap, own_group=around.inside)
+            unknowable = not around.inside and _unknowable(part, (folder / "run/processes.jsonl").read_text())
+        if unknowable:
             truth = truth._replace(least=0.0)
+        problems = list(problems_of(truth, info["peaks"]["tree"], info, own_group=around.inside))
+        marked: dict[str, Known] = {}
+        if known:
+            marked = {name: Known(*fields) for name, fields in json.loads(known[0].split(" ", 1)[1]).items()}
+            truths = {
+                name: Truth(
+                    0.0 if unknowable else max(0.0, one.least - _cache(part, told)),
+                    one.most + beside,
+                    truth.beside,
+                )
+                for name, one in marked.items()
+            }
+            problems += operation_problems(
+                _report(folder / "run"), info, truth, truths, marked, own_group=around.inside
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    problems = problems_of(part, truth, info, own_group=around.inside)
-    return Trial(part, mode, user, interval, truth, info["peaks"], words, tuple(problems), machine)
+    return Trial(
+        part, mode, user, interval, truth, info["peaks"], words, tuple(problems), machine, len(marked)
+    )
+
+
+def _report(directory: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [*PROGRAM, "report", str(directory), "--json"],
+        capture_output=True, text=True, timeout=120, check=True, env=environment(PYTHONPATH=str(HERE.parents[1])),
+    )  # fmt: skip
+    return dict(json.loads(done.stdout))
 
 
 def _unknowable(part: Part, told: str) -> bool:
@@ -156,15 +192,19 @@ _LATE = 0.1
 """Seconds by which a tick may be late on a busy machine, at least: how late they were is recorded."""
 
 
+def _cache(part: Part, told: Told) -> float:
+    """Most page cache that the tree was charged for, in bytes."""
+    return max(0, told.cache) + sum(KINDS[leaf.kind].cache * leaf.mib * MIB for leaf in leaves(part))
+
+
 def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: bool) -> Truth:
-    cache, unmapped = float(max(0, told.cache)), 0.0
+    unmapped = 0.0
     for leaf in leaves(part):
         kind = KINDS[leaf.kind]
-        cache += kind.cache * leaf.mib * MIB
         unmapped += kind.unmapped * leaf.mib * MIB
         if leaf.ms / 1000 < gap + _LATE:
             unmapped += kind.unfaulted * leaf.mib * MIB
-    kernel, seen = told.kernel, [told.watermark - cache, told.needed]
+    kernel, seen = told.kernel, [told.watermark - _cache(part, told), told.needed]
     if VERSION == 2 and not own_group:
         # It keeps no watermark of kernel memory, so that of what processes had only what was seen is certain.
         kernel, seen = 0, [told.mapped]
@@ -172,9 +212,10 @@ def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: boo
     return Truth(max(0.0, least), told.watermark + elsewhere, kernel + unmapped)
 
 
-def problems_of(part: Part, truth: Truth, info: dict[str, Any], *, own_group: bool) -> Iterator[str]:
-    """Claims that cannot be true, each in a sentence."""
-    peak = info["peaks"]["tree"]
+def problems_of(
+    truth: Truth, peak: dict[str, Any] | None, info: dict[str, Any], *, own_group: bool, of: str = ""
+) -> Iterator[str]:
+    """Claims about the tree that cannot be true, each in a sentence; `of`: the part of the run that it is about."""
     if peak is None:
         return
     low, high = peak["low"], peak["high"]
@@ -182,8 +223,57 @@ def problems_of(part: Part, truth: Truth, info: dict[str, Any], *, own_group: bo
     told = f"truth {truth.least / MIB:.1f} to {truth.most / MIB:.1f} MiB, of it {truth.beside / MIB:.1f} beside the processes"
     said = f"{peak['certainty']} {(low or 0) / MIB:.1f} to {'?' if high is None else f'{high / MIB:.1f}'} ({peak['how']})"
     if peak["certainty"] == "exact" and (low > truth.most + slack or high < truth.least - slack):
-        yield f"false exact: {said}; {told}"
+        yield f"false exact{of}: {said}; {told}"
     elif low is not None and low > truth.most + slack:
-        yield f"false lower bound: {said}; {told}"
+        yield f"false lower bound{of}: {said}; {told}"
     elif high is not None and high < truth.least - slack - (0 if own_group else truth.beside):
-        yield f"false upper bound: {said}; {told}"
+        yield f"false upper bound{of}: {said}; {told}"
+
+
+OWN_SLACK = 2 * MIB
+"""Resident size that Python itself takes or gives back beside."""
+
+
+def operation_problems(
+    report: dict[str, Any],
+    info: dict[str, Any],
+    run_truth: Truth,
+    truths: dict[str, Truth],
+    marked: dict[str, Known],
+    *,
+    own_group: bool,
+) -> Iterator[str]:
+    """Claims about operations that cannot be true, or that contradict the run or the operation around them."""
+    found = {operation["name"]: operation for operation in report["operations"]}
+    if set(found) != set(truths):
+        yield f"false record: operations {sorted(found)} of {sorted(truths)}"
+        return
+    whole = report["peaks"]["tree"]
+    slack = OWN_SLACK + info["rss_error_bytes"]
+    for name, truth in truths.items():
+        own, tree = found[name]["peak"], found[name]["tree_peak"]
+        yield from problems_of(truth, tree, info, own_group=own_group, of=f" of operation {name!r}")
+        size = marked[name].own
+        if (own["low"] or 0) > size + slack or (own["high"] is not None and own["high"] < size - slack):
+            yield f"false process of operation {name!r}: {own['low']} to {own['high']}; truth {size}"
+        parent = marked[name].parent
+        around = [("the run", whole), *([(repr(parent), found[parent]["tree_peak"])] if parent else [])]
+        for what, outer in around:
+            yield from contradictions(tree, outer, f"operation {name!r}", what)
+        yield from contradictions(
+            own, report["peaks"]["process"], f"process of operation {name!r}", "the run"
+        )
+    named = (whole or {}).get("operations") or ([whole["operation"]] if whole and whole["operation"] else [])
+    if named and not any(truths[name].most + SLACK >= run_truth.least for name in named if name in truths):
+        yield f"false attribution: the peak was in none of {named}"
+
+
+def contradictions(
+    part: dict[str, Any] | None, whole: dict[str, Any] | None, what: str, around: str
+) -> Iterator[str]:
+    """Yield a sentence for each bound by which a part needs more than the whole."""
+    if part is None or whole is None:
+        return
+    for name in ("low", "high"):
+        if part[name] is not None and whole[name] is not None and part[name] > whole[name]:
+            yield f"false part: {what} has {name} {part[name] / MIB:.2f}, {around} {whole[name] / MIB:.2f} MiB"
