@@ -66,7 +66,7 @@ class TickReader:
 
     def skip(self) -> None:
         """Skip all samples recorded so far. Takes 1 ms for each MiB since the last call."""
-        from otel_memwatch.record.samples import last_columns
+        from otel_memwatch.record.sample_lines import last_columns
 
         with suppress(OSError):
             end = self._path.stat().st_size
@@ -78,7 +78,7 @@ class TickReader:
         """Yield the samples recorded so far."""
         # Importing a tool must not import the reader of records.
         from otel_memwatch.record.jsonl import Damage
-        from otel_memwatch.record.samples import sample_blocks
+        from otel_memwatch.record.sample_lines import sample_blocks
         from otel_memwatch.record.schema import sample_maker
 
         # Skip unreadable parts; the reports of the run list them.

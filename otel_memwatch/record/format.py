@@ -47,8 +47,11 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
 
 `budgets.json`
-    Verdicts, if the run had budgets: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict", "value", "low",
-    "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
+    Verdicts, if the run had budgets:
+
+        {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict", "value", "low", "high", "certainty", "why"}]}
+
+    The verdict is "within", "over" or "cannot tell".
 
 `clock.jsonl`, `clock.upload.jsonl`
     Only in older records of a group. No longer read: hosts are not compared at one instant.

@@ -14,7 +14,7 @@ from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import line_at, located_blocks
 from otel_memwatch.record.operation_line import OperationLine, decode
 from otel_memwatch.record.operation_lines import OperationLines, row_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ class OperationTable:
     """Operations of a run by their start; if several start together, the longest first.
 
     Attributes:
-        starts, ends: monotonic seconds; an infinite end means never closed.
-        lows, highs: lower and upper bound of the process's peak during the operation, in bytes; -1: unknown.
+        starts, ends: monotonic seconds. An infinite end means never closed.
+        lows, highs: bounds of the process's peak during the operation, in bytes. -1: unknown.
         pids: process of each.
         parents: position of the enclosing operation, which comes earlier; -1: none in this run.
         depths: number of enclosing operations.
@@ -137,16 +137,21 @@ class OperationIndex(OperationTable):
         order = sorted(range(len(rows.starts)), key=rows.ends.__getitem__, reverse=True)
         order.sort(key=rows.starts.__getitem__)
         self._numbers = array("q", order)
-        self._files = rows.files
-        self._openings, self._closings = rows.openings, rows.closings
-        self.with_gpu = [position for position, number in enumerate(order) if number in rows.with_gpu]
-        for number in order:
-            self.starts.append(rows.starts[number])
-            self.ends.append(rows.ends[number])
-            self.lows.append(rows.lows[number])
-            self.highs.append(rows.highs[number])
-            self.pids.append(self.lines[rows.files[number]].pid)
-        self._nest([rows.spans[n] for n in order], [rows.parents[n] for n in order])
+        del order
+        self.with_gpu = [place for place, number in enumerate(self._numbers) if number in rows.with_gpu]
+        self._files, self._openings, self._closings = rows.files, rows.openings, rows.closings
+        pids = array("q", [lines.pid for lines in self.lines])
+        self.pids = array("q", (pids[rows.files[number]] for number in self._numbers))
+        # Release each column of the rows before the next one is ordered.
+        self.starts, rows.starts = self._ordered(rows.starts), array("d")
+        self.ends, rows.ends = self._ordered(rows.ends), array("d")
+        self.lows, rows.lows = self._ordered(rows.lows), array("q")
+        self.highs, rows.highs = self._ordered(rows.highs), array("q")
+        spans, rows.spans = self._ordered(rows.spans), array("q")
+        self._nest(spans, self._ordered(rows.parents))
+
+    def _ordered(self, column: array[Any]) -> array[Any]:
+        return array(column.typecode, map(column.__getitem__, self._numbers))
 
     def _read(self, file: int, lines: OperationLines, damage: Damage, rows: _Rows) -> None:
         read = 0

@@ -22,7 +22,7 @@ _MOST = 1 << 62
 
 
 class OperationRow(NamedTuple):
-    """What is searched and summed of an operation; the operation itself is built on request."""
+    """Searched and summed figures of an operation; the operation itself is built on request."""
 
     pid: int
     identity: int

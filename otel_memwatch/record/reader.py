@@ -59,7 +59,7 @@ class Record:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """Return all columns of `samples.jsonl`, those of late sources last; none without samples."""
-        from otel_memwatch.record.samples import declared_columns
+        from otel_memwatch.record.sample_lines import declared_columns
 
         return declared_columns(self.path / SAMPLES_FILE)
 
@@ -80,7 +80,7 @@ class Record:
 
     def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """Yield rows of time and values, a few thousand samples at a time. A row may be shorter: the rest is unknown."""
-        from otel_memwatch.record.samples import is_tick, sample_blocks
+        from otel_memwatch.record.sample_lines import is_tick, sample_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
         for columns, read, all_sound in sample_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):

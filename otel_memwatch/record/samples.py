@@ -1,84 +1,44 @@
 """The samples of a run as arrays.
 
-A day at ten samples a second is 30 million values. Lines are parsed a few thousand at a time, by `msgspec` in long
-files. Only the requested columns are kept.
+A day at ten samples a second is 30 million values. Only the requested columns are kept.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import os
 from bisect import bisect_right
-from itertools import pairwise
 
 from otel_memwatch.model import Column
-from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
+from otel_memwatch.record.fields import FARTHEST
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.jsonl import (
-    MAX_DAMAGED,
-    MAX_LINE,
     Damage,
-    GarbageGuard,
-    line_blocks,
-    open_regular,
-    parse,
 )
+from otel_memwatch.record.sample_lines import is_tick, sample_blocks
 from otel_memwatch.record.schema import columns_of, sample_maker
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from otel_memwatch.model import Value
+    from otel_memwatch.record.sample_lines import Row
     from otel_memwatch.record.schema import Sample
 
     Array = NDArray[np.float64]
 
-_SOUGHT = 1024 * 1024
-"""Bytes searched at once for the beginnings of lines."""
-
-_BLOCK = 256 * 1024
-"""Bytes parsed at once: few enough that the resulting objects do not outlive a garbage collection."""
-
-MAX_COLUMNS = 100_000
-"""Columns that one file may declare; a header with more is damage."""
-
-_VALUES = 16_000_000
-_VALUES_PER_BYTE = 4
-"""Limit of samples times columns in a file: a fixed number, plus a number for each byte of its samples.
-
-A sample may omit unknown values, so a few megabytes could represent terabytes. Our files have a value for every five
-bytes.
-"""
-
-
 _TOGETHER = 4096
 """Samples converted to Python numbers at a time."""
-
-Row = list[float | None]
 
 
 def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
     """Return `name{key=value,...}`, or the name alone."""
     text = ",".join(f"{key}={value}" for key, value in attributes)
     return f"{metric}{{{text}}}" if text else metric
-
-
-class SampleBlock(NamedTuple):
-    """A few thousand samples with the same columns."""
-
-    columns: tuple[Column, ...]
-    rows: list[Row]
-    """Time and values of each sample. A row may be shorter than the columns, never longer: the rest is unknown."""
-    sound: bool
-    """True if all rows are certainly samples. `is_tick`, which takes as long as parsing them, is then unnecessary."""
 
 
 class Reduced(NamedTuple):
@@ -219,236 +179,6 @@ def _known(array: Array) -> list[Value]:
     for index in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
         values[index] = None
     return values
-
-
-def parse_columns(declared: Any) -> tuple[Column, ...] | None:
-    """Return the columns that a header line declares; `None` if the line is not a header."""
-    listed = mapping(declared).get("columns")
-    if not isinstance(listed, list) or len(listed) > MAX_COLUMNS:
-        return None
-    columns = []
-    for entry in listed:
-        fields = mapping(entry)
-        metric = text(fields.get("metric"))
-        if metric is None:
-            return None
-        attributes = sorted(
-            (k, v) for k, v in mapping(fields.get("attributes")).items() if isinstance(v, str)
-        )
-        columns.append(Column(metric, tuple(attributes), number(fields.get("period")) or 0.0))
-    return tuple(columns)
-
-
-def declared_columns(path: Path) -> tuple[Column, ...]:
-    """Return all columns that any header of `samples.jsonl` declares, in the order of their first declaration.
-
-    A source that opens late adds a second header in the middle of the file. Costs a search for the beginnings of
-    lines, about 1 s per GiB. Raises nothing: an unreadable file declares nothing.
-    """
-    found: dict[Column, None] = {}
-    damaged = 0
-    # Like `sample_blocks`: ignore a declaration that would exceed the limit of columns.
-    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        for line in _objects(file):
-            declared = parse_columns(parse(line))
-            fresh = {column: None for column in declared or () if column not in found}
-            if declared is None or len(found) + len(fresh) > MAX_COLUMNS:
-                damaged += 1
-                if damaged > MAX_DAMAGED:
-                    break
-            else:
-                found.update(fresh)
-    return tuple(found)
-
-
-def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
-    """Return the columns in force at the end of the file; `None` if none are declared after `begin` bytes.
-
-    Cost and errors are those of `declared_columns`.
-    """
-    last = None
-    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        file.seek(begin)
-        for line in _objects(file):
-            last = parse_columns(parse(line)) or last
-    return last
-
-
-def _objects(file: io.FileIO) -> Iterator[bytes]:
-    """Yield the lines that are objects, from the file's position. It is read, not mapped: mapped pages count as our memory."""
-    offset, before = file.tell(), b"\n"
-    garbage = GarbageGuard()
-    while (data := file.read(_SOUGHT)) and not garbage.exceeded(data):
-        sought = before + data
-        index = sought.find(b"\n{")
-        while index >= 0:
-            end = sought.find(b"\n", index + 1)
-            if end >= 0:
-                yield sought[index + 1 : end]
-            else:
-                beginning = offset - len(before) + index + 1
-                yield os.pread(file.fileno(), MAX_LINE, beginning).partition(b"\n")[0]
-            index = sought.find(b"\n{", index + 1)
-        offset, before = offset + len(data), data[-1:]
-
-
-def sample_blocks(
-    path: Path,
-    damage: Damage,
-    begin: int = 0,
-    columns: tuple[Column, ...] | None = None,
-    *,
-    plain: bool = False,
-) -> Iterator[SampleBlock]:
-    """Yield the samples of `samples.jsonl`, a few thousand at a time, with their columns.
-
-    Samples before the first header are damage: their columns are unknown.
-
-    Args:
-        path: the file.
-        damage: counter of unreadable lines.
-        begin: bytes of the file to skip.
-        columns: columns in force at `begin`, see `last_columns`.
-        plain: use the standard library only, as in the watched program.
-    """
-    known = set(columns or ())
-    values, size = 0, 0
-    decode = None if plain else _typed_decoder(path)
-    for stretch in _stretches(path, damage, begin):
-        if damage.lines > MAX_DAMAGED:
-            continue  # the next block is not read
-        fresh: set[Column] = set()
-        lines = stretch
-        if stretch and stretch[0][:1] == b"{":
-            declared = parse_columns(parse(stretch[0]))
-            fresh = {column for column in declared or () if column not in known}
-            if declared is None or len(known) + len(fresh) > MAX_COLUMNS:
-                damage.lines += 1
-            else:
-                columns = declared
-                known |= fresh
-            lines = stretch[1:]
-        if columns is None:
-            damage.lines += len(lines)
-            continue
-        rows, sound = _rows(lines, len(columns), damage, decode)
-        values += len(rows) * len(columns)
-        size += sum(map(len, lines))
-        if values > _VALUES + _VALUES_PER_BYTE * size:
-            damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
-            return
-        if rows or fresh:
-            yield SampleBlock(columns, rows, sound)
-
-
-_LONG = 2 << 20
-"""Size of the samples in bytes above which `msgspec` saves more time than its import takes (25 ms)."""
-
-
-def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
-    """Return a decoder of an array of rows that checks all values, in a third of the time of `json`.
-
-    `None`: the file is short, or `msgspec` is not installed. The decoder returns `None` unless all values are numbers.
-    """
-    try:
-        if os.stat(path).st_size <= _LONG:
-            return None
-        from typing import Annotated
-
-        from msgspec import DecodeError, Meta
-        from msgspec.json import Decoder
-    except (OSError, ImportError):
-        return None
-    whole: Any = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-    decoder: Any = Decoder(list[list[whole | float | None]])
-
-    def decode(text: bytes) -> list[Row] | None:
-        try:
-            rows: list[Row] = decoder.decode(text)
-        except (DecodeError, RecursionError):
-            return None
-        return rows
-
-    return decode
-
-
-def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
-    """Yield the lines, a few thousand at a time; a header is always the first of its stretch."""
-    for lines in line_blocks(path, damage, _BLOCK, begin):
-        begins = [index for index, line in enumerate(lines) if index and line[:1] == b"{"]
-        for first, end in pairwise((0, *begins, len(lines))):
-            yield lines[first:end]
-
-
-def _rows(
-    lines: list[bytes], width: int, damage: Damage, decode: Callable[[bytes], list[Row] | None] | None
-) -> tuple[list[Row], bool]:
-    """Return the rows of lines that are arrays, and whether all are certainly samples.
-
-    Valid lines are parsed all at once, otherwise one by one.
-    """
-    text = b"[" + b",".join(lines) + b"]"
-    rows = None if decode is None else decode(text)
-    are_numbers = rows is not None
-    if rows is None:
-        try:
-            rows = json.loads(text, parse_constant=_not_known)
-        except (ValueError, RecursionError):
-            rows = None
-    if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
-        sound = bool(rows) and (are_numbers or _are_numbers(text, len(rows)))
-        return rows, sound and _are_moments([row[0] for row in rows])
-    kept = []
-    for line in lines:
-        row = parse(line)
-        if _fits(row, width):
-            kept.append(row)
-        else:
-            damage.lines += 1
-    return kept, False
-
-
-_DIGITS = 300
-"""Number of consecutive digits up to which every number without an exponent is finite."""
-_KINDS = bytes(48 if 48 <= byte <= 57 else 32 if byte in b",.-[] \tnul" else 33 for byte in range(256))
-"""Class of each byte: digit (48), other character of arrays of numbers and nulls (32), anything else (33)."""
-
-
-def _are_numbers(text: bytes, rows: int) -> bool:
-    """Return whether an array of `rows` arrays contains only finite numbers and nulls.
-
-    It checks the text: a check of each of a day's thirty million values would take as long as parsing them.
-    """
-    kinds = text.translate(_KINDS)
-    return b"!" not in kinds and b"0" * _DIGITS not in kinds and text.count(b"[") == rows + 1
-
-
-def _are_moments(times: list[Any]) -> bool:
-    return bool(min(times) >= -FARTHEST and max(times) <= FARTHEST)
-
-
-def _not_known(_: str) -> None:
-    """Return `None` for `NaN` and `Infinity`: they are not JSON, and their values are unknown."""
-
-
-def _fits(row: Any, width: int) -> bool:
-    return type(row) is list and 1 <= len(row) <= width + 1 and row[0] is not None
-
-
-def is_tick(row: Sequence[Any]) -> bool:
-    """Return whether a row is a time followed by numbers or nulls, all finite."""
-    if moment(row[0]) is None:
-        return False
-    # All at once, because a day has thirty million values; one by one only if a value is unusual.
-    if _NUMBERS.issuperset(map(type, row)):
-        known = [value for value in row if value is not None]
-        if min(known) > -_SURELY_FINITE and max(known) < _SURELY_FINITE:
-            return True
-    return all(value is None or number(value) is not None for value in row)
-
-
-_NUMBERS = frozenset((int, float, type(None)))
-_SURELY_FINITE = 1e300
 
 
 def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[str] | None = None) -> Samples:

@@ -129,7 +129,7 @@ class OperationAggregator:
         if self._all is None:
             self._add(row)
             return
-        # Built now, while nobody waits, not at the end.
+        # Built while the run continues, not at its end.
         self._all.append(row._replace(source=row.operation()))
         if len(self._all) > LIMIT:
             self.keep_few()

@@ -24,7 +24,7 @@ from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.monitor.telemetry.otlp_receiver import socket, store
 from otel_memwatch.record import jsonl, resource
 from otel_memwatch.record.operation_writer import clean_name, quote
-from otel_memwatch.record.samples import parse_columns
+from otel_memwatch.record.sample_lines import parse_columns
 from otel_memwatch.reports import plot, prometheus_text
 from otel_memwatch.reports.pages import markdown
 from otel_memwatch.runtime import kernel, masking

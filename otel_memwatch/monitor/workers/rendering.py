@@ -82,7 +82,7 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
         "run.gpu",
         "record.open",
         "record.reader",
-        "record.samples",
+        "record.sample_lines",
         "text",
         "reports.phrases",
         "reports.ci_summary",

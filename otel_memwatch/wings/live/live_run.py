@@ -23,7 +23,7 @@ from otel_memwatch.record.open import read_info
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.run_info_schema import RunInfo
-from otel_memwatch.record.samples import is_tick, parse_columns
+from otel_memwatch.record.sample_lines import is_tick, parse_columns
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of

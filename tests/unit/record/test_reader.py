@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, ProcessEvent, ProcessRecord
-from otel_memwatch.record import samples as samples_module
+from otel_memwatch.record import sample_lines
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.open import read_run
-from otel_memwatch.record.samples import is_tick, sample_blocks
+from otel_memwatch.record.sample_lines import is_tick, sample_blocks
 from otel_memwatch.run import load
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
@@ -296,7 +296,7 @@ def test_a_long_file_is_read_as_a_short_one(
     for plain in (True, False):
         damage = Damage(SAMPLES_FILE)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(samples_module, "_LONG", -1)
+            patch.setattr(sample_lines, "_LONG", -1)
             blocks = list(sample_blocks(path, damage, plain=plain))
         rows = [row for block in blocks for row in block.rows if block.sound or is_tick(row)]
         assert all(map(is_tick, rows))
@@ -348,7 +348,7 @@ def touch_everything(path: Path) -> None:
         assert len(values) == len(run.record.columns)
     one_by_one, damage = [(time, *values) for time, values in run.record.ticks()], run.damage
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples_module, "_LONG", -1)
+        patch.setattr(sample_lines, "_LONG", -1)
         assert [(time, *values) for time, values in run.record.ticks()] == one_by_one
         assert run.damage == damage
     assert all(isinstance(sentence, str) for sentence in run.damage)
@@ -486,5 +486,5 @@ def test_columns_are_found_wherever_the_file_is_cut(
     built.columns([RSS, READ])
     built.tick(1.1, 5, 6)
     built.columns([PSS])
-    monkeypatch.setattr("otel_memwatch.record.samples._SOUGHT", sought)
+    monkeypatch.setattr("otel_memwatch.record.sample_lines._SOUGHT", sought)
     assert read_run(built.path).columns == (RSS, READ, PSS)
