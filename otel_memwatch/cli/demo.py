@@ -50,6 +50,8 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
         while True:  # grow by 8 MiB every 20 ms
             kept.append(bytearray(os.urandom(1024) * (8 * 1024)))
             time.sleep(0.02)
+    import numpy as np
+
     with tempfile.TemporaryDirectory(prefix="memwatch-demo-") as folder:
         with operation("Load"):
             data = _load(Path(folder, "input.bin"), int(96 * scale), second)
@@ -59,7 +61,10 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
             _train(result, scale, second)
         with operation("Evaluate"):
             with operation("Spike"):
-                _spike(int(256 * scale))
+                # Touch the memory and free it at once: samples miss it, the high-water mark does not.
+                spike = int(256 * scale)
+                _say(f"a spike of {spike} MiB")
+                np.ones(spike * _DOUBLES_PER_MIB)
             time.sleep(second / 2)
         del data
         with operation("Export"):
@@ -118,14 +123,6 @@ def _work(shared: Array, mib: int, second: float) -> None:
         while time.monotonic() < until:
             own[: shared.size // 8] += float(shared[: own.size].mean())
             time.sleep(second / 50)
-
-
-def _spike(mib: int) -> None:
-    """Touch `mib` MiB and free them at once: samples miss it, the high-water mark does not."""
-    import numpy as np
-
-    _say(f"a spike of {mib} MiB")
-    np.ones(mib * _DOUBLES_PER_MIB)
 
 
 def _export(path: Path, result: Array, second: float) -> None:

@@ -147,7 +147,13 @@ def command(
         documents = [to_json(one) for one in advised]
         print_text(json.dumps({"schema": 1, "odds": asked, "advice": documents}, indent=2) + "\n")
     else:
-        print_text("\n\n".join(_written(one, target) for one in advised) + "\n")
+        written = [
+            f"# {clean(one.job)}: no advice: {'; '.join(one.notes)}"
+            if one.memory is None and target != "text"
+            else TARGETS[target](one)
+            for one in advised
+        ]
+        print_text("\n\n".join(written) + "\n")
     if verify:
         _verify(rows, advised, same_job)
 
@@ -174,12 +180,6 @@ def _of(
         for row in rows
         if row.state == "finished" and same_job(row) == advice.job and row.system == advice.system
     ]
-
-
-def _written(advice: Advice, target: str) -> str:
-    if advice.memory is None and target != "text":
-        return f"# {clean(advice.job)}: no advice: {'; '.join(advice.notes)}"
-    return TARGETS[target](advice)
 
 
 # -- --apply and --verify

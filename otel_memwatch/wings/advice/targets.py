@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.advice.advice import Advice
 
 _MINUTE = 60.0
+_CLASSES = 4
+"""Number of requests by size of the input."""
 _FILES_WORTH_NAMING = 0.05
 """Least share of the request at which its line names program files."""
 
@@ -189,19 +191,15 @@ def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
     if advice.different:  # the target is given a figure all the same
         said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
     if advice.line is not None and not scaled:
-        said.append(f"it grows with {_feature(advice)}: {', '.join(size_classes(advice))}")
+        # Targets without functions get requests by size of the input: "87 MiB up to 110, 340 MiB up to 320".
+        line = advice.line
+        step = (line.largest - line.smallest) / _CLASSES
+        ends = [line.smallest + step * number for number in range(1, _CLASSES + 1)]
+        if float(line.smallest).is_integer() and float(line.largest).is_integer():
+            ends = sorted({float(math.floor(end)) for end in ends})  # no task has the number 2.75
+        classes = [f"{mebibytes(line.at(end))} MiB up to {_amount(advice, end)}" for end in ends]
+        said.append(f"it grows with {_feature(advice)}: {', '.join(classes)}")
     return [f"{mark}{one}" for one in said]
-
-
-def size_classes(advice: Advice, most: int = 4) -> list[str]:
-    """Return requests by size of the input, for targets without functions: "87 MiB up to 110", "340 MiB up to 320"."""
-    line = advice.line
-    assert line is not None
-    step = (line.largest - line.smallest) / most
-    ends = [line.smallest + step * number for number in range(1, most + 1)]
-    if float(line.smallest).is_integer() and float(line.largest).is_integer():
-        ends = sorted({float(math.floor(end)) for end in ends})  # no task has the number 2.75
-    return [f"{mebibytes(line.at(end))} MiB up to {_amount(advice, end)}" for end in ends]
 
 
 TARGETS: dict[str, Callable[[Advice], str]] = {

@@ -81,28 +81,25 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     if "/" in name or name in ("", ".", ".."):
         raise UsageError(f"{name!r} is no name of a shell.", "as in --name bash")
     place = Path(os.path.abspath(directory))
-    real = _real(name, place)
+    # The real shell is the first of this name on PATH outside the directory of the file.
+    elsewhere = [folder for folder in os.get_exec_path() if Path(os.path.abspath(folder)) != place]
+    found = shutil.which(name, path=os.pathsep.join(elsewhere))
+    if found is None:
+        raise UsageError(f"There is no {name} on PATH.")
     path = place / name
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} is there already.", "--force replaces it")
     try:
         place.mkdir(parents=True, exist_ok=True)
-        replace_file(path, _text(real, runs).encode("utf-8", "surrogateescape"), mode=0o755)
+        text = _text(os.path.abspath(found), runs)
+        replace_file(path, text.encode("utf-8", "surrogateescape"), mode=0o755)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
     click.echo(path)
 
 
-def _real(name: str, place: Path) -> str:
-    """Return the path of the real shell: the first of this name on PATH outside the directory of the file."""
-    elsewhere = [folder for folder in os.get_exec_path() if Path(os.path.abspath(folder)) != place]
-    found = shutil.which(name, path=os.pathsep.join(elsewhere))
-    if found is None:
-        raise UsageError(f"There is no {name} on PATH.")
-    return os.path.abspath(found)
-
-
 def _text(real: str, runs: str | None) -> str:
+    """Return the file that records `real`, with its runs in a directory."""
     quoted = shlex.quote(real)
     check = "" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=quoted)
     return _SHIM.format(

@@ -98,14 +98,15 @@ def correct(directory: Path, runs: Sequence[RecordedRun]) -> Iterator[tuple[Path
         if how is None:
             yield path, "Snakemake does not say which command it is of"
         else:
-            yield path, _correct(path, [run for run in runs if _is_of(run, how)])
-
-
-def _is_of(run: RecordedRun, how: _Made) -> bool:
-    script = run.command[-1].strip() if run.command else ""
-    return script.endswith(how.command.strip()) and (
-        how.started - _SLACK <= run.started_wall <= how.ended + _SLACK
-    )
+            begin, end, command = how.started - _SLACK, how.ended + _SLACK, how.command.strip()
+            made_by = [
+                run
+                for run in runs
+                if begin <= run.started_wall <= end
+                and run.command
+                and run.command[-1].strip().endswith(command)
+            ]
+            yield path, _correct(path, made_by)
 
 
 def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
@@ -122,7 +123,13 @@ def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
             return f"it has {len(rows)} rows, and there are {len(runs)} runs of its command"
         found = [benchmark_row(run) for run in runs]
         if extended:
-            changed = [_object(row, exact) for row, exact in zip(rows, found, strict=True)]
+            changed = []
+            for row, exact in zip(rows, found, strict=True):
+                fields = dict(mapping(json.loads(row)))
+                known = {name: value for name, value in exact.items() if name in fields}
+                texts = {name for name, value in known.items() if name == "h:m:s" or value == UNKNOWN}
+                fields |= {name: value if name in texts else float(value) for name, value in known.items()}
+                changed.append(json.dumps(fields))
         else:
             head = lines[0].split("\t")
             if "max_rss" not in head:
@@ -140,14 +147,6 @@ def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
     except (OSError, ValueError) as error:
         return str(error)
     return ""
-
-
-def _object(row: str, exact: dict[str, str]) -> str:
-    found = dict(mapping(json.loads(row)))
-    for name, value in exact.items():
-        if name in found:
-            found[name] = value if name == "h:m:s" or value == UNKNOWN else float(value)
-    return json.dumps(found)
 
 
 def _benchmarks(logs: Path) -> dict[str, list[str]]:

@@ -282,7 +282,15 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     assert now is not None
     more = ENOUGH - min(len(base), len(head))
     low, high = min(now.lows) - max(was.highs), max(now.highs) - min(was.lows)
-    ends = _certified(base, head)
+    # Certain bounds of the difference of any two runs; `None`: unknown.
+    base_high, head_high = (
+        max(math.inf if figure.high is None else figure.high for figure in side) for side in (base, head)
+    )
+    base_low, head_low = (min(figure.low or 0.0 for figure in side) for side in (base, head))
+    ends = (
+        None if math.isinf(base_high) else head_low - base_high,
+        None if math.isinf(head_high) else head_high - base_low,
+    )
     if not all(figure.alone for figure in (*base, *head)):
         why = "" if name in TIMES else "varies with several processes or threads"
         return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
@@ -306,15 +314,6 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     if _known_roughly(was, now, smallest):
         return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="bounds too wide")
     return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
-
-
-def _certified(base: Sequence[Figure], head: Sequence[Figure]) -> tuple[float | None, float | None]:
-    """Return certain bounds of the difference of any two runs; `None`: unknown."""
-    base_high = max(math.inf if figure.high is None else figure.high for figure in base)
-    head_high = max(math.inf if figure.high is None else figure.high for figure in head)
-    low = min(figure.low or 0.0 for figure in head) - base_high
-    high = head_high - min(figure.low or 0.0 for figure in base)
-    return None if math.isinf(low) else low, None if math.isinf(high) else high
 
 
 def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:

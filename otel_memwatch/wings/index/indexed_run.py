@@ -164,7 +164,12 @@ def row_of(path: str) -> IndexedRun:
             run = load(directory)  # raises with the reason
         return _running(run, path) if run.state == "running" else _of_run(run, path)
     except RunError as error:
-        return _broken(path, error.message)
+        name, why = os.path.basename(os.path.abspath(path)), _storable(error.message)
+    try:
+        changed = number(os.stat(path).st_mtime) or 0.0
+    except OSError:
+        changed = 0.0
+    return IndexedRun(path, name, "broken", why, started=changed)
 
 
 def _of_run(run: RecordedRun, path: str) -> IndexedRun:
@@ -230,16 +235,6 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
         rank=group.rank,
         span=run.trace.get("span_id"),
         parent=run.trace.get("parent_span_id"),
-    )
-
-
-def _broken(path: str, why: str) -> IndexedRun:
-    try:
-        changed = number(os.stat(path).st_mtime) or 0.0
-    except OSError:
-        changed = 0.0
-    return IndexedRun(
-        path, os.path.basename(os.path.abspath(path)), "broken", _storable(why), started=changed
     )
 
 

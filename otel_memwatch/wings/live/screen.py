@@ -109,11 +109,14 @@ def _keys() -> Iterator[Callable[[float], bool]]:
 
 def _frame(run: LiveRun, figures: LiveFigures, console: Console, *, blocks: bool) -> RenderableType:
     width, height = console.size
+    facts = Table.grid(padding=(0, 2))
+    for fact in lines.facts(figures, run.last_tick_wall, run.interval):
+        facts.add_row(Text(fact.label, style="dim"), Text(fact.text, style=_STYLES[fact.tone]))
     parts: list[RenderableType] = [
         Text(lines.title(figures, width), style="bold", no_wrap=True),
         Text(lines.state(figures), style="dim"),
         Text(),
-        _facts(run, figures),
+        facts,
     ]
     below = [
         *_section("processes", _processes(figures, width)),
@@ -130,13 +133,6 @@ def _frame(run: LiveRun, figures: LiveFigures, console: Console, *, blocks: bool
     )
     picture = [Text(), *(Text(line, style="green", no_wrap=True) for line in drawn)] if drawn else []
     return Group(*parts, *picture, *below)
-
-
-def _facts(run: LiveRun, figures: LiveFigures) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for fact in lines.facts(figures, run.last_tick_wall, run.interval):
-        table.add_row(Text(fact.label, style="dim"), Text(fact.text, style=_STYLES[fact.tone]))
-    return table
 
 
 def _section(name: str, content: RenderableType | None) -> list[RenderableType]:
