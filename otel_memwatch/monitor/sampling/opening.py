@@ -25,7 +25,7 @@ class Opening:
     def __init__(self, context: Context, done: Flag) -> None:
         self._context = context
         self._late: Opened | None = None
-        self._silence = "was not asked: the command had ended already"
+        self._silence = "was not asked because the command had already ended"
         self._done = done
 
     def first(self) -> Opened:

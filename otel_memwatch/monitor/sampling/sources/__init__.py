@@ -125,7 +125,7 @@ class Entry(NamedTuple):
         module = self.name if context.system == "linux" else self.portable
         if module is None:
             raise Unavailable(
-                f"{self.name} is read from /proc and /sys, which this system does not have.", "Linux has them"
+                f"{self.name} needs /proc and /sys, which this system lacks.", "only Linux has them"
             )
         source: Source = import_module(f"{__name__}.{module}").open_source(context)
         return source

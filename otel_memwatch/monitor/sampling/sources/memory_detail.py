@@ -75,9 +75,7 @@ class MemoryDetail:
 
     def __init__(self, context: Context) -> None:
         if not (context.proc / "self/smaps_rollup").exists():
-            raise Unavailable(
-                "The kernel does not sum up mappings (smaps_rollup).", "Linux 4.14 and later do"
-            )
+            raise Unavailable("The kernel has no sums of mappings (smaps_rollup).", "they require Linux 4.14")
         self._context = context
         self._proc = str(context.proc)
         period = context.slow_period(1.0)

@@ -225,7 +225,7 @@ class Portable:
     def _vanish(self, pid: int, now: float) -> None:
         """Handle a vanished process. If it is our child, the supervisor will report more exact figures."""
         member = self._members.pop(pid)
-        # On Linux its parent's I/O includes its own.
+        # On Linux its parent's I/O includes that of the child.
         left = member.used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else member.used
         self._departed.append(left)
         if pid == self._context.root and self._context.adopt:

@@ -42,7 +42,7 @@ class Pressure:
                 columns.append(Column(catalog.MEMWATCH_SYSTEM_PRESSURE_TIME, attributes, period))
         if not columns:
             raise Unavailable(
-                "The kernel does not measure pressure.", "a kernel with CONFIG_PSI, booted with psi=1, does"
+                "The kernel does not measure pressure.", "it requires CONFIG_PSI and the boot option psi=1"
             )
         self.columns: Sequence[Column] = tuple(columns)
         self.idle: Sequence[Value] = (None,) * len(columns)

@@ -72,7 +72,7 @@ def find(context: Context) -> Groups:
         mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
     except OSError as error:
         raise Unavailable(
-            f"{error.filename}: {error.strerror}.", "a kernel with control groups has it"
+            f"{error.filename}: {error.strerror}.", "it requires a kernel with control groups"
         ) from None
     location = locate(memberships, mounts, "memory")
     if location is None:
@@ -87,7 +87,7 @@ def find(context: Context) -> Groups:
     if readable is None:
         raise Unavailable(
             f"{location.path} has no memory accounting.",
-            "the root group has none; a container, or systemd-run --scope, does",
+            "the root cgroup has none; use a container or systemd-run --scope",
         )
     if own and readable > 0:
         # The groups above hold other programs: 20 GiB were reported for a command of 1 MiB.

@@ -61,8 +61,8 @@ class GpuDrm:
             (card, figures(card)) for card in find_cards(context.sys)
         ]
         if not self._cards:
-            hint = "AMD and Intel GPUs have one; NVIDIA's driver is read by gpu_nvidia"
-            raise Unavailable("No GPU with an open driver is here", hint)
+            hint = "AMD and Intel GPUs have one; gpu_nvidia reads NVIDIA GPUs"
+            raise Unavailable("No GPU with an open driver was found", hint)
         self._clients = Clients(context.proc, [card.id for card, _ in self._cards])
         self._pace = Pace(period, early=period / 10, share=SHARE)
         self.columns: tuple[Column, ...] = tuple(
@@ -70,7 +70,7 @@ class GpuDrm:
             for card, known in self._cards
             for metric in (*(figure.metric for figure in known), *(metric for metric, _, _ in _TREE))
         )
-        self._poller = Poller("The GPU's kernel driver", self._poll, period, "dmesg says more")
+        self._poller = Poller("The GPU's kernel driver", self._poll, period, "see dmesg")
         self._poller.start()
 
     def read(self, now: float) -> Sequence[Value]:

@@ -162,7 +162,7 @@ class GpuNvidia:
                 if devices
                 else "nvidia-smi -L lists none"
             )
-            raise Unavailable("The target may use no NVIDIA GPU", hint)
+            raise Unavailable("The target can use no NVIDIA GPU", hint)
         picked = set(chosen.devices)
         parents = {identity.parent for identity in picked}
         calls = []
@@ -335,9 +335,7 @@ def _attributes(device: Device, extra: Attributes) -> Attributes:
     return tuple(sorted((("hw.id", identity.uuid), ("hw.name", identity.name), *parent, *extra)))
 
 
-_OPENING_HINT = (
-    "it wakes every card when nobody uses them: nvidia-persistenced keeps them awake; " + HANGS_HINT
-)
+_OPENING_HINT = "opening wakes all idle cards unless nvidia-persistenced keeps them awake; " + HANGS_HINT
 
 
 def _answers(driver: Driver, device: Device, ask: Callable[[Driver, Device], Any]) -> bool:

@@ -13,13 +13,11 @@ from otel_memwatch.runtime.typed import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 
-NO_DRIVER = "No NVIDIA driver is installed here"
+NO_DRIVER = "No NVIDIA driver is installed"
 NO_DRIVER_HINT = (
     f"{LIBRARY} comes with the driver; in a container it is mounted by the NVIDIA container toolkit"
 )
-HANGS_HINT = (
-    "nvidia-smi hangs then too; dmesg may name an XID error, and a reset of the GPU or a reboot helps"
-)
+HANGS_HINT = "check dmesg for an XID error, and reset the GPU or reboot; nvidia-smi hangs too until then"
 
 _HINTS = {
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while its old kernel module is still loaded: reboot, or reload the nvidia modules",
@@ -177,7 +175,7 @@ def open_driver() -> Driver:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        hint = _HINTS.get(driver.error_name(error), "nvidia-smi says more")
+        hint = _HINTS.get(driver.error_name(error), "see nvidia-smi")
         raise Unavailable(f"The NVIDIA driver cannot be used: {error}", hint) from None
     return driver
 
