@@ -251,7 +251,7 @@ class RunRecording:
         interval = self._settings["interval"]
         # If samples are late, little time remains to the next one, but there is no less to read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
-        until = begun + max(_READING_SHARE * self.sampler.left_to_look(), least if self.operations else 0.0)
+        until = begun + max(_READING_SHARE * self.sampler.left_to_probe(), least if self.operations else 0.0)
         settled = self._target.started + _SETTLED_SECONDS
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:

@@ -22,10 +22,10 @@ LEAST_LEFT = 0.005
 class EarlySampleSource(Protocol):
     """A source with a probe between samples."""
 
-    glance_within: float
+    probe_after: float
     """Seconds from the last sample or probe until a probe is worth its cost; infinite: never."""
 
-    def glance(self, now: float) -> bool:
+    def probe(self, now: float) -> bool:
         """Return whether a sample now is worth its cost; `now` is monotonic seconds."""
 
 
@@ -33,7 +33,7 @@ class EarlySampleScheduler:
     """Schedule of the probes of a sampler's sources, within a budget of CPU time."""
 
     def __init__(self, sources: Iterable[object]) -> None:
-        self._sources: list[EarlySampleSource] = [source for source in sources if hasattr(source, "glance")]  # type: ignore[misc] # hasattr checks it
+        self._sources: list[EarlySampleSource] = [source for source in sources if hasattr(source, "probe")]  # type: ignore[misc] # hasattr checks it
         self.due = math.inf
         """Monotonic seconds at which a probe is due; infinite: never."""
         self._ahead = self._accounted_at = 0.0
@@ -46,7 +46,7 @@ class EarlySampleScheduler:
         self.due = math.inf
         if not self._sources or self._left(now) <= 0:
             return
-        due = max(self._rests_until, now + min(source.glance_within for source in self._sources))
+        due = max(self._rests_until, now + min(source.probe_after for source in self._sources))
         if due < next_tick - LEAST_LEFT:
             self.due = due
 
@@ -55,12 +55,12 @@ class EarlySampleScheduler:
         wanted = False
         for source in list(self._sources):
             try:
-                wanted = source.glance(now) or wanted
+                wanted = source.probe(now) or wanted
             except Exception:  # noqa: BLE001 - no source ends the run
                 self._sources.remove(source)
         return wanted
 
-    def looked(self, now: float, seconds: float) -> None:
+    def probed(self, now: float, seconds: float) -> None:
         """Account for a probe at `now` that used `seconds` of CPU time."""
         self._rests_until = now + REST * seconds
         self.spent(now, seconds)

@@ -325,18 +325,18 @@ class Sampler:
         if self._deadline is None:
             return stop.is_set()
         clock = self._clock
-        while not clock.wait(stop, self.left_to_look()):
-            if self._early.due >= self._deadline or self._glance():
+        while not clock.wait(stop, self.left_to_probe()):
+            if self._early.due >= self._deadline or self._probe():
                 return False
         return True
 
-    def _glance(self) -> bool:
+    def _probe(self) -> bool:
         """Return whether a source requests a sample now."""
         clock, early = self._clock, self._early
         now, began = clock.monotonic(), clock.cpu()
         assert self._deadline is not None
         self._called_for = now < self._deadline and early.ask(now)
-        early.looked(now, clock.cpu() - began)
+        early.probed(now, clock.cpu() - began)
         early.plan(now, self._deadline)
         return self._called_for
 
@@ -344,7 +344,7 @@ class Sampler:
         """Return the seconds until the next regular sample; 0 if it is due."""
         return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
 
-    def left_to_look(self) -> float:
+    def left_to_probe(self) -> float:
         """Return the seconds until the next sample or probe; 0 if it is due."""
         return min(self.left(), max(0.0, self._early.due - self._clock.monotonic()))
 

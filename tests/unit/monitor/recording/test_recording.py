@@ -159,7 +159,7 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
     if marks:
         run.operations = OperationAggregator()
     monkeypatch.setattr(run, "_to_load", [])
-    monkeypatch.setattr(run.sampler, "left_to_look", lambda: 0.0)
+    monkeypatch.setattr(run.sampler, "left_to_probe", lambda: 0.0)
     reads: list[bool] = []
 
     def read() -> bool:

@@ -231,16 +231,16 @@ def test_a_flag_that_is_set_once_more_while_it_is_waited_for() -> None:
 
 
 class Hasty(Scripted):
-    """A source that calls for a tick at every glance, or for none."""
+    """A source that calls for a tick at every probe, or for none."""
 
-    glance_within = 0.03
+    probe_after = 0.03
     calls = True
-    glances = 0
-    glance_cpu = 0.0001
+    probes = 0
+    probe_cpu = 0.0001
 
-    def glance(self, now: float) -> bool:
-        self.glances += 1
-        self.clock.sleep(0.0, self.glance_cpu)
+    def probe(self, now: float) -> bool:
+        self.probes += 1
+        self.clock.sleep(0.0, self.probe_cpu)
         return self.calls
 
 
@@ -264,35 +264,35 @@ def test_what_is_left_until_the_next_tick_is_not_cut_by_a_glance(clock: FakeCloc
     source.values = [1]
     sampler = Sampler([source], 0.1, clock=clock)
     sampler.tick()
-    assert (sampler.left(), sampler.left_to_look()) == (pytest.approx(0.1), pytest.approx(0.03))
+    assert (sampler.left(), sampler.left_to_probe()) == (pytest.approx(0.1), pytest.approx(0.03))
 
 
-def test_a_glance_alone_takes_no_tick(clock: FakeClock) -> None:
+def test_a_probe_alone_takes_no_tick(clock: FakeClock) -> None:
     source = Hasty("s", [Column("process.memory.usage")], clock)
     source.values, source.calls = [1], False
     run(Sampler([source], 0.1, clock=clock), clock, 41)
     assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
-    assert source.glances == 30
+    assert source.probes == 30
 
 
-def test_a_glance_that_costs_more_is_taken_less_often(clock: FakeClock) -> None:
+def test_a_probe_that_costs_more_is_taken_less_often(clock: FakeClock) -> None:
     """At 0.45 ms each, no more often than every 45 ms."""
     source = Hasty("s", [Column("process.memory.usage")], clock)
-    source.values, source.calls, source.glance_cpu = [1], False, 0.00045
+    source.values, source.calls, source.probe_cpu = [1], False, 0.00045
     run(Sampler([source], 0.1, clock=clock), clock, 32)
-    assert source.glances == pytest.approx(20, abs=2)
+    assert source.probes == pytest.approx(20, abs=2)
 
 
-def test_glances_go_on_after_one_that_cost_much(clock: FakeClock) -> None:
+def test_probes_go_on_after_one_that_cost_much(clock: FakeClock) -> None:
     """5 ms, as where a busy machine finds all caches cold: it is rested from, and no more."""
     source = Hasty("s", [Column("process.memory.usage")], clock)
-    source.values, source.calls, source.glance_cpu = [1], False, 0.005
+    source.values, source.calls, source.probe_cpu = [1], False, 0.005
     sampler = Sampler([source], 0.1, clock=clock)
     run(sampler, clock, 2)
-    assert source.glances == 1
-    source.glance_cpu = 0.0001
+    assert source.probes == 1
+    source.probe_cpu = 0.0001
     run(sampler, clock, 30)
-    assert source.glances > 10
+    assert source.probes > 10
 
 
 def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) -> None:
@@ -307,7 +307,7 @@ def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) 
     assert len(source.reads) - len(grid) <= most + 3 + (source.reads[-1] - 1000)
 
 
-def test_a_glance_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
+def test_a_probe_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
     """The machine was busy until after the tick was due: it is taken, as late as it is."""
     source = Hasty("s", [Column("process.memory.usage")], clock)
     source.values, source.calls = [1], False
@@ -318,21 +318,21 @@ def test_a_glance_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
     clock.sleep(0.15)
     assert not sampler.wait(threading.Event())
     sampler.tick()
-    assert (seen[1].late, source.glances) == (pytest.approx(0.05), 0)
+    assert (seen[1].late, source.probes) == (pytest.approx(0.05), 0)
 
 
-def test_a_source_whose_glance_fails_is_read_as_before(clock: FakeClock) -> None:
+def test_a_source_whose_probe_fails_is_read_as_before(clock: FakeClock) -> None:
     source = Hasty("s", [Column("process.memory.usage")], clock)
     source.values = [1]
 
     def fails(now: float) -> bool:
-        source.glances += 1
+        source.probes += 1
         raise ValueError(now)
 
-    source.glance = fails  # type: ignore[method-assign]
+    source.probe = fails  # type: ignore[method-assign]
     run(Sampler([source], 0.1, clock=clock), clock, 12)
     assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
-    assert source.glances == 1
+    assert source.probes == 1
 
 
 def test_what_follows_from_several_sources_is_filled_in_before_anybody_sees_it(clock: FakeClock) -> None:

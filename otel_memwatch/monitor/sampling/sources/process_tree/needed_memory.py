@@ -66,7 +66,7 @@ class NeededMemory:
         """Page faults of unseen processes, as of the last sample with a known number."""
 
     @property
-    def glance_within(self) -> float:
+    def probe_after(self) -> float:
         """Return the seconds until an early sample may be worth its cost; infinite: none is."""
         return self._early.within
 

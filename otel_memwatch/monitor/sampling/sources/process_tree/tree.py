@@ -92,11 +92,11 @@ class ProcessTree:
         }
 
     @property
-    def glance_within(self) -> float:
+    def probe_after(self) -> float:
         """Return the seconds until an early sample is worth its cost; infinite: none is, for example if the run has a cgroup."""
-        return math.inf if self._needed is None else self._needed.glance_within
+        return math.inf if self._needed is None else self._needed.probe_after
 
-    def glance(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
+    def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Return whether a sample now narrows the bounds of memory needed."""
         return self._needed is not None and self._needed.is_sample_worth_it()
 
