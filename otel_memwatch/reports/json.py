@@ -5,6 +5,7 @@ Fields may be added; none is removed or changes its meaning. Bytes and seconds; 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -91,10 +92,15 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
 
 
 def _run(run: RecordedRun) -> dict[str, Any]:
+    started = None
+    if run.started_wall:
+        with contextlib.suppress(OverflowError, OSError, ValueError):
+            whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.started_wall))
+            started = f"{whole}.{int(run.started_wall % 1 * 1000):03d}Z"
     return {
         "id": run.id,
         "command": list(run.command),
-        "started": _iso(run.started_wall),
+        "started": started,
         "seconds": _rounded(run.seconds),
         "host": dict(run.host),
         "state": run.state,
@@ -106,16 +112,6 @@ def _run(run: RecordedRun) -> dict[str, Any]:
         "trace_id": run.trace.get("trace_id"),
         "span_id": run.trace.get("span_id"),
     }
-
-
-def _iso(unix: float) -> str | None:
-    if not unix:
-        return None
-    try:
-        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
-    except (OverflowError, OSError, ValueError):
-        return None
-    return f"{whole}.{int(unix % 1 * 1000):03d}Z"
 
 
 def _rounded(seconds: float | None) -> float | None:

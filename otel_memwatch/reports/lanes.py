@@ -87,9 +87,8 @@ def lay_out(
             first = 0 if around is None else around + 1
             # A lane belongs to one process.
             for place in range(first, min(len(busy_until) + 1, most)):
-                if place == len(busy_until) or (
-                    busy_until[place] <= figures.start and owners[place] == owner
-                ):
+                new = place == len(busy_until)
+                if new or (busy_until[place] <= figures.start and owners[place] == owner):
                     lane = place
                     break
         lane_of.append(lane)
@@ -108,11 +107,9 @@ def lay_out(
             )
         )  # fmt: skip
     # Lanes of a process are adjacent; processes are in the order of their first operations.
-    known = ranks or {}
-    order = sorted(
-        range(len(owners)),
-        key=lambda lane: (known.get(owners[lane], math.inf), owners.index(owners[lane]), lane),
-    )
+    known, first_of = ranks or {}, owners.index
+    places = [(known.get(owner, math.inf), first_of(owner), lane) for lane, owner in enumerate(owners)]
+    order = [lane for *_, lane in sorted(places)]
     bars = [
         bar._replace(lane=place)
         for place, lane in enumerate(order)

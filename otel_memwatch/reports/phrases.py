@@ -384,14 +384,6 @@ def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
     }
 
 
-def main_is_largest(run: RecordedRun) -> bool:
-    """Return whether the command's own process is the largest one; then one line serves for both."""
-    main, largest = run.peaks.main, run.peaks.process
-    if main is None or largest is None:
-        return main is None
-    return main.pid == largest.pid if main.pid and largest.pid else main.bytes == largest.bytes
-
-
 def cpu(run: RecordedRun) -> str:
     """Return CPU time in seconds and in cores: "34.2 s (2.76 cores on average)"."""
     seconds = run.totals.get("cpu_seconds")

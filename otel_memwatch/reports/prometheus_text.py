@@ -33,7 +33,7 @@ _TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", In
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Write every sample; with `options["at_end"]` only the final figures."""
-    lines = _figures_at_end(run) if options.get("at_end") else _every_tick(run)
+    lines = _figures_at_end(run) if options.get("at_end") else _every_sample(run)
     out.writelines(line.encode() for line in lines)
     out.write(b"# EOF\n")
 
@@ -43,30 +43,25 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 
 def _figures_at_end(run: RecordedRun) -> Iterator[str]:
     """Yield the lines of the figures at the end."""
+    # Largest peak of the operations of one name; each is the peak of the operation's process.
+    largest: dict[str, int] = {}
+    for operation in (figures.operation for figures in run.iterate_operations()):
+        if operation.peak is not None:
+            largest[operation.name] = max(operation.peak.bytes, largest.get(operation.name, 0))
+    metric = catalog.MEMWATCH_OPERATION_MEMORY_PEAK
+    peaks = [(metric, {"memwatch.operation.name": name}, peak) for name, peak in sorted(largest.items())]
     before = ""
-    for name, labels, value in _figures(run):
+    for name, labels, value in (*at_end(run), *peaks):
         if name != before:
             yield _head(name)
             before = name
         yield f"{prometheus_names(METRICS[name])[0]}{_labels(labels)} {_number(value)}\n"
 
 
-def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield name in the catalogue, labels and value of each known figure."""
-    yield from at_end(run)
-    # Largest peak of the operations of one name; each is the peak of the operation's process.
-    largest: dict[str, int] = {}
-    for operation in (figures.operation for figures in run.iterate_operations()):
-        if operation.peak is not None:
-            largest[operation.name] = max(operation.peak.bytes, largest.get(operation.name, 0))
-    for name, peak in sorted(largest.items()):
-        yield catalog.MEMWATCH_OPERATION_MEMORY_PEAK, {"memwatch.operation.name": name}, peak
+# -- every sample
 
 
-# -- every tick
-
-
-def _every_tick(run: RecordedRun) -> Iterator[str]:
+def _every_sample(run: RecordedRun) -> Iterator[str]:
     """Yield lines metric by metric: the format requires this order."""
     resource = resource_of(run.info)
     service = str(resource.get("service.name") or "")

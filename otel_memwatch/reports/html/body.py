@@ -57,7 +57,14 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     page.section("Run")
     what_ran(run, page)
     recording(run, page)
-    parts = (_head(run), _cards(run), _charts(run, data), page.text(), _foot(run))
+    words = f"Memory over {duration(run.seconds)}. Peak memory {phrases.peak_at(run, run.peaks.tree)}."
+    charts = (
+        '<section aria-labelledby="over-time">\n<h2 id="over-time">Over time</h2>\n'
+        '<div id="charts" hidden></div>\n'
+        f'<figure id="picture" role="img" aria-label="{escaped(words)}">{picture(run, data)}</figure>\n'
+        "</section>\n"
+    )
+    parts = (_head(run), _cards(run), charts, page.text(), _foot(run))
     return f'<main id="page">\n{"".join(parts)}</main>\n'
 
 
@@ -166,19 +173,6 @@ def _card(label: str, figure: str, more: str = "", known: str = "", **attributes
     if more:
         lines.append(tag("dd", escaped(more), class_="more"))
     return tag("dl", "".join(lines), class_="card", **attributes)
-
-
-# -- charts
-
-
-def _charts(run: RecordedRun, data: Mapping[str, Any]) -> str:
-    words = f"Memory over {duration(run.seconds)}. Peak memory {phrases.peak_at(run, run.peaks.tree)}."
-    return (
-        '<section aria-labelledby="over-time">\n<h2 id="over-time">Over time</h2>\n'
-        '<div id="charts" hidden></div>\n'
-        f'<figure id="picture" role="img" aria-label="{escaped(words)}">{picture(run, data)}</figure>\n'
-        "</section>\n"
-    )
 
 
 def _foot(run: RecordedRun) -> str:

@@ -50,7 +50,7 @@ class TerminalPage:
         if not value:
             return
         room = self.width - len(_INDENT) - self._label_width
-        lines = [value] if self._display.width is None else _at_blanks(value, room)
+        lines = [value] if self._display.width is None else _wrapped(value, room, whole_paths=True)
         head = _INDENT + self._display.paint(pad(label, self._label_width), "faint") if label else ""
         indent = _INDENT + " " * self._label_width
         for index, line in enumerate(lines):
@@ -58,11 +58,12 @@ class TerminalPage:
 
     def paragraph(self, text: str) -> None:
         """Add running text, broken into lines."""
-        self._lines += _broken(text, _INDENT, _INDENT, self.width)
+        self._lines += (_INDENT + line for line in _wrapped(text, self.width - len(_INDENT)))
 
     def item(self, text: str) -> None:
         """Add an entry of a list."""
-        self._lines += _broken(text, f"{_INDENT}- ", f"{_INDENT}  ", self.width)
+        first, *rest = _wrapped(text, self.width - len(_INDENT) - 2) or [""]
+        self._lines += [f"{_INDENT}- {first}", *(f"{_INDENT}  {line}" for line in rest)]
 
     def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
         """Add a table.
@@ -105,35 +106,18 @@ def _widest(lines: Sequence[str]) -> int:
     return max(map(cells, lines), default=0)
 
 
-def _at_blanks(text: str, room: int) -> list[str]:
-    """Break a value at blanks and within long words, but keep a path whole: it may be copied."""
-    pieces = [""]
-    for long in text.split(" "):
-        word = long
-        while "/" not in word and cells(word) > room:
-            pieces += [word[:room], ""]
-            word = word[room:]
-        if pieces[-1] and cells(pieces[-1]) + 1 + cells(word) > room:
-            pieces.append(word)
-        else:
-            pieces[-1] = f"{pieces[-1]} {word}" if pieces[-1] else word
-    return [piece for piece in pieces if piece] or [""]
+def _wrapped(text: str, room: int, *, whole_paths: bool = False) -> list[str]:
+    """Return the text in lines of at most `room` columns, broken at blanks and within longer words.
 
-
-def _broken(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
-    """Return the text in lines of at most `width` columns, broken at blanks and within longer words.
-
-    The first line begins with `first`, all others with `rest`.
+    `whole_paths`: never break a word with a slash, because people copy paths.
     """
-    lines: list[str] = []
-    line, indent = "", first
+    lines, line = [], ""
     for word in text.split():
-        if line and len(indent) + cells(line) + 1 + cells(word) > width:
-            lines.append(indent + line)
-            line, indent = "", rest
+        if line and cells(line) + 1 + cells(word) > room:
+            lines.append(line)
+            line = ""
         line = f"{line} {word}" if line else word
-        while len(indent) + cells(line) > width:
-            room = width - len(indent)
-            lines.append(indent + line[:room])
-            line, indent = line[room:], rest
-    return [*lines, indent + line] if line else lines
+        while cells(line) > room and not (whole_paths and "/" in line):
+            lines.append(line[:room])
+            line = line[room:]
+    return [*lines, line] if line else lines

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.figure import Figure
 
-    from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, RecordedRun
 
@@ -93,17 +92,15 @@ def _view(run: RecordedRun, options: Options) -> View:
         raise UsageError(f"No samples between {begin:g} and {end:g} s.", f"the run took {whole:.3g} s")
     if (begin, end) != (0.0, whole):
         samples = samples.between(begin, end)
-    byte_scale, byte_unit = size_scale(_usual_size(run, samples))
-    return View(run, samples, begin, end, run.interval or 0.1, *time_unit(end - begin), byte_scale, byte_unit)
-
-
-def _usual_size(run: RecordedRun, samples: Samples) -> float:
-    """Return the size that selects the unit of all sizes: the peak, as in the text report."""
-    peak = run.peaks.tree
-    if peak is not None:
-        return float(peak.bytes if peak.high is None else peak.high)
+    # The peak selects the unit of all sizes, as in the text report.
+    peak, usual = run.peaks.tree, 1024.0**2
     resident = samples.column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
-    return float(np.nanmax(resident)) if len(resident) and not np.isnan(resident).all() else 1024.0**2
+    if peak is not None:
+        usual = float(peak.bytes if peak.high is None else peak.high)
+    elif len(resident) and not np.isnan(resident).all():
+        usual = float(np.nanmax(resident))
+    byte_scale, byte_unit = size_scale(usual)
+    return View(run, samples, begin, end, run.interval or 0.1, *time_unit(end - begin), byte_scale, byte_unit)
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:

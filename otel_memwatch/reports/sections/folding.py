@@ -8,7 +8,7 @@ from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from otel_memwatch.run import OperationFigures
 
@@ -49,7 +49,14 @@ def rows(listed: Sequence[OperationFigures]) -> list[Shown]:
         group, depth = waiting.pop()
         found.append(Shown(depth, tuple(listed[index] for index in group)))
         if len(group) > 1:
-            found += _special(listed, group, depth)
+            special = 0
+            for index in group:
+                figures = listed[index]
+                unusual = figures.operation.status != "ok" and special < _SPECIAL
+                if figures.sets_run_peak or unusual:
+                    special += not figures.sets_run_peak
+                    around = "" if figures.parent is None else listed[figures.parent].operation.name
+                    found.append(Shown(depth, (figures,), around))
         waiting += [(deeper, depth + 1) for deeper in _groups(listed, inside, group)][::-1]
     return found
 
@@ -66,13 +73,3 @@ def _groups(
     for members in named.values():
         found += [members] if len(members) >= _FOLDED else [[index] for index in members]
     return sorted(found, key=lambda group: group[0])
-
-
-def _special(listed: Sequence[OperationFigures], group: Sequence[int], depth: int) -> Iterator[Shown]:
-    shown = 0
-    for index in group:
-        figures = listed[index]
-        if figures.sets_run_peak or (figures.operation.status != "ok" and shown < _SPECIAL):
-            shown += not figures.sets_run_peak
-            around = "" if figures.parent is None else listed[figures.parent].operation.name
-            yield Shown(depth, (figures,), around)

@@ -70,7 +70,20 @@ def operations(run: RecordedRun, page: Page) -> None:
         return
     page.section(f"Operations ({len(listed)})")
     several = len({figures.operation.pid for figures in listed}) > 1
-    _table(_timeline(listed, several=several), page)
+    shown = rows(listed)
+    timeline: list[tuple[str, ...]] = []
+    left_out = 0
+    for index, row in enumerate(shown):
+        peaked = len(row.members) == 1 and row.members[0].sets_run_peak
+        if FIRST <= index < len(shown) - LAST and not peaked:
+            left_out += len(row.members)
+            continue
+        if left_out:
+            more = f"... {count(left_out, 'more operation')} (all: --json)"
+            timeline.append(("", "", more, *[""] * (len(_COLUMNS.header) - 3)))
+            left_out = 0
+        timeline.append(_folded(row) if len(row.members) > 1 else _row(row, several=several))
+    _table(timeline, page)
     _totals_by_name(listed, page)
     still_open = [figures for figures in listed if figures.operation.status == "open"]
     _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
@@ -135,23 +148,6 @@ def largest_operations(run: RecordedRun, page: Page) -> None:
     page.table(rows, Columns(("operation", "needed", "", "duration", ""), "lrlrl", strong=_IS_PEAK))
     if number > len(shown):
         page.paragraph(f"{count(number - len(shown), 'more operation')}.")
-
-
-def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
-    shown = rows(listed)
-    table: list[tuple[str, ...]] = []
-    left_out = 0
-    for index, row in enumerate(shown):
-        peaked = len(row.members) == 1 and row.members[0].sets_run_peak
-        if FIRST <= index < len(shown) - LAST and not peaked:
-            left_out += len(row.members)
-            continue
-        if left_out:
-            more = f"... {count(left_out, 'more operation')} (all: --json)"
-            table.append(("", "", more, *[""] * (len(_COLUMNS.header) - 3)))
-            left_out = 0
-        table.append(_folded(row) if len(row.members) > 1 else _row(row, several=several))
-    return table
 
 
 def _row(row: Shown, *, several: bool) -> tuple[str, ...]:

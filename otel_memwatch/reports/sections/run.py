@@ -114,8 +114,12 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "largest process", peaks.process)
         above = phrases.above_needed(run)
         page.fact("", f"resident size; {above}" if above else "")
-    if not phrases.main_is_largest(run):
-        _peak(run, page, "main process", peaks.main)
+    # If the main process is the largest, one line serves for both.
+    main, largest, same = peaks.main, peaks.process, False
+    if main is not None and largest is not None:
+        same = main.pid == largest.pid if main.pid and largest.pid else main.bytes == largest.bytes
+    if main is not None and not same:
+        _peak(run, page, "main process", main)
     if peaks.cgroup is not None:
         _peak(run, page, "cgroup", peaks.cgroup)
         page.fact("", phrases.IN_A_CGROUP)
