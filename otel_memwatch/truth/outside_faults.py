@@ -105,9 +105,9 @@ def excludes_memory_files(written: int, high: int) -> bool:
     A sample sees it in the machine's shared memory. Between two samples only the bytes of the write calls are counted
     (`wchar`), less those that went to disk (`write_bytes`).
 
-    The bound is marked, and not raised: write calls also go to pipes, sockets, terminals and /dev/null.
-    For example, `cat big > /dev/null` writes some 200 MiB between two samples and needs 1 MiB. A bound without the mark is no proof
-    either: fallocate and io_uring take memory without a write call.
+    The bound is marked, and not raised. Write calls also go to pipes, sockets, terminals and /dev/null: `cat big > /dev/null`
+    writes some 200 MiB between two samples and needs 1 MiB. A bound without the mark is no proof either: fallocate and
+    io_uring take memory without a write call.
 
     Example: 200 MiB written to /dev/shm and removed between two samples, processes with 0.2 to 60.8 MiB: marked. 30 KiB of
     text to a terminal: not marked.

@@ -5,8 +5,8 @@ times are not added up. All runs of one host share its monotonic clock, so their
 
 * **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`cgroup_windows`,
   `faults`). The largest sum of these is an upper bound.
-* **Lower bound.** A run held a page all the time between two samples if it had it at the second one and did not gain
-  it since the first (`held_through`). The largest sum of these is a lower bound.
+* **Lower bound.** A page of the second sample that was not gained since the first was held all the time in between
+  (`held_through`). The largest sum of these is a lower bound.
 
 Time is cut into **bins** of one length. A bin has the largest upper bound and the smallest lower bound of all windows that
 touch it. That widens the range by the change within a bin, and never makes it wrong.

@@ -33,9 +33,7 @@ def one_line(run: Trial, command: list[str], code: int, why: str) -> None:
     outcome = run.run(command)
     assert outcome.code == code, outcome.err
     (line,) = [line for line in outcome.ours if line.startswith("otel-memwatch: /proc")]
-    assert line.startswith(
-        f"otel-memwatch: /proc {why}: of processes only what the kernel tells at their end"
-    )
+    assert line.startswith(f"otel-memwatch: /proc {why}: processes are recorded at their end only")
     assert "mount -t proc proc /proc" in line
 
 

@@ -154,11 +154,11 @@ class Reaped(NamedTuple):
 
         Newer kernels deny unprivileged users the files of a zombie. wait4 reports bytes but not characters.
         """
-        told = self.exit
-        if self.io is not None or told.read_bytes is None or told.write_bytes is None or not counts_io():
+        end = self.exit
+        if self.io is not None or end.read_bytes is None or end.write_bytes is None or not counts_io():
             return self.io or last
         chars = (None, None) if last is None else last[:2]
-        return Io(*chars, told.read_bytes, told.write_bytes)
+        return Io(*chars, end.read_bytes, end.write_bytes)
 
 
 @functools.cache

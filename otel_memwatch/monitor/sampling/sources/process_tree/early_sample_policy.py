@@ -71,20 +71,20 @@ class EarlySamplePolicy:
         """Return the bytes too few for an early sample."""
         return max(LEAST, SHARE * self._least)
 
-    def scanned(self, told: NeededNow, unseen: int | None, kept: int) -> None:
-        """Take the results of a scan.
+    def scanned(self, bounds: NeededNow, unseen: int | None, kept: int) -> None:
+        """Plan the next probe from the results of a scan.
 
         Args:
-            told: its bounds.
+            bounds: bounds of the scan.
             unseen: gains in bytes that no sample saw; `None`: unknown.
             kept: upper bound in bytes at the end of the scan.
         """
         had, self._kept = self._kept, kept
-        if told.high is None or unseen is None or self._interval > LONGEST_INTERVAL:
+        if bounds.high is None or unseen is None or self._interval > LONGEST_INTERVAL:
             self.within = math.inf
             return
-        high = told.high + unseen
-        self._low = told.low or 0
+        high = bounds.high + unseen
+        self._low = bounds.low or 0
         self._most, self._least = max(self._most, high), max(self._least, self._low)
         if high - max(kept, had) > self.little or math.isinf(self.within):
             self._idle, self.within = 0, WITHIN

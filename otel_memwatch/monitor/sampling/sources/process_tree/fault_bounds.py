@@ -60,10 +60,8 @@ class NeededNow(NamedTuple):
 class TickFindings(NamedTuple):
     """Findings of the earlier steps of the same sample."""
 
-    born: bool
-    """A process was seen for the first time."""
-    gone: bool
-    """A process has ended."""
+    came_or_went: bool
+    """A process was seen for the first time, or has ended."""
     unseen_faults: int | None
     """Page faults of unseen processes, and of known ones after their last reading; `None`: unknown."""
     reported_before: int
@@ -78,11 +76,11 @@ class _Gains(NamedTuple):
     """Bytes that the tree can have gained since the previous scan."""
 
     known: int
-    """Of the members, and of ended processes that we waited for, huge pages included."""
+    """Gains of members, and of ended processes that we waited for, huge pages included."""
     unseen: int
-    """Of processes that no scan saw, and of known ones after their last reading. Another process waited for them."""
+    """Gains of processes that no scan saw, and of known ones after their last reading. Another process waited for them."""
     late: int
-    """Of processes born during the sample. The next scan counts them again."""
+    """Gains of processes born during the sample. The next scan counts them again."""
 
     @property
     def all(self) -> int:
@@ -200,7 +198,7 @@ class FaultLedgerBounds:
         """Read all members and bound the memory that the tree needs. Raises `OSError` without /proc."""
         readings, cut_short = self._memory.read(members)
         late = found.late()
-        came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
+        came_or_went = found.came_or_went or late != [] or cut_short or self._ended_new > 0
         quiet = not came_or_went and found.unseen_faults == 0
         huge_in_scan = self._count_huge()
         gains = self._gains(readings, found.unseen_faults, late, quiet=quiet)
@@ -257,8 +255,8 @@ class FaultLedgerBounds:
             new: bytes that the tree can have gained since the previous scan.
 
         Returns:
-            The upper bound of the private memory that all members hold (`None`: unknown), and the bytes of their high-water
-            marks that no known source explains.
+            Upper bound of the private memory that all members hold; `None`: unknown.
+            Bytes of their high-water marks that no known source explains.
         """
         self._families.begin()
         some_fresh = any(reading.fresh for reading in readings)

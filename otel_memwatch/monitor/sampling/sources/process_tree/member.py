@@ -293,12 +293,6 @@ class Member:
                 return
             file.close()
 
-    def read_resident(self) -> int:
-        """Read the bytes of resident memory again. The figures of the sample stay unchanged."""
-        if self._leader_ended:
-            return self._rss_of_threads()
-        return parse_resident(self._statm_file.read())
-
     def read_private(self) -> int | None:
         """Read the bytes of private memory again; `None`: unknown, since the leader has ended and its threads live on.
 

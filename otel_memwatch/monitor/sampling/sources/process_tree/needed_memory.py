@@ -89,8 +89,7 @@ class NeededMemory:
             self._early.scanned(last, 0, bounds.kept)
             return last
         found = TickFindings(
-            changes.born,
-            bool(changes.removed),
+            changes.born or bool(changes.removed),
             unseen,
             self._scanned.reported,
             self._may_be_before(changes),

@@ -1,7 +1,7 @@
 """Memory that entered the tree without a page fault of its processes, for example by userfaultfd.
 
-Where it shows, it counts as gained, or the page faults bound nothing any more (`broken`). The rules are those of
-`truth.outside_faults`: `beyond_ledger` and `is_outside_ledger`.
+Visible memory of this kind counts as gained (`beyond_ledger`), or the page faults bound nothing any more
+(`is_outside_ledger`). Both rules are in `truth.outside_faults`.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class WaitedFor:
     def __init__(self, context: Context, why: str) -> None:
         self._context = context
         self.blind: str | None = (
-            f"{why}: of processes only what the kernel tells at their end is recorded "
-            "(unshare --mount-proc, or mount -t proc proc /proc, mends that)"
+            f"{why}: processes are recorded at their end only "
+            "(to watch them: unshare --mount-proc, or mount -t proc proc /proc)"
         )
         self._ends: deque[ChildExit] = deque()
         self._seen = 0
