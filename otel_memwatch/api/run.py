@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path, PosixPath
 
@@ -76,7 +77,13 @@ class Run(analysis.RecordedRun):
     @property
     def latest(self) -> analysis.RecordedRun:
         """Return an immutable snapshot of the run. Files are read again only if they have changed."""
-        signature = _signature(self.path)
+        # Names, sizes and modification times of the record's files change with every recording.
+        signature: Signature = ()
+        with suppress(OSError), os.scandir(self.path) as entries:
+            files = [
+                (entry.name, entry.stat()) for entry in entries if entry.name.endswith((".json", ".jsonl"))
+            ]
+            signature = tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in files))
         if self._read is None or self._read[0] != signature:
             self._read = signature, analysis.load(self.path)
         return self._read[1]
@@ -184,15 +191,3 @@ def load_run(path: str | os.PathLike[str] = "latest") -> Run:
     run = Run(find_run(LATEST) if path == LATEST else Path(path))
     run.latest  # noqa: B018 - report a wrong path now, not at the first access
     return run
-
-
-def _signature(path: Path) -> Signature:
-    """Return names, sizes and modification times of the record's files, which change with every recording."""
-    try:
-        with os.scandir(path) as entries:
-            kept = [
-                (entry.name, entry.stat()) for entry in entries if entry.name.endswith((".json", ".jsonl"))
-            ]
-    except OSError:
-        return ()
-    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in kept))

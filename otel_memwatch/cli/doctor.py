@@ -119,7 +119,7 @@ def _tree_peak() -> Finding:
 
 
 def _sources() -> Iterator[Finding]:
-    """Open every source on this process."""
+    """Open every source on this process, and report the GPUs of each."""
     from otel_memwatch.monitor.sampling.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
@@ -134,8 +134,15 @@ def _sources() -> Iterator[Finding]:
             now = f", {known} with values" if known else ", no values yet"
             later = "" if known == number else f"{now} (some need time or unavailable hardware)"
             yield Finding(source.name, "ok", f"{number} series{later}")
-        if source.name in GPU_SOURCES:
-            yield from _devices(source)
+        gpus: Any = source if source.name in GPU_SOURCES else None
+        for device in gpus.info() if gpus else ():
+            seen = {True: "", False: ", hidden from programs started here", None: ", perhaps not CUDA's"}
+            visible = seen[device["visible"]] if device["vendor"] == "NVIDIA" else ""
+            accounting = ", accounting on" if device.get("accounting") else ""
+            words = f"{device['id']}, driver {device['driver']}, memory {device['processes']}{accounting}{visible}"
+            absent, trouble = device.get("absent"), device.get("trouble")
+            hint = trouble or (f"it does not report {', '.join(absent)}" if absent else "")
+            yield Finding(device["name"], "absent" if trouble else "ok", words, hint)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")
     yield _cost(sources)
@@ -165,20 +172,6 @@ def _cost(sources: list[Any]) -> Finding:
         f"a sample takes {1e3 * tick:.1f} ms: {100 * tick * _RATE:.1f} % of one core for one process at {_RATE:.0f} Hz; uses up to "
         f"{resident >> 20} MiB itself, not included in the results, but counted toward a container's limit",
     )
-
-
-def _devices(source: Any) -> Iterator[Finding]:
-    """Report the GPUs of a source, and why figures of them are missing."""
-    for device in source.info():
-        seen = {True: "", False: ", hidden from programs started here", None: ", perhaps not CUDA's"}
-        visible = seen[device["visible"]] if device["vendor"] == "NVIDIA" else ""
-        accounting = ", accounting on" if device.get("accounting") else ""
-        words = (
-            f"{device['id']}, driver {device['driver']}, memory {device['processes']}{accounting}{visible}"
-        )
-        absent = device.get("absent")
-        hint = device.get("trouble") or (f"it does not report {', '.join(absent)}" if absent else "")
-        yield Finding(device["name"], "ok" if not device.get("trouble") else "absent", words, hint)
 
 
 _EXPORTERS = (

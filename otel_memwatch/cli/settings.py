@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from otel_memwatch.config import OPTIONS, Option
+from otel_memwatch.config import OPTIONS
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -57,28 +57,25 @@ def setting_options(command: str) -> Callable[[_F], _F]:
 
     def decorate(function: _F) -> _F:
         for option in reversed(OPTIONS.values()):
-            if command in option.commands:
-                function = _click_option(option)(function)
+            if command not in option.commands:
+                continue
+            if option.metavar is None:
+                default = "on" if option.default else "off"
+                text = f"{option.help} [{option.variable}; default: {default}]"
+                flag = f"{option.flag}/--no-{option.flag[2:]}"
+                function = click.option(flag, option.name, default=None, help=text)(function)
+                continue
+            default = "" if option.default in (None, ()) else f"; default: {option.default}"
+            function = click.option(
+                *([option.short] if option.short else []),
+                option.flag,
+                option.name,
+                metavar=option.metavar,
+                default=None,
+                multiple=option.repeated,
+                callback=lambda _context, _parameter, value: None if value == () else value,
+                help=f"{option.help} [{option.variable}{default}]",
+            )(function)
         return function
 
     return decorate
-
-
-def _click_option(option: Option) -> Callable[[_F], _F]:
-    if option.metavar is None:
-        flag = f"{option.flag}/--no-{option.flag[2:]}"
-        default = "on" if option.default else "off"
-        return click.option(
-            flag, option.name, default=None, help=f"{option.help} [{option.variable}; default: {default}]"
-        )
-    default = "" if option.default in (None, ()) else f"; default: {option.default}"
-    return click.option(
-        *([option.short] if option.short else []),
-        option.flag,
-        option.name,
-        metavar=option.metavar,
-        default=None,
-        multiple=option.repeated,
-        callback=lambda _context, _parameter, value: None if value == () else value,
-        help=f"{option.help} [{option.variable}{default}]",
-    )

@@ -146,7 +146,10 @@ def compare(
     """
     base, head, left_out, differs = _alike(base, head)
     names = sorted({name for run in (*base, *head) for name in run.figures if wanted(name)}, key=order)
-    in_turns = _in_turns(base, head)
+    # If the two sides were interleaved, an hour on a slow machine affects both.
+    starts = sorted([*((run.started, 0) for run in base), *((run.started, 1) for run in head)])
+    switches = sum(one[1] != other[1] for one, other in pairwise(starts))
+    in_turns = switches > min(len(base), len(head)) // 2 and switches > 1
     one_host = len({run.conditions.host for run in (*base, *head)}) == 1
     compared = []
     for name in names:
@@ -217,15 +220,6 @@ def _split(runs: Sequence[RunFigures], usual: Conditions) -> tuple[list[RunFigur
         else:
             left_out.append(LeftOut(run.name, why))
     return kept, left_out
-
-
-def _in_turns(base: Sequence[RunFigures], head: Sequence[RunFigures]) -> bool:
-    """Return whether the two sides were interleaved: an hour on a slow machine then affects both."""
-    sides = [
-        side for _, side in sorted([(run.started, 0) for run in base] + [(run.started, 1) for run in head])
-    ]
-    switches = sum(one != other for one, other in pairwise(sides))
-    return switches > min(len(base), len(head)) // 2 and switches > 1
 
 
 def _compare(

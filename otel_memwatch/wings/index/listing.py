@@ -154,30 +154,30 @@ class RunGroup(NamedTuple):
 
 def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]:
     """Group the runs by some fields, the group with the largest memory first."""
+    import statistics  # 5 ms to load, for groups only
+
     together: dict[tuple[str, ...], list[IndexedRun]] = {}
     for row in rows:
         together.setdefault(tuple(shown(column, column.of(row)) for column in by), []).append(row)
-    made = [_group(", ".join(key), members) for key, members in together.items()]
+    made = []
+    for key, members in together.items():
+        memory = [row.memory for row in members if row.memory is not None]
+        seconds = [row.seconds for row in members if row.seconds is not None]
+        cpu = [row.cpu for row in members if row.cpu is not None]
+        several = len(memory) > 1 and any(memory)
+        made.append(
+            RunGroup(
+                value=", ".join(key),
+                runs=len(members),
+                failed=sum(1 for row in members if _failed(row)),
+                largest=max(memory, default=None),
+                median=statistics.median(memory) if memory else None,
+                spread=statistics.stdev(memory) / statistics.fmean(memory) if several else None,
+                seconds=statistics.median(seconds) if seconds else None,
+                cpu=sum(cpu) if cpu else None,
+            )
+        )
     return sorted(made, key=lambda group: (-(group.largest or 0), group.value))
-
-
-def _group(value: str, rows: Sequence[IndexedRun]) -> RunGroup:
-    import statistics  # 5 ms to load, for groups only
-
-    memory = [row.memory for row in rows if row.memory is not None]
-    seconds = [row.seconds for row in rows if row.seconds is not None]
-    cpu = [row.cpu for row in rows if row.cpu is not None]
-    spread = statistics.stdev(memory) / statistics.fmean(memory) if len(memory) > 1 and any(memory) else None
-    return RunGroup(
-        value,
-        len(rows),
-        sum(1 for row in rows if _failed(row)),
-        max(memory, default=None),
-        statistics.median(memory) if memory else None,
-        spread,
-        statistics.median(seconds) if seconds else None,
-        sum(cpu) if cpu else None,
-    )
 
 
 def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:

@@ -69,30 +69,27 @@ def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict
 
 
 def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[str, Signature | None]:
-    """Classify a directory entry as "run", "directory" or "other"; return also the signature of a run's `run.json`."""
+    """Classify a directory entry; return also the signature of a run's `run.json`.
+
+    It is a "run", perhaps only its remains, a "directory", which may contain runs, or "other".
+    """
     try:
         if entry.name.startswith(INDEX_FILE) or not entry.is_dir(follow_symlinks=follow):
             return "other", None
         status = os.stat(f"{entry.path}/{RUN_FILE}")
     except FileNotFoundError:
-        return _without_description(entry.path, ours=ours), None
+        pass
     except OSError:
         # An unreadable directory or a cyclic link counts as a run if the parent contains only runs.
         return "run" if ours else "other", None
-    return "run", (status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-def _without_description(path: str, *, ours: bool) -> str:
-    """Classify a directory without a `run.json`.
-
-    "run" includes the remains of a run; a "directory" may contain runs.
-    """
+    else:
+        return "run", (status.st_mtime_ns, status.st_size, status.st_ino)
     try:
-        names = os.listdir(path)
+        names = os.listdir(entry.path)
     except OSError:
-        return "run" if ours else "other"
-    if SAMPLES_FILE in names or RUN_FILE in names:
-        return "run"  # a run.json that is a dangling link counts too
+        names = []
     if not names:
-        return "run" if ours else "other"
-    return "other" if METRICS_OTLP_FILE in names else "directory"
+        return "run" if ours else "other", None
+    if SAMPLES_FILE in names or RUN_FILE in names:
+        return "run", None  # the remains of a run; a run.json that is a dangling link counts too
+    return "other" if METRICS_OTLP_FILE in names else "directory", None
