@@ -40,9 +40,23 @@ _LARGEST = 12
 """Operations in the short list."""
 
 _COLUMNS = Columns(
-    ("start", "duration", "operation", "needed", "", "resident", "", "change", "CPU", "read", "written", ""),
-    "rrlrlrlrrrrl",
-    first_to_go=("read", "written", "CPU", "change", "start", "duration"),
+    (
+        "start",
+        "duration",
+        "operation",
+        "pid",
+        "needed",
+        "",
+        "resident",
+        "",
+        "change",
+        "CPU",
+        "read",
+        "written",
+        "",
+    ),
+    "rrlrrlrlrrrrl",
+    first_to_go=("read", "written", "CPU", "change", "start", "duration", "pid"),
     names="operation",
 )
 _LEGEND = "needed: all processes together. resident: the operation's own process, with shared and file pages."
@@ -82,7 +96,7 @@ def operations(run: RecordedRun, page: Page) -> None:
             more = f"... {count(left_out, 'more operation')} (all: --json)"
             timeline.append(("", "", more, *[""] * (len(_COLUMNS.header) - 3)))
             left_out = 0
-        timeline.append(_folded(row) if len(row.members) > 1 else _row(row, several=several))
+        timeline.append(_folded(row, several=several) if len(row.members) > 1 else _row(row, several=several))
     _table(timeline, page)
     _totals_by_name(listed, page)
     still_open = [figures for figures in listed if figures.operation.status == "open"]
@@ -154,15 +168,14 @@ def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
     (figures,) = row.members
     operation = figures.operation
     indent = "  " * min(row.depth, _MAX_DEPTH)
-    name = (
-        indent + shorten(operation.name, _NAME - len(indent)) + (f" (pid {operation.pid})" if several else "")
-    )
+    name = indent + shorten(operation.name, _NAME - len(indent))
     if row.inside:
         name += f" in {shorten(row.inside, _NAME)}"
     return (
         duration(figures.start),
         duration(figures.seconds),
         name,
+        str(operation.pid) if several else "",
         peak_figure(figures.tree_peak),
         certainty(figures.tree_peak),
         peak_figure(operation.peak),
@@ -173,7 +186,7 @@ def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
     )
 
 
-def _folded(row: Shown) -> tuple[str, ...]:
+def _folded(row: Shown, *, several: bool) -> tuple[str, ...]:
     """Return one row for several operations of a name: total duration and use, largest peaks and change."""
     members = row.members
     names = (members[0].operation.name, members[-1].operation.name)
@@ -185,7 +198,7 @@ def _folded(row: Shown) -> tuple[str, ...]:
     peak = max((f.operation.peak for f in members if f.operation.peak), key=_bytes, default=None)
     tree = max((f.tree_peak for f in members if f.tree_peak), key=_bytes, default=None)
     deltas = [f.delta_bytes for f in members if f.delta_bytes is not None]
-    seconds = [f.seconds for f in members]
+    seconds, pids = [f.seconds for f in members], {f.operation.pid for f in members}
     used: dict[str, float] = {}
     for figures in members:
         for key in _USED:
@@ -195,6 +208,7 @@ def _folded(row: Shown) -> tuple[str, ...]:
         duration(members[0].start),
         duration(sum(seconds)),
         f"{indent}{name} ({len(members)} times)",
+        str(members[0].operation.pid) if several and len(pids) == 1 else "",
         peak_figure(tree),
         certainty(tree),
         peak_figure(peak),

@@ -76,6 +76,16 @@ def test_the_tree_of_operations_is_indented_and_its_peak_marked(tmp_path: Path) 
     assert "failed: ValueError" in report
 
 
+def test_operations_of_several_processes_have_a_column_for_the_pid(tmp_path: Path) -> None:
+    lines = [recorded.opened(1, 0.1, "step"), recorded.closed(1, 0.4, 10)]
+    one = recorded.record(tmp_path / "one", seconds=1, operations={100: lines})
+    two = recorded.record(tmp_path / "two", seconds=1, operations={100: lines, 101: lines})
+    assert re.search(r"duration +operation +(needed|resident)", text(load(one)))
+    report = text(load(two))
+    assert re.search(r"duration +operation +pid +(needed|resident)", report)
+    assert re.findall(r" step +(\d+) +10\.0 MiB", report) == ["100", "101"]
+
+
 def test_repeated_names_are_summed_up_without_losing_one(tmp_path: Path) -> None:
     report = text(scene("nested", tmp_path))
     repeated = report[report.index("Repeated names") :]
