@@ -14,7 +14,7 @@ from dashboards.promql import filled, names_in
 from dashboards.records import records
 from dashboards.rules import alerts
 from otel_memwatch.catalog import METRICS
-from otel_memwatch.monitor.telemetry import TelemetryInputs, start
+from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
 from tests.support.monitored import Monitored, backfilled, values
@@ -88,7 +88,7 @@ def everything(tmp_path_factory):
         ticks=lambda: (50, 1), follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip
     chosen = {"metrics": "all", "operation_metrics": "histograms"}
-    telemetry = start({"prometheus": f"127.0.0.1:{port}", **chosen}, parts)
+    telemetry = Telemetry({"prometheus": f"127.0.0.1:{port}", **chosen}, parts)
     assert telemetry.wait_until_open(60)
     directory = tmp_path_factory.mktemp("everything")
     server = Prometheus(directory / "prometheus", [f"127.0.0.1:{port}"])

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sampler import Sampler
-from otel_memwatch.monitor.telemetry import TelemetryInputs, start
+from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.programs import need
 from tests.support.telemetry_run import (
@@ -52,7 +52,7 @@ def _start(settings, environment=None, info=None, columns=None, directory=None, 
         follow=program and program.follow,
     )  # fmt: skip
     everything = {"metrics": "all", "operation_metrics": "histograms"}
-    return start({**everything, **settings}, parts), said, info
+    return Telemetry({**everything, **settings}, parts), said, info
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
@@ -336,7 +336,7 @@ def test_a_hung_source_does_not_hold_up_a_push(sink):
         assert source.hangs.wait(60)
         info = run_info()
         parts = TelemetryInputs(run=info, columns=sampler.columns, latest=sampler.latest, say=lambda _: None)
-        telemetry = start({"otlp": sink.url}, parts)
+        telemetry = Telemetry({"otlp": sink.url}, parts)
         telemetry.wait_until_open(60)
         assert telemetry.finish(finished(info)) == []
         usage = [p.as_int for _, m, p in sink.metrics() if m.name == "process.memory.usage"]
@@ -362,7 +362,7 @@ def test_two_readers_look_once_each_and_never_read(sink):
     parts = TelemetryInputs(
         run=info, columns=columns, latest=look, environment={"OTEL_LOGS_EXPORTER": "none"}
     )
-    telemetry = start({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
+    telemetry = Telemetry({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
     telemetry.wait_until_open(60)
     before = len(looks)
     import urllib.request

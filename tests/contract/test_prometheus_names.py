@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
-from otel_memwatch.monitor.telemetry import TelemetryInputs, start
+from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 from tests.support.peers import Prometheus, needed
 from tests.support.telemetry_run import (
     Program,
@@ -35,7 +35,7 @@ def served():
         say=said.append, follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip
     everything = {"metrics": "all", "operation_metrics": "histograms"}
-    telemetry = start({"prometheus": "127.0.0.1:0", "textfile": None, **everything}, parts)
+    telemetry = Telemetry({"prometheus": "127.0.0.1:0", "textfile": None, **everything}, parts)
     assert telemetry.wait_until_open(60)
     assert telemetry.endpoint, said
     telemetry.finish(finished(info, exit_code=3))

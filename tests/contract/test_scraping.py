@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from otel_memwatch.monitor.telemetry import TelemetryInputs, start
+from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint
 from tests.support.peers import Prometheus
 from tests.support.telemetry_run import all_columns, finished, health, peaks, run_info, snapshot
@@ -29,7 +29,7 @@ def _start(settings, columns=None):
     parts = TelemetryInputs(
         run=info, columns=columns, latest=lambda: latest, health=health, peaks=peaks, say=said.append
     )
-    telemetry = start(settings, parts)
+    telemetry = Telemetry(settings, parts)
     assert telemetry.wait_until_open(60)
     return telemetry, said, info
 

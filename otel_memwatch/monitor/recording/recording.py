@@ -456,7 +456,7 @@ class RunRecording:
     # -- telemetry
 
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
-        from otel_memwatch.monitor.telemetry import TelemetryInputs, start
+        from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 
         sampler, writer = self.sampler, self.writer
         write_identity(writer, self._target, self._settings)
@@ -472,7 +472,7 @@ class RunRecording:
             listening=listening,
             say=say,
         )
-        self.telemetry = start(self._settings, parts)
+        self.telemetry = Telemetry(self._settings, parts)
         self._follow.due = self._settle.due = 0.0
         if self.telemetry.active:
             self._peaks_so_far.due = 0.0

@@ -36,6 +36,8 @@ Moving a whole process (cgroup.procs) waits until every processor has passed thr
 cgroup_threadgroup_rwsem). Moving a single thread (tasks) does not, and a process that was just forked has only one.
 Version 2 has no such file for cgroups that count memory."""
 
+_LIMIT_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
+
 _NO_LIMIT = {
     "memory.max": "max",
     "memory.high": "max",
@@ -176,16 +178,14 @@ class OwnCgroup:
         try:
             now = self.limit()
             size = size if now is None else min(size, now)
+            _write(f"{self.path}/{_LIMIT_FILES[self.version]}", str(size).encode())
             if self.version == 1:
-                _write(f"{self.path}/memory.limit_in_bytes", str(size).encode())
-                with contextlib.suppress(
-                    OSError
-                ):  # the kernel may not account for swap; then the cgroup uses none
+                # The kernel may not account for swap. Then the cgroup uses none.
+                with contextlib.suppress(OSError):
                     _write(f"{self.path}/memory.swappiness", b"0")
                 with contextlib.suppress(FileNotFoundError):
                     _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size).encode())
                 return
-            _write(f"{self.path}/memory.max", str(size).encode())
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{self.path}/memory.swap.max", b"0")
         except OSError as error:
@@ -226,8 +226,7 @@ class OwnCgroup:
 
     def limit(self) -> int | None:
         """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""
-        name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
-        return parse_limit(_read(f"{self.path}/{name}"))
+        return parse_limit(_read(f"{self.path}/{_LIMIT_FILES[self.version]}"))
 
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
@@ -281,12 +280,6 @@ def _namespace(pid: str) -> str:
         return ""
 
 
-def _make_group(parent: str) -> str:
-    path = f"{parent}/{PREFIX}{os.getpid()}-{_namespace('self')}-{os.urandom(3).hex()}"
-    os.mkdir(path, 0o755)
-    return path
-
-
 def _make(location: Location | None) -> OwnCgroup:
     if location is None:
         raise Unavailable("No cgroup with a memory controller is mounted.", "mount cgroup2 on /sys/fs/cgroup")
@@ -305,17 +298,7 @@ def _make_v1(location: Location) -> OwnCgroup:
         )
     if _read(f"{parent}/memory.use_hierarchy").strip() != b"1":
         raise Unavailable(f"{parent} does not count its children's memory (memory.use_hierarchy is 0).")
-    _sweep(parent)
-    path = _make_group(parent)
-    try:
-        limits = [parse_limit(_read(f"{above}/memory.limit_in_bytes")) for above in ancestors(location)]
-        finite = [limit for limit in limits if limit is not None]
-        if finite:
-            _write(f"{path}/memory.limit_in_bytes", str(min(finite)).encode())
-        return OwnCgroup(path, 1)
-    except OSError:
-        os.rmdir(path)
-        raise
+    return _make_below(parent, location)
 
 
 def _make_v2(location: Location) -> OwnCgroup:
@@ -326,27 +309,31 @@ def _make_v2(location: Location) -> OwnCgroup:
         )
     parent, leaf = _parent_v2(location)
     try:
-        _sweep(parent)
-        path = _make_group(parent)
-        try:
-            finite = [limit for above in ancestors(location) if (limit := _max(above)) is not None]
-            if finite:
-                _write(f"{path}/memory.max", str(min(finite)).encode())
-            return OwnCgroup(path, 2, leaf)
-        except OSError:
-            os.rmdir(path)
-            raise
+        return _make_below(parent, location, leaf)
     except OSError:
         if leaf is not None:
             _leave(leaf)
         raise
 
 
-def _max(group: str) -> int | None:
+def _make_below(parent: str, location: Location, leaf: str | None = None) -> OwnCgroup:
+    """Make the run's cgroup below `parent`, with the smallest limit of our cgroup and its ancestors."""
+    _sweep(parent)
+    path = f"{parent}/{PREFIX}{os.getpid()}-{_namespace('self')}-{os.urandom(3).hex()}"
+    os.mkdir(path, 0o755)
+    file = _LIMIT_FILES[location.version]
+    limits = []
     try:
-        return parse_limit(_read(f"{group}/memory.max"))
+        for above in ancestors(location):
+            with contextlib.suppress(OSError):  # the root of version 2 has no such file
+                limits.append(parse_limit(_read(f"{above}/{file}")))
+        finite = [limit for limit in limits if limit is not None]
+        if finite:
+            _write(f"{path}/{file}", str(min(finite)).encode())
+        return OwnCgroup(path, location.version, leaf)
     except OSError:
-        return None
+        os.rmdir(path)
+        raise
 
 
 def _parent_v2(location: Location) -> tuple[str, str | None]:

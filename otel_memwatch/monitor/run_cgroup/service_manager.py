@@ -251,20 +251,20 @@ class Scope:
         end = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        said, over = b"", False
+        output, ended = b"", False
         # Wait for the end of busctl too. The parent then does not have to end it or separate its children from the target's.
-        while not (self._inside() and over):
+        while not (self._inside() and ended):
             if time.monotonic() > end:
                 if self._inside():
                     return
                 raise Unavailable(f"the service manager gave no cgroup within {self._patience:g} s")
-            if over:
+            if ended:
                 time.sleep(_POLL_SECONDS)
             elif poll.poll(1):
                 part = os.read(self._answers, 4096)
-                said, over = said + part, not part
-                if over and b'o "' not in said:
-                    lines = said.decode("utf-8", "replace").split("\n")
+                output, ended = output + part, not part
+                if ended and b'o "' not in output:
+                    lines = output.decode("utf-8", "replace").split("\n")
                     raise Unavailable(f"the service manager gave no cgroup: {' '.join(lines[-2:]).strip()}")
 
     def _inside(self) -> bool:

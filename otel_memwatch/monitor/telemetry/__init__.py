@@ -1,7 +1,7 @@
 """Live telemetry of a run: scraped by Prometheus, pushed by OTLP, spans, and spans received.
 
-Importing this package imports nothing heavy. `start` returns at once. If any telemetry is requested, a separate thread
-loads OpenTelemetry's SDK. Nothing here raises into the session or blocks the sampler.
+Importing this package imports nothing heavy. If any telemetry is requested, `Telemetry` starts a thread, which loads
+OpenTelemetry's SDK. Nothing here raises into the session or blocks the sampler.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
     from otel_memwatch.monitor.telemetry.span_sender import Follower
     from otel_memwatch.run import Peaks
-
-__all__ = ["Ended", "Telemetry", "TelemetryInputs", "start", "wanted"]
 
 OPENING_SECONDS = 20.0
 """Longest time to load and open everything, in seconds; after it the run ends without telemetry. It takes 0.3 s."""
@@ -103,7 +101,13 @@ class TelemetryInputs:
 
 
 class Telemetry:
-    """Telemetry of one run. Does nothing if none is requested."""
+    """Telemetry of one run, started after the target. Does nothing if none is requested.
+
+    Args:
+        settings: options in force. With the environment they select the telemetry.
+        parts: inputs.
+
+    """
 
     def __init__(self, settings: Mapping[str, Any], parts: TelemetryInputs) -> None:
         self.wanted: TelemetryConfig = wanted(settings, parts.environment)
@@ -152,7 +156,7 @@ class Telemetry:
         if self._thread is None:
             return self.problems
         if not self.wait_until_open():
-            self._tell("telemetry was not ready in time and is left out")
+            self._report_problem("telemetry was not ready in time and is left out")
             return self.problems
         until = time.monotonic() + DELIVERY_SECONDS
         self._measure_until = until - _LAST_EXPORT_SECONDS
@@ -161,13 +165,13 @@ class Telemetry:
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
         if not self._all_measured:
-            self._tell("the metrics lack some operations: there was no time to read all of them")
+            self._report_problem("the metrics lack some operations: there was no time to read all of them")
         if self._pipeline is not None:
             try:
                 self._pipeline.end(ended)
                 self._pipeline.deliver(until, ended.to_export)
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
-                self._tell(f"telemetry could not be completed: {describe(error)}")
+                self._report_problem(f"telemetry could not be completed: {describe(error)}")
         return self.problems
 
     def linger(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
@@ -214,7 +218,7 @@ class Telemetry:
             self._pipeline.pause()
 
     def _give_up(self, error: Exception) -> None:
-        self._tell(f"telemetry could not be started: {describe(error)}")
+        self._report_problem(f"telemetry could not be started: {describe(error)}")
         if self._parts.listening is not None:
             # The target would wait for answers from a port without a server.
             self._parts.listening.socket.close()
@@ -222,7 +226,7 @@ class Telemetry:
     def _open(self) -> None:
         from otel_memwatch.monitor.telemetry.pipeline import Pipeline
 
-        pipeline = Pipeline(self._settings, self.wanted, self._parts, self._tell)
+        pipeline = Pipeline(self._settings, self.wanted, self._parts, self._report_problem)
         pipeline.open()
         if pipeline.measures:
             self._follower = self._parts.follow()
@@ -245,15 +249,10 @@ class Telemetry:
                 self._all_measured = True
                 return
 
-    def _tell(self, sentence: str) -> None:
+    def _report_problem(self, sentence: str) -> None:
         if sentence not in self.problems:
             self.problems.append(sentence)
         self._say(sentence)
 
     def _say(self, sentence: str) -> None:
         self._parts.say(f"otel-memwatch: {sentence}")
-
-
-def start(settings: Mapping[str, Any], parts: TelemetryInputs) -> Telemetry:
-    """Start the telemetry that `settings` and the environment request, after the target; return at once."""
-    return Telemetry(settings, parts)

@@ -28,7 +28,7 @@ class EndpointHealth:
     """Health of one endpoint, for all signals that it receives; each change is reported in one sentence.
 
     Args:
-        where: readable name of the endpoint.
+        name: readable name of the endpoint.
         hint: remedy, appended to the sentence of a failure.
         problem: called with the sentence of a failure.
         recovered: called with the sentence of a recovery.
@@ -36,12 +36,12 @@ class EndpointHealth:
     """
 
     def __init__(
-        self, where: str, hint: str, problem: Callable[[str], None], recovered: Callable[[str], None]
+        self, name: str, hint: str, problem: Callable[[str], None], recovered: Callable[[str], None]
     ) -> None:
-        self._where = where
+        self._name = name
         self._hint = hint
-        self._tell_problem = problem
-        self._tell_recovered = recovered
+        self._report_problem = problem
+        self._report_recovery = recovered
         self._problems: dict[str, str] = {}
         self._words: set[str] = set()
         self._closed = False
@@ -54,7 +54,7 @@ class EndpointHealth:
             known = self._closed or problem in self._problems.values()
             self._problems[signal] = problem
         if not known:
-            self._tell_problem(f"{self._where} {problem}{self._hint}")
+            self._report_problem(f"{self._name} {problem}{self._hint}")
 
     def delivered(self, signal: str) -> None:
         """Record that an export of `signal` arrived."""
@@ -62,9 +62,9 @@ class EndpointHealth:
             had = self._problems.pop(signal, None) is not None
             recovered = had and not self._problems and not self._closed
         if recovered:
-            self._tell_recovered(f"{self._where} takes telemetry again")
+            self._report_recovery(f"{self._name} takes telemetry again")
 
-    def said(self, signal: str, answer: Answer) -> None:
+    def accepted_partly(self, signal: str, answer: Answer) -> None:
         """Report that the endpoint accepted an export of `signal` partially or with a warning."""
         with self._lock:
             known = self._closed or answer.words in self._words
@@ -73,14 +73,14 @@ class EndpointHealth:
             return
         if answer.rejected:
             what = f"rejected {answer.rejected} {_PARTS[signal]}"
-            self._tell_problem(f"{self._where} {what}" + (f": {answer.words}" if answer.words else ""))
+            self._report_problem(f"{self._name} {what}" + (f": {answer.words}" if answer.words else ""))
         else:
-            self._tell_problem(f"{self._where} says: {answer.words}")
+            self._report_problem(f"{self._name} says: {answer.words}")
 
     def lost(self, spans: int) -> None:
         """Report the number of spans that were not delivered before the run ended."""
         if spans > 0:
-            self._tell_problem(f"{spans} spans were not delivered to {self._where}{self._hint}")
+            self._report_problem(f"{spans} spans were not delivered to {self._name}{self._hint}")
 
     def close(self) -> None:
         """Ignore exporters from now on: they are stopped."""
@@ -140,7 +140,7 @@ class ExporterDelivery:
                 self.arrived += spans
                 self.health.delivered(self.signal)
                 if answer.rejected or answer.words:
-                    self.health.said(self.signal, answer)
+                    self.health.accepted_partly(self.signal, answer)
                 return result
             if self.signal == "logs" and answer.knows_no_signal:
                 return result

@@ -116,16 +116,16 @@ class Attempts:
         """Return the result of an export and the endpoint's answer."""
         self._records = EXPORT_LOG.listen()
         result = export()
-        heard = self._answer() if self._answer is not None else None
+        answer = self._answer() if self._answer is not None else None
         if result.name == "SUCCESS":
-            return result, heard or Answer()
-        return result, heard if heard is not None and heard.problem is not None else problem_logged(
+            return result, answer or Answer()
+        return result, answer if answer is not None and answer.problem is not None else problem_logged(
             self._records
         )
 
     def problem(self) -> str | None:
         """Return the endpoint's last problem, also while the exporter waits for a retry; `None`: none."""
-        heard = self._answer() if self._answer is not None else None
-        if heard is None and self._records:
-            heard = problem_logged(self._records)
-        return None if heard is None else heard.problem
+        answer = self._answer() if self._answer is not None else None
+        if answer is None and self._records:
+            answer = problem_logged(self._records)
+        return None if answer is None else answer.problem

@@ -148,8 +148,8 @@ def _reason(error: Exception, proxy: str | None) -> str | None:
     """Return why there was no answer if the proxy or the address is the reason."""
     if isinstance(error, requests.exceptions.ProxyError) and proxy:
         tunnel = next((str(one) for one in _causes(error) if "Tunnel connection failed" in str(one)), "")
-        said = f"answers {tunnel.rpartition('failed: ')[2][:100]}" if tunnel else _unreachable(error)
-        return f"cannot be reached: the proxy {_server(proxy)} {said}"
+        phrase = f"answers {tunnel.rpartition('failed: ')[2][:100]}" if tunnel else _unreachable(error)
+        return f"cannot be reached: the proxy {_server(proxy)} {phrase}"
     if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema)):
         return "is not a URL that can be used"
     return None

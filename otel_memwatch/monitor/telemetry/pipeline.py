@@ -45,7 +45,7 @@ class Pipeline:
         settings: options in force.
         wanted: configuration.
         parts: inputs.
-        tell: called with a sentence for each part that cannot be opened and each problem of an endpoint.
+        report: called with a sentence for each part that cannot be opened and each problem of an endpoint.
 
     """
 
@@ -54,13 +54,13 @@ class Pipeline:
         settings: Mapping[str, Any],
         wanted: TelemetryConfig,
         parts: TelemetryInputs,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.url: str | None = None
         self._settings = settings
         self._wanted = wanted
         self._parts = parts
-        self._tell = tell
+        self._report_problem = report
         self._deliveries: list[ExporterDelivery] = []
         self._failures_to_open: list[str] = []
         self._healths: dict[str, EndpointHealth] = {}
@@ -108,7 +108,7 @@ class Pipeline:
         if self._readers or self._span_exporters or self._log_exporters:
             self._open_provider()
         if self._textfile is not None:
-            self._textfile.start(wanted.interval, self._tell)
+            self._textfile.start(wanted.interval, self._report_problem)
         if self._endpoint is not None:
             self.url = self._endpoint.url
 
@@ -123,7 +123,7 @@ class Pipeline:
             return
         if sentence not in self._failures_to_open:
             self._failures_to_open.append(sentence)
-            self._tell(sentence)
+            self._report_problem(sentence)
 
     def _open_receiver(self) -> None:
         from otel_memwatch.monitor.telemetry.otlp_receiver.server import Receiver
@@ -140,7 +140,7 @@ class Pipeline:
         )
         self._received = record
         try:
-            self._receiver = Receiver(parts.listening, record, self._tell)
+            self._receiver = Receiver(parts.listening, record, self._report_problem)
         except BaseException:
             # The target would wait for answers from a port without a server.
             parts.listening.socket.close()
@@ -186,7 +186,7 @@ class Pipeline:
         from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
         if isinstance(opened.exporter, MetricReader):
-            # It exports on its own schedule, and once more at its end.
+            # It exports on a schedule, and once more at its end.
             self._readers.append(opened.exporter)
             self._plain_readers.append(opened.exporter)
             return
@@ -211,7 +211,9 @@ class Pipeline:
             )
         return self._healths.setdefault(
             where,
-            EndpointHealth(where, hint, self._tell, lambda text: self._parts.say(f"otel-memwatch: {text}")),
+            EndpointHealth(
+                where, hint, self._report_problem, lambda text: self._parts.say(f"otel-memwatch: {text}")
+            ),
         )
 
     def _open_provider(self) -> None:

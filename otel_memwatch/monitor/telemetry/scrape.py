@@ -219,7 +219,7 @@ class Textfile:
         self._stop = threading.Event()
         self._thread: Thread | None = None
 
-    def start(self, interval: float, tell: Callable[[str], None]) -> None:
+    def start(self, interval: float, report: Callable[[str], None]) -> None:
         """Write the file every `interval` seconds from now on; report each new problem in one sentence."""
 
         def run() -> None:
@@ -228,7 +228,7 @@ class Textfile:
                 last = self._stop.wait(interval)
                 problem = self.write()
                 if problem is not None and problem != last_problem:
-                    tell(f"{self._path} {problem}")
+                    report(f"{self._path} {problem}")
                 last_problem = problem
                 if last:
                     return
