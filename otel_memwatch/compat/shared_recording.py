@@ -49,7 +49,6 @@ class ProgramTick(NamedTuple):
     stored_read: float | None = None
     """Bytes read from storage so far."""
     stored_written: float | None = None
-    processes: float | None = None
 
 
 _PUNCTUAL = 0.001
@@ -97,7 +96,6 @@ class TickReader:
                     written=s.write_chars,
                     stored_read=s.read_bytes,
                     stored_written=s.write_bytes,
-                    processes=s.processes,
                 )
 
     def regular(

@@ -203,7 +203,7 @@ def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") 
     return "\nMemory summary:\n" + "\n".join(lines)
 
 
-_METRICS = tuple(FIELDS[field][0] for field in ("rss", "system", "processes"))
+_METRICS = tuple(FIELDS[field][0] for field in ("rss", "system"))
 
 
 def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
@@ -213,8 +213,8 @@ def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
     its known time.
     """
     samples = run.samples(_METRICS)
-    # The sample after the command's end would show a memory of 0.
-    alive = samples.field("processes") != 0
+    # A process that is ending has no memory any more, and a sample after the command's end has no process.
+    alive = samples.field("rss") > 0
     rss = _known_points(samples.time[alive], samples.field("rss")[alive], run.interval)
     peak = run.peaks.tree
     if run.mode == "wrap" and run.state != "running" and (not rss or rss[0][0] > 0):

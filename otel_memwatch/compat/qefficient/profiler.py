@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.own_process import run_in_own_process
-from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
+from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER, UNMARKED
 from otel_memwatch.compat.qefficient.phases.phase_report import EMPTY
 from otel_memwatch.compat.qefficient.profile_samples import ProfilerConfig, ProfileSample, local_time, samples
 from otel_memwatch.compat.shared_recording import (
@@ -80,7 +80,7 @@ class _Part:
         """Yield the regular samples within the windows, and the largest one."""
 
         def wanted(tick: ProgramTick) -> bool:
-            return tick.processes != 0 and any(since <= tick.time <= until for since, until in self.windows)
+            return tick.rss != 0 and any(since <= tick.time <= until for since, until in self.windows)
 
         return TickReader(self.recording.path).regular(self.recording.run.interval, wanted)
 
@@ -164,8 +164,8 @@ class QEffMemoryProfiler:
         self._parts[-1].windows.append((begun, float("inf")))
         self._parts[-1].completed = None
         self.monitoring = True
-        # Until the first mark, measure the peak as in a phase. Without its owner, the report does not list it.
-        self._phase = _open(self.current_operation, {})
+        # Until the first mark, measure the peak as in a phase.
+        self._phase = _open(self.current_operation, {UNMARKED: self._id})
         self._log("QEff Memory monitoring started (sampling every %ss)", self.config.sampling_interval)
 
     def stop_monitoring(self) -> None:
@@ -443,7 +443,7 @@ def _open(name: str, attributes: dict[str, str]) -> LiveOperation | None:
     from otel_memwatch.in_target.operations.recorder import get_recorder
 
     here = get_recorder()
-    return None if here is None else here.open(name, attributes or None, None)
+    return None if here is None else here.open(name, attributes, None)
 
 
 def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSample:

@@ -33,6 +33,9 @@ INITIALIZATION, COMPLETION = "Initialization", "Completion"
 OWNER = "memwatch.profiler"
 """Attribute of operations that belong to one profiler of a program."""
 
+UNMARKED = "memwatch.profiler.unmarked"
+"""Attribute of the operation of a profiler before the first mark, which is not a phase."""
+
 CPU_SECONDS = 0.2
 """Window for CPU use. CPU time advances in steps of 10 ms; the rate over a shorter window would be noise."""
 

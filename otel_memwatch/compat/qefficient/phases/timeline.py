@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from otel_memwatch import catalog
-from otel_memwatch.compat.qefficient.phases import COMPLETION, CPU_SECONDS, OWNER, Phase, Timeline
+from otel_memwatch.compat.qefficient.phases import COMPLETION, CPU_SECONDS, OWNER, UNMARKED, Phase, Timeline
 from otel_memwatch.compat.shared_recording import regular_samples
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.schema import FIELDS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SAME = 0.98
 """Share of a peak above which another peak counts as equal."""
 
-_FIELDS = ("rss", "virtual", "cpu_seconds", "read_chars", "write_chars", "processes")
+_FIELDS = ("rss", "virtual", "cpu_seconds", "read_chars", "write_chars")
 _CPUS = catalog.SYSTEM_CPU_LOGICAL_COUNT
 
 
@@ -56,8 +56,8 @@ def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
     samples = run.samples([*(FIELDS[field][0] for field in _FIELDS), _CPUS])
     rss, moments = samples.field("rss"), samples.time + run.started
     inside = [(since <= moments) & (moments <= until) for since, until in chosen.windows]
-    # After the last process ends there is nothing to measure; a memory of 0 would be wrong.
-    kept = ~np.isnan(rss) & (samples.field("processes") != 0) & np.logical_or.reduce(inside)
+    # A process that is ending has no memory any more, and a sample after the end has no process.
+    kept = (rss > 0) & np.logical_or.reduce(inside)
     kept &= regular_samples(samples.time, np.where(kept, rss, np.nan), run.interval)
     time, rss = samples.time[kept], rss[kept]
     origin = float(time[0]) if len(time) else 0.0
@@ -203,7 +203,8 @@ def _within_its_phase(phases: Sequence[OperationFigures], peak: float, at: float
 
 def _operations(run: RecordedRun, chosen: Selection) -> list[OperationFigures]:
     if chosen.owner is None:
-        return [figures for figures in run.operations if figures.depth == 0]
+        outermost = (figures for figures in run.operations if figures.depth == 0)
+        return [figures for figures in outermost if UNMARKED not in figures.operation.attributes]
     return [figures for figures in run.operations if figures.operation.attributes.get(OWNER) == chosen.owner]
 
 

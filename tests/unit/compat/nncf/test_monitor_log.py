@@ -9,6 +9,7 @@ import pytest
 from otel_memwatch.compat.nncf import monitor_log
 from otel_memwatch.compat.nncf.monitor_log import (
     MemoryCurve,
+    curves_of,
     figure,
     parse,
     plot,
@@ -18,11 +19,11 @@ from otel_memwatch.compat.nncf.monitor_log import (
     write,
 )
 from otel_memwatch.errors import RunError
+from otel_memwatch.run import load
+from tests.support.recorded import MIB, TREE, record
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MIB = 2**20
 
 
 def test_the_text_has_a_line_for_each_sample_and_two_that_sum_it_up() -> None:
@@ -132,3 +133,19 @@ def test_a_long_log_is_drawn_with_every_peak() -> None:
     assert len(x) <= 4000
     assert (x[y.index(999.0)], x[y.index(-5.0)]) == (54_321, 77_777)
     assert x == sorted(x)
+
+
+def test_a_run_s_log_has_regular_samples_of_living_processes(tmp_path: Path) -> None:
+    ticks = [
+        (0.0, 10.0 * MIB),
+        (0.03, 50.0 * MIB),  # an early sample, though not the largest
+        (0.1, 20.0 * MIB),
+        (0.14, 90.0 * MIB),  # an early sample that alone has the largest value
+        (0.2, 15.0 * MIB),
+        (0.3, 0.0),  # the process is ending
+        (0.31, None),
+    ]
+    run = load(record(tmp_path / "run", seconds=0.32, series=[TREE], ticks=ticks))
+    curve = curves_of(run)["rss"]
+    assert list(curve.times) == pytest.approx([0.0, 0.1, 0.14, 0.2])
+    assert list(curve.memory) == [10 * MIB, 20 * MIB, 90 * MIB, 15 * MIB]
