@@ -81,8 +81,8 @@ def _wrap_at_once() -> None:
     """Run `wrap` without Click if its command line is simple: importing Click delays the command by 20 ms."""
     from otel_memwatch.cli.fast_args import parse
 
-    plain = parse(sys.argv[1:], os.environ)
-    if plain is not None:
+    parsed = parse(sys.argv[1:], os.environ)
+    if parsed is not None:
         # The start creates almost no garbage, and collections would take 5 ms in total.
         # The monitor enables them again.
         gc.disable()
@@ -90,13 +90,13 @@ def _wrap_at_once() -> None:
         from otel_memwatch.monitor.run.wrap import wrap
         from otel_memwatch.wings.gate.project import with_budgets
 
-        chosen = with_budgets(settings("wrap", plain.given))
+        chosen = with_budgets(settings("wrap", parsed.given))
         if chosen["repeat"] is not None:
             gc.enable()
             from otel_memwatch.cli.repeat import repeat
 
-            repeat(plain.argv, plain.given, chosen)
-        wrap(plain.argv, chosen, say)
+            repeat(parsed.argv, parsed.given, chosen)
+        wrap(parsed.argv, chosen, say)
 
 
 __getattr__ = lazy.names(__name__, {"cli": "group"})

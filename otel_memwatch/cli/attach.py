@@ -42,12 +42,12 @@ def _find(name: str) -> int:
     found: list[tuple[int, list[str]]] = []
     ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["pid", "name", "cmdline"]):
-        told = process.info
-        argv = told["cmdline"] or []
+        details = process.info
+        argv = details["cmdline"] or []
         # Name of the program, and of the script after its interpreter.
-        names = {told["name"], *(os.path.basename(word) for word in argv[:2])}
-        if name in names and told["pid"] not in ours:
-            found.append((told["pid"], argv or [told["name"]]))
+        names = {details["name"], *(os.path.basename(word) for word in argv[:2])}
+        if name in names and details["pid"] not in ours:
+            found.append((details["pid"], argv or [details["name"]]))
     if not found:
         raise UsageError(f"No process of the name {name!r} runs.", "attach wants a PID; ps lists them")
     if len(found) > 1:

@@ -16,7 +16,7 @@ _COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
 """Variable in which a shell requests completions from Click."""
 
 
-class Plain(NamedTuple):
+class WrapArguments(NamedTuple):
     """Parsed `wrap` that can start at once."""
 
     argv: Sequence[str]
@@ -25,7 +25,7 @@ class Plain(NamedTuple):
     """Settings for `config.settings`."""
 
 
-def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | None:
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> WrapArguments | None:
     """Parse "wrap [OPTIONS] [--] COMMAND [ARGS]..."; `None`: Click must handle it (help, mistakes, all else)."""
     if not arguments or arguments[0] != "wrap" or _COMPLETION in environment:
         return None
@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
             given[name] = (*given.get(name, ()), value) if OPTIONS[name].repeated else value
         else:
             return None
-    return Plain(arguments[index:], given) if index < len(arguments) else None
+    return WrapArguments(arguments[index:], given) if index < len(arguments) else None
 
 
 def _known() -> tuple[dict[str, str], dict[str, tuple[str, bool]]]:

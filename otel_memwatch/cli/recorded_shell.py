@@ -43,13 +43,13 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
         from otel_memwatch.monitor.run.wrap import wrap
         from otel_memwatch.wings.gate.project import with_budgets
 
-        plain = parse(["wrap", "--quiet", "--no-report", *options, "--", real, *arguments], os.environ)
-        if plain is None:
+        parsed = parse(["wrap", "--quiet", "--no-report", *options, "--", real, *arguments], os.environ)
+        if parsed is None:
             return "the environment asks for completions"
-        chosen = with_budgets(settings("wrap", plain.given))
+        chosen = with_budgets(settings("wrap", parsed.given))
         if chosen["repeat"] is not None:
             return "--repeat is not for scripts of an engine"
-        wrap(plain.argv, chosen, say, note_start)
+        wrap(parsed.argv, chosen, say, note_start)
     except Exception as error:
         # A process that cannot be forked has not been started either; any other failure comes after the start.
         if started and not (isinstance(error, CommandNotStarted) and isinstance(error.__cause__, OSError)):

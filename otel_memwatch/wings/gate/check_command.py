@@ -16,12 +16,12 @@ from otel_memwatch.wings.gate.project import with_budgets
 from otel_memwatch.wings.gate.verdicts import (
     FAILED,
     UNKNOWN,
-    fail,
+    annotate_failures,
     find_runs,
-    give,
+    name_skipped,
+    need_runs,
     parse_also,
-    some,
-    tell,
+    print_verdicts,
     verdict_options,
 )
 from otel_memwatch.wings.index.find import LATEST
@@ -75,20 +75,20 @@ def command(
         )
     earlier = None if baseline is None else [run.figures for run in baselines.load(baseline, pipe=True)]
     found, _ = find_runs(runs or (LATEST,))
-    some(found, "run")
+    need_runs(found, "run")
     checked = [(str(run.path), judge_run(run, texts, earlier)) for run in found]
     if save_baseline is not None:
         kept, failed = successful(found)
         figures, damaged = comparable(kept)
-        tell([*failed, *damaged])
-        some(figures, "run for the baseline")
+        name_skipped([*failed, *damaged])
+        need_runs(figures, "run for the baseline")
         baselines.save(save_baseline, figures)
         say(f"otel-memwatch: saved the figures of {count(len(figures), 'run')} to {clean(save_baseline)}")
     if texts:
-        give(checked, form, others, FORMATS)
+        print_verdicts(checked, form, others, FORMATS)
     sentences = [sentence for _, entries in checked for sentence in over(entries)]
     if sentences:
-        fail(sentences)
+        annotate_failures(sentences)
         return FAILED
     unknown = any(entry["verdict"] == Judgement.UNKNOWN.value for _, entries in checked for entry in entries)
     return UNKNOWN if strict and unknown else 0

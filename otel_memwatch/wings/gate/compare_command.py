@@ -18,13 +18,13 @@ from otel_memwatch.wings.gate.project import project
 from otel_memwatch.wings.gate.verdicts import (
     FAILED,
     UNKNOWN,
-    fail,
+    annotate_failures,
     find_groups,
     find_runs,
-    give,
+    name_skipped,
+    need_runs,
     parse_also,
-    some,
-    tell,
+    print_verdicts,
     verdict_options,
 )
 
@@ -106,9 +106,9 @@ def command(
     base = [*base, *base_groups]
     head = [*head, *head_groups]
     failed += [*damaged, *damaged_too]
-    tell(failed)
-    some(base, "baseline run")
-    some(head, "run to compare")
+    name_skipped(failed)
+    need_runs(base, "baseline run")
+    need_runs(head, "run to compare")
 
     def is_wanted(name: str) -> bool:
         return not wanted or any(name == one or fnmatchcase(name, one) for one in wanted)
@@ -120,10 +120,10 @@ def command(
             f"No figure of these runs is called {' or '.join(wanted) or 'anything'}.",
             "compare without --figure",
         )
-    tell(found.left_out)
+    name_skipped(found.left_out)
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
-    give(found, form, others, FORMATS)
-    fail(regressions(found))
+    print_verdicts(found, form, others, FORMATS)
+    annotate_failures(regressions(found))
     return _code(found, strict=strict, require_operations=require_operations)
 
 

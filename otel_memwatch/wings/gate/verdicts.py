@@ -57,7 +57,7 @@ def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
     A name refers to a run, or to a directory with several runs.
     """
     found, left_out = usable(path for name in named for path in find_paths(name))
-    tell(left_out)
+    name_skipped(left_out)
     return found, left_out
 
 
@@ -73,17 +73,17 @@ def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
                 figures.append(group_figures(group))
                 continue
             why = "it is still running" if group.state == "running" else "the record of a rank was cut off"
-            tell([LeftOut(group.name, why)])
+            name_skipped([LeftOut(group.name, why)])
     return runs, figures
 
 
-def tell(left_out: Iterable[LeftOut]) -> None:
+def name_skipped(left_out: Iterable[LeftOut]) -> None:
     """Name the skipped runs on stderr."""
     for one in left_out:
         say(f"otel-memwatch: skipped {clean(one.name)}: {clean(one.why)}")
 
 
-def some(runs: Sequence[Any], which: str) -> None:
+def need_runs(runs: Sequence[Any], which: str) -> None:
     """Raise `UsageError` if there is nothing to judge."""
     if not runs:
         raise UsageError(f"No usable {which}.")
@@ -100,7 +100,7 @@ def parse_also(texts: Iterable[str], forms: Iterable[str]) -> list[tuple[str, st
     return result
 
 
-def give(
+def print_verdicts(
     subject: Any, form: str, also: Iterable[tuple[str, str]], forms: Mapping[str, Callable[[Any], str]]
 ) -> None:
     """Print the verdicts in one format and write them in others; in GitHub Actions also to the step's page."""
@@ -116,7 +116,7 @@ def give(
         say(f"otel-memwatch: cannot write the step's summary: {describe(error)}")
 
 
-def fail(sentences: Sequence[str]) -> None:
+def annotate_failures(sentences: Sequence[str]) -> None:
     """Annotate the job's page in GitHub Actions with the failures."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for sentence in sentences:
