@@ -83,7 +83,7 @@ def test_operations_of_several_processes_have_a_column_for_the_pid(tmp_path: Pat
     assert re.search(r"duration +operation +(needed|resident)", text(load(one)))
     report = text(load(two))
     assert re.search(r"duration +operation +pid +(needed|resident)", report)
-    assert re.findall(r" step +(\d+) +10\.0 MiB", report) == ["100", "101"]
+    assert re.findall(r" step +(\d+) .* at least ", report) == ["100", "101"]
 
 
 def test_repeated_names_are_summed_up_without_losing_one(tmp_path: Path) -> None:
