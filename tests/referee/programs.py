@@ -1,0 +1,244 @@
+"""Real programs of many kinds, as shell scripts. $D is the folder with data, the working directory is writable.
+
+`needs` names commands, or Python modules with a leading colon; a program that lacks one is reported as missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Program(NamedTuple):
+    """One real program."""
+
+    kind: str
+    name: str
+    needs: str
+    script: str
+
+    def missing(self) -> list[str]:
+        """Return what the program needs and this machine lacks."""
+        return [need for need in self.needs.split() if not _found(need)]
+
+
+SEARCH = "/usr/sbin:/sbin:/usr/lib/postgresql/15/bin:/usr/games"
+
+
+def _found(need: str) -> bool:
+    if need.startswith(":"):
+        return importlib.util.find_spec(need[1:]) is not None
+    return shutil.which(need) is not None or shutil.which(need, path=SEARCH) is not None
+
+
+PY = sys.executable
+_TABLE = f"""
+compiler | gcc -O2 | gcc | gcc -O2 -c $D/big.c -o big.o
+compiler | gcc -O0, link | gcc | gcc -g $D/big.c -o big
+compiler | g++ templates | g++ | g++ -O2 -std=c++17 -c $D/big.cc -o big.o
+compiler | rustc -O | rustc | RUSTUP_HOME=/root/.rustup CARGO_HOME=/root/.cargo rustc -O --edition 2021 $D/big.rs -o big
+compiler | go build | go | GOCACHE=$HOME GOFLAGS=-mod=mod go build -o big $D/big.go
+compiler | clang -O2 | clang | clang -O2 -c $D/big.c -o big.o
+compiler | tcc | tcc | tcc -c $D/big.c -o big.o
+compiler | nasm | nasm | nasm -f elf64 $D/big.asm -o big.o
+compiler | ocamlopt | ocamlopt | cp $D/big.ml . && ocamlopt -o big big.ml
+compiler | javac | javac | javac -d . $D/Big.java
+compiler | bison, flex | bison flex | bison $D/big.y -o y.c && flex -o l.c $D/big.l
+build | make -j2 | make gcc | cp -r $D/project . && make -s -j2 -C project
+build | cmake, ninja | cmake ninja g++ | cmake -G Ninja -S $D/cmake -B b >/dev/null && ninja -C b
+build | m4 | m4 | m4 -Dn=40000 $D/loop.m4
+archiver | tar | tar | tar cf a.tar -C $D tree && mkdir x && tar xf a.tar -C x
+archiver | gzip -9 | gzip | gzip -9c $D/words.log >a.gz && gzip -dc a.gz >/dev/null
+archiver | pigz | pigz | pigz -c $D/words.log >a.gz
+archiver | xz -T2 | xz | xz -T2 -3 -c $D/words.log >a.xz
+archiver | zstd -T2 --long | zstd | zstd -q -T2 --long -12 -c $D/words.log >a.zst
+archiver | bzip2 | bzip2 | head -c 12000000 $D/words.log | bzip2 -c >a.bz2
+archiver | lz4 | lz4 | lz4 -q -c $D/words.log >a.lz4
+archiver | 7z | 7z | head -c 16000000 $D/words.log >w && 7z a -bd a.7z w >/dev/null
+archiver | zip | zip | zip -qr a.zip $D/tree
+archiver | brotli | brotli | head -c 8000000 $D/words.log >w && brotli -q 9 w -o w.br
+text | sort | sort | sort $D/words.log -o sorted
+text | sort, temporary files | sort | sort -S 16M -T . $D/words.log -o sorted
+text | grep -c | grep | grep -c 'a.*b.*c' $D/words.log
+text | rg | rg | sleep 0.2; rg zzzzz $D/words.log; rg -c ab $D/words.log
+text | sed | sed | sed 's/a/bb/g' $D/words.log >out
+text | mawk arrays | mawk | mawk '{{ n[$0]++ }} END {{ for (k in n) c++; print c }}' $D/words.log
+text | gawk arrays | gawk | head -c 16000000 $D/words.log | gawk '{{ n[$1]++ }} END {{ print length(n) }}'
+text | jq | jq | jq '[.[] | .a] | add' $D/big.json
+text | xmllint | xmllint | xmllint --noout $D/big.xml
+text | diff | diff | head -c 8000000 $D/words.log >a && sed '5~97d' a >b; diff a b >c; true
+text | cut, sort, uniq | cut uniq | cut -c1-2 $D/words.log | sort | uniq -c | sort -rn | head
+text | groff | groff | groff -Tascii -man $D/big.1 >out
+database | sqlite3 | sqlite3 | sqlite3 a.db < $D/big.sql
+database | postgres, pgbench | initdb pgbench | P=/usr/lib/postgresql/15/bin; U=; [ $(id -u) = 0 ] && U="setpriv --reuid 65534 --regid 65534 --clear-groups" && chown -R 65534 $HOME; $U $P/initdb -D db >/dev/null && $U $P/pg_ctl -w -D db -o "-k $HOME -h ''" -l log start >/dev/null && $P/pgbench -q -i -s 3 -h $HOME -U $($U whoami) postgres 2>/dev/null; $P/pgbench -c 4 -T 2 -h $HOME -U $($U whoami) postgres >/dev/null; $U $P/pg_ctl -w -D db stop >/dev/null
+database | redis | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 200000 k 100 && break; done; redis-cli -s $HOME/s shutdown nosave; wait
+database | redis, snapshot | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 300000 k 100 && break; done; redis-cli -s $HOME/s bgsave; redis-cli -s $HOME/s debug populate 300000 k 120; sleep 1; redis-cli -s $HOME/s shutdown nosave; wait
+database | memcached | memcached | memcached -u nobody -m 64 -s $HOME/s & sleep 0.3; {PY} $D/memcached.py $HOME/s; kill $!; wait; true
+database | duckdb | :duckdb | {PY} -c 'import duckdb; print(duckdb.sql("select count(distinct i * 7 % 900001) from range(3000000) t(i)"))'
+browser | chromium screenshot | chromium | chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=$HOME/p --screenshot=$HOME/s.png file://$D/page.html >/dev/null 2>&1
+browser | chromium, /dev/shm | chromium | chromium --headless --no-sandbox --disable-gpu --user-data-dir=$HOME/p --dump-dom file://$D/page.html >/dev/null 2>&1
+browser | firefox | firefox | firefox --headless --profile $HOME/p --screenshot $HOME/s.png file://$D/page.html
+jvm | java heap | java | java -Xmx300m -cp $D/classes Big
+jvm | java, serial collector | java | java -XX:+UseSerialGC -Xmx200m -cp $D/classes Big
+node | node arrays | node | node -e 'let a = []; for (let i = 0; i < 2e6; i++) a.push({{i, s: "x" + i}}); console.log(a.length)'
+node | node, 3 workers | node | node $D/workers.js
+node | npm | npm | npm --version
+data | python objects | {PY} | {PY} -c 'a = [str(i) for i in range(1500000)]; b = dict(zip(a, a))'
+data | numpy | :numpy | {PY} -c 'import numpy as n; a = n.random.rand(1500, 1500); (a @ a).sum(); n.sort(n.random.rand(8000000))'
+data | pandas | :pandas | {PY} -c 'import pandas as p, numpy as n; d = p.DataFrame(n.random.rand(600000, 6)); d[6] = (d[0] * 50).astype(int); print(d.groupby(6).mean().merge(d, on=6).shape)'
+data | pyarrow | :pyarrow | {PY} -c 'import pyarrow as a, pyarrow.compute as c; t = a.table({{"x": list(range(2000000))}}); print(c.sum(t["x"]))'
+data | scipy | :scipy | {PY} -c 'import scipy.sparse as s, scipy.sparse.linalg as l; m = s.random(4000, 4000, 0.002, format="csc") + s.eye(4000); l.splu(m.tocsc())'
+data | scikit-learn | :sklearn | {PY} -c 'import numpy as n; from sklearn.ensemble import RandomForestClassifier as R; R(20, n_jobs=2).fit(n.random.rand(20000, 10), n.random.randint(0, 2, 20000))'
+data | torch | :torch | {PY} -c 'import torch; m = torch.nn.Linear(2000, 2000); m(torch.rand(2000, 2000)).sum().backward()'
+data | matplotlib | :matplotlib | MPLBACKEND=agg {PY} -c 'import matplotlib.pyplot as p; p.plot(range(200000)); p.savefig("a.png", dpi=200)'
+data | sympy | :sympy | {PY} -c 'import sympy as s; x, y = s.symbols("x y"); s.expand((x + y + 1) ** 40)'
+data | pool, fork | {PY} | {PY} $D/pool.py fork
+data | pool, spawn | {PY} | {PY} $D/pool.py spawn
+data | pool, forkserver | {PY} | {PY} $D/pool.py forkserver
+data | pool, workers replaced | {PY} | {PY} $D/pool.py replaced
+data | copies after fork | {PY} | {PY} $D/copies.py
+data | shared_memory | {PY} | {PY} $D/shared.py
+data | R | Rscript | Rscript -e 'a <- matrix(runif(4e6), 2000); print(sum(a %*% a))'
+data | octave | octave | octave --eval 'a = rand(1500); sum(sum(a * a))'
+data | gnuplot | gnuplot | gnuplot -e 'set term svg; set output "a.svg"; set samples 100000; plot sin(x)'
+data | mpirun -n 2 | mpirun | mpirun --allow-run-as-root --oversubscribe -n 2 {PY} -c 'a = bytearray(40 << 20); import time; time.sleep(0.5)'
+language | perl | perl | perl -e 'for (1 .. 1200000) {{ $h{{$_}} = "x" x 20 }} print scalar keys %h'
+language | ruby, 3 forks | ruby | ruby $D/forks.rb
+language | lua | lua5.4 | lua5.4 -e 't = {{}} for i = 1, 2000000 do t[i] = tostring(i) end print(#t)'
+language | php | php | php -d memory_limit=-1 -r '$a = []; for ($i = 0; $i < 1500000; $i++) $a[] = "x$i"; echo count($a);'
+language | tclsh | tclsh | tclsh $D/big.tcl
+language | guile | guile | guile --no-auto-compile -c '(display (length (map number->string (iota 1000000))))'
+language | sbcl | sbcl | sbcl --noinform --non-interactive --eval '(print (length (loop for i below 1500000 collect (cons i i))))'
+media | ffmpeg x264 | ffmpeg | ffmpeg -v error -f lavfi -i testsrc2=s=1280x720:d=2 -c:v libx264 -preset fast a.mp4
+media | imagemagick | convert | convert -size 2500x2500 plasma: -blur 0x3 a.png
+media | ghostscript, pdftotext | gs pdftotext | gs -q -dNOPAUSE -dBATCH -sDEVICE=pdfwrite -sOutputFile=a.pdf $D/big.ps && pdftotext a.pdf
+media | dot | dot | dot -Tsvg $D/big.dot -o a.svg
+server | python http.server | curl | {PY} -m http.server --bind 127.0.0.1 -d $D 18431 >/dev/null 2>&1 & sleep 1; for n in 1 2 3; do curl -s http://127.0.0.1:18431/words.log >/dev/null; done; kill $!; wait; true
+server | nginx | nginx curl | nginx -p $HOME -e log -c $D/nginx.conf & sleep 0.7; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/words.log >/dev/null; done; nginx -p $HOME -e log -c $D/nginx.conf -s stop; wait
+server | node http | node curl | node $D/server.js & sleep 0.7; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
+server | prometheus | prometheus | timeout 3 prometheus --config.file=$D/prometheus.yml --storage.tsdb.path=$HOME/d --web.listen-address=127.0.0.1:18432 --log.level=error; true
+server | flask | :flask curl | {PY} $D/app.py $HOME/s & sleep 1.5; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
+tool | git repack, gc, log | git | cp -r $D/tree t && cd t && git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm a && git repack -adq && git gc -q && git log --stat >/dev/null
+tool | rsync | rsync | rsync -a $D/tree copy && rsync -ac $D/tree copy
+tool | find / | find | find /usr -type f -size +1M >/dev/null
+tool | cp, dd, cat | cp dd | cp $D/words.log a; dd if=a of=b bs=4M status=none; cat a b >/dev/null
+tool | sha256sum | sha256sum | sha256sum $D/words.log $D/tree/*/*
+tool | openssl enc | openssl | openssl enc -aes-256-cbc -pbkdf2 -k a -in $D/words.log -out a
+tool | gpg | gpg | mkdir -m 700 g && head -c 8000000 $D/words.log | gpg --homedir g --batch --pinentry-mode loopback --passphrase a -c -o a; gpgconf --homedir g --kill all
+tool | strace | strace | strace -f -o log ls -R $D/tree >/dev/null
+tool | valgrind | valgrind | valgrind -q --tool=memcheck ls $D >/dev/null 2>&1
+tool | gdb | gdb | gdb -batch -ex 'info functions main' {PY} >/dev/null 2>&1
+tool | docker client | docker | docker --version
+tool | mmap reader | {PY} | {PY} -c 'import mmap; m = mmap.mmap(open("'$D'/words.log").fileno(), 0, prot=mmap.PROT_READ); print(sum(m[i] for i in range(0, len(m), 4096)))'
+shell | bash | bash | bash -c 'a=(); for ((i = 0; i < 200000; i++)); do a+=("x$i"); done; echo ${{#a[@]}}'
+shell | zsh | zsh | zsh -c 'a=(); for i in {{1..200000}}; do a+=("x$i"); done; echo $#a'
+shell | busybox | busybox | busybox sort $D/words.log >/dev/null
+shell | configure-like | sh | i=0; while [ $i -lt 150 ]; do echo "int main(){{}}" >c$i; grep -q main c$i && sed s/i/j/ c$i | sort >/dev/null; i=$((i+1)); done
+shell | xargs -P4 | xargs | seq 8 | xargs -P4 -I_ {PY} -c 'a = bytearray(30 << 20); import time; time.sleep(0.2)'
+shell | parallel | parallel | seq 12 | parallel -j4 'head -c 20000000 /dev/zero | sort -z | wc -c'
+shell | nested shells, daemon | sh | sh -c '({PY} -c "a = bytearray(80 << 20); import time; time.sleep(0.8)" &) ; {PY} -c "a = bytearray(60 << 20); import time; time.sleep(1)"'; sleep 0.3
+shell | double fork | setsid | setsid -f {PY} -c 'a = bytearray(70 << 20); import time; time.sleep(0.8)'; sleep 1.2
+shell | files in /dev/shm | dd | f=$(mktemp /dev/shm/memwatch.XXXX); dd if=/dev/zero of=$f bs=1M count=100 status=none; md5sum $f >/dev/null; sleep 0.3; rm $f
+shell | brief file in /dev/shm | dd | f=$(mktemp /dev/shm/memwatch.XXXX); dd if=/dev/zero of=$f bs=1M count=60 status=none; rm $f; sleep 0.3
+shell | pipeline | gzip | head -c 32000000 $D/words.log | tr a-z A-Z | gzip -c | gzip -dc | sort -u | wc -l
+"""
+
+PROGRAMS = [Program(*(cell.strip() for cell in line.split(" | ", 3))) for line in _TABLE.strip().splitlines()]
+
+_FILES = {
+    "big.cc": "#include <map>\n#include <string>\n#include <vector>\n#include <regex>\n#include <iostream>\n"
+    + "".join(
+        f"std::map<std::string, std::vector<int>> f{n}(std::string s)"
+        f"{{ std::regex r(s); std::map<std::string, std::vector<int>> m; m[s].push_back({n}); return m; }}\n"
+        for n in range(20)
+    ),
+    "big.rs": 'use std::collections::HashMap;\nfn main() { let mut m = HashMap::new(); for i in 0..100 { m.insert(i, i.to_string()); } println!("{}", m.len()); }\n',
+    "big.go": 'package main\n\nimport (\n\t"fmt"\n\t"net/http"\n)\n\nfunc main() { fmt.Println(http.StatusOK) }\n',
+    "big.ml": "".join(f"let f{n} x = List.map (fun y -> y + {n}) [x; x; x]\n" for n in range(3000)),
+    "big.y": "%%\n" + "\n".join(f"r{n}: 'a' r{n + 1} | 'b' ;" for n in range(1500)) + "\nr1500: 'c' ;\n%%\n",
+    "big.l": "%%\n" + "\n".join(f"word{n} return {n};" for n in range(800)) + "\n%%\n",
+    "Big.java": "import java.util.*;\npublic class Big { public static void main(String[] a) { Map<Integer, String> m = new HashMap<>();"
+    ' for (int i = 0; i < 1000000; i++) m.put(i, "x" + i); System.out.println(m.size()); } }\n',
+    "loop.m4": "define(`loop', `ifelse($1, 0, , `word$1 loop(decr($1))')')loop(3000)\n",
+    "workers.js": "const { Worker, isMainThread } = require('worker_threads');\n"
+    "if (isMainThread) for (let n = 0; n < 3; n++) new Worker(__filename);\n"
+    "else { const a = []; for (let i = 0; i < 500000; i++) a.push({ i, s: 'x' + i }); console.log(a.length); }\n",
+    "server.js": "require('http').createServer((q, r) => r.end(Buffer.alloc(20 << 20, 1))).listen(process.env.HOME + '/s');\n",
+    "pool.py": "import multiprocessing as m, sys, time\n"
+    "def work(n):\n    a = bytearray((20 + n) << 20); time.sleep(0.2); return len(a)\n"
+    "if __name__ == '__main__':\n    how = sys.argv[1]; kept = bytearray(60 << 20)\n"
+    "    c = m.get_context('fork' if how == 'replaced' else how)\n"
+    "    with c.Pool(3, maxtasksperchild=1 if how == 'replaced' else None) as p: print(sum(p.map(work, range(8), 1)))\n",
+    "copies.py": "import os, time\na = [[n] for n in range(600000)]\nfor _ in range(3):\n    if os.fork() == 0:\n"
+    "        sum(len(x) for x in a); kept = list(a); time.sleep(1.5); os._exit(0)\nfor _ in range(3): os.wait()\n",
+    "shared.py": "from multiprocessing import shared_memory as s, Process\nimport time\n"
+    "def work(name):\n    m = s.SharedMemory(name); m.buf[:] = bytes(len(m.buf)); time.sleep(0.4); m.close()\n"
+    "if __name__ == '__main__':\n    m = s.SharedMemory(create=True, size=60 << 20); p = [Process(target=work, args=(m.name,)) for _ in range(3)]\n"
+    "    [q.start() for q in p]; [q.join() for q in p]; m.close(); m.unlink()\n",
+    "memcached.py": "import socket, sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+    "for n in range(40000): s.sendall(b'set k%d 0 0 1000 noreply\\r\\n' % n + b'x' * 1000 + b'\\r\\n')\n"
+    "s.sendall(b'version\\r\\n'); s.recv(99)\n",
+    "app.py": "import sys\nfrom flask import Flask\napp = Flask('a')\n\n@app.route('/')\ndef page(): return 'x' * (20 << 20)\n\napp.run(host='unix://' + sys.argv[1])\n",
+    "forks.rb": "a = (0...400000).map { |n| \"x#{n}\" }\n3.times { fork { a.each { |s| s << 'y' }; sleep 0.8 } }\nProcess.waitall\n",
+    "big.tcl": "for {set i 0} {$i < 500000} {incr i} {set a($i) x$i}\nputs [array size a]\n",
+    "big.dot": "digraph {\n" + "\n".join(f"n{n} -> n{n * 7 % 400}; n{n} -> n{n * 3 % 400};" for n in range(400)) + "\n}\n",
+    "big.ps": "%!\n/Courier findfont 10 scalefont setfont\n" + "".join(f"72 {700 - n % 60 * 10} moveto (line {n}) show\n" + ("showpage\n" if n % 60 == 59 else "") for n in range(6000)),
+    "big.1": ".TH BIG 1\n.SH NAME\nbig\n" + "".join(f".PP\nWords and \\fBmore\\fP words {n}.\n" for n in range(20000)),
+    "page.html": "<body>" + "<p style='color:red'>words</p>" * 5000 + "<script>a=[];for(i=0;i<500000;i++)a.push({i})</script>",
+    "prometheus.yml": "global:\n  scrape_interval: 1s\nscrape_configs:\n- job_name: self\n  static_configs:\n  - targets: ['127.0.0.1:18432']\n",
+    "nginx.conf": "daemon off; pid n.pid; error_log log; events {} http { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s2;"
+    " server { listen unix:s; root D; } }\n",
+    "cmake/CMakeLists.txt": "cmake_minimum_required(VERSION 3.10)\nproject(a CXX)\nadd_executable(a a.cc b.cc)\n",
+    "cmake/a.cc": "#include <iostream>\nint b();\nint main() { std::cout << b(); }\n",
+    "cmake/b.cc": '#include <regex>\n#include <string>\nint b() { return std::regex_match(std::string("a"), std::regex("a")); }\n',
+}  # fmt: skip
+
+
+@functools.cache
+def prepare() -> Path:
+    """Return the folder with data that all programs read, made at the first call."""
+    data = Path(tempfile.mkdtemp(prefix="memwatch-referee-data-"))
+    data.chmod(0o755)
+    dice = random.Random(1)
+    with (data / "words.log").open("w") as file:
+        for _ in range(48):
+            words = [f"{dice.getrandbits(48):x} {dice.getrandbits(20):x}" for _ in range(50_000)]
+            file.write("\n".join(words) + "\n")
+    functions = [
+        f"int f{n}(int a, int *b) {{ int s = 0; for (int i = 0; i < a; i++) s += b[i] * {n} + (s ^ i); return s; }}"
+        for n in range(250)
+    ]
+    (data / "big.c").write_text("\n".join(functions) + "\nint main(void) { return 0; }\n")
+    (data / "big.asm").write_text("\n".join(f"l{n}: mov rax, {n}\n jmp l{n}" for n in range(60_000)))
+    (data / "big.json").write_text("[" + ",".join(f'{{"a": {n}, "b": "x{n}"}}' for n in range(400_000)) + "]")
+    (data / "big.xml").write_text("<a>" + "".join(f"<b c='{n}'>{n}</b>" for n in range(300_000)) + "</a>")
+    rows = "".join(f"insert into t values ({n}, 'row {n * 7919 % 99991}');\n" for n in range(200_000))
+    (data / "big.sql").write_text(
+        "pragma cache_size=-60000; begin; create table t (a, b);\n"
+        + rows
+        + "create index i on t (b); commit;\n"
+    )
+    for name, text in _FILES.items():
+        (data / name).parent.mkdir(exist_ok=True)
+        (data / name).write_text(text.replace("root D;", f"root {data};"))
+    project = data / "project"
+    project.mkdir()
+    for n in range(6):
+        (project / f"a{n}.c").write_text("\n".join(functions[n * 40 : n * 40 + 40]))
+    objects = " ".join(f"a{n}.o" for n in range(6))
+    (project / "Makefile").write_text(f"all: {objects}\n%.o: %.c\n\tgcc -O2 -c $< -o $@\n")
+    for n in range(2000):
+        file_ = data / f"tree/{n % 40}/{n}"
+        file_.parent.mkdir(parents=True, exist_ok=True)
+        file_.write_bytes(dice.randbytes(3000))
+    if shutil.which("javac"):
+        subprocess.run(["javac", "-d", data / "classes", data / "Big.java"], check=True, timeout=120)
+    subprocess.run(["chmod", "-R", "a+rX", data], check=True)
+    return data

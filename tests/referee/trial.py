@@ -1,0 +1,196 @@
+"""One real program under `wrap` in its referee's cgroup, and what is wrong with the figure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.referee.programs import Program, prepare
+from tests.support.control_group import group
+from tests.support.wrapped import HERE, PROGRAM, environment
+
+MIB = 1 << 20
+USERS = ("root", "user", "contained")
+NOBODY = 65534
+SLACK = 1.5 * MIB
+"""Charged before the referee's cgroup is entered, and what a cgroup may be charged ahead on each processor."""
+TIMEOUT = 120
+
+_ENTER = {
+    # The referee is inside the run's own cgroup, or the run would have left it.
+    "root": """own=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+mkdir "$own/referee" && echo 0 >"$own/referee/tasks" && echo "$own/referee" >"$1.new" && mv "$1.new" "$1"
+sleep 0.05
+sh -c "$2"; code=$?
+echo 0 >"$own/tasks"; rmdir "$own/referee"; exit $code""",
+    # Descriptor 9 was opened by root: the cgroup may be read-only here.
+    "user": 'echo 0 >&9; exec 9>&-; sh -c "$2"',
+}
+
+
+class Truth(NamedTuple):
+    """Printed by sampler.c, in bytes."""
+
+    least: int
+    most: int
+    mapped: int
+    kernel: int
+    samples: int
+
+
+class Trial(NamedTuple):
+    """Figure of one program, watched by one user."""
+
+    program: str
+    user: str
+    truth: Truth | None
+    peak: dict[str, Any] | None
+    rss_error: int
+    problem: str
+
+    def error(self) -> float | None:
+        """Return the relative error of the headline; `None` if there is no figure."""
+        if self.peak is None or self.truth is None:
+            return None
+        told = self.peak["estimate"] or self.peak["bytes"]
+        if self.truth.least <= told <= self.truth.most:
+            return 0.0
+        near = self.truth.least if told < self.truth.least else self.truth.most
+        return float(told - near) / max(near, 1)
+
+    def width(self) -> float | None:
+        """Return the upper by the lower bound, both at least 1 MiB; `None` without an upper bound."""
+        if self.peak is None or self.peak["high"] is None:
+            return None
+        return float(max(self.peak["high"], MIB) / max(self.peak["low"] or 0, MIB))
+
+
+@functools.cache
+def sampler() -> str:
+    """Return the path of the compiled sampler."""
+    folder = Path(tempfile.mkdtemp(prefix="memwatch-referee-"))
+    subprocess.run(
+        ["cc", "-O2", "-o", folder / "sampler", Path(__file__).parent / "sampler.c"], check=True, timeout=60
+    )
+    return str(folder / "sampler")
+
+
+@contextlib.contextmanager
+def sampling(place: Path) -> Iterator[subprocess.Popen[str]]:
+    """Sample a cgroup while the block runs."""
+    process = subprocess.Popen([sampler(), str(place)], stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
+
+def _words(user: str) -> list[str]:
+    if user == "root":
+        return []
+    reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    words = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *reading]
+    if user == "user":
+        return words
+    readonly = 'mount -o remount,bind,ro /sys/fs/cgroup/memory && exec "$@"'
+    return ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", readonly, "sh", *words]
+
+
+def run(program: Program, user: str) -> Trial:
+    """Run one program; a program that fails is a problem of the program, not of the figure."""
+    data = prepare()
+    folder = Path(tempfile.mkdtemp(prefix="memwatch-referee-run-"))
+    folder.chmod(0o777)
+    home = folder / "home"
+    home.mkdir()
+    home.chmod(0o777)
+    if user != "root":
+        os.chown(home, NOBODY, NOBODY)
+    told = folder / "place"
+    variables = environment(
+        HOME=str(home), TMPDIR=str(home), D=str(data), PYTHONPATH=str(HERE.parents[1]), LC_ALL="C.UTF-8"
+    )
+    try:
+        with group() as referee:
+            entrance = os.open(referee.path / "tasks", os.O_WRONLY)
+            enter = _ENTER["root" if user == "root" else "user"]
+            argv = [
+                *_words(user),
+                *PROGRAM,
+                "wrap",
+                "--out",
+                str(folder / "run"),
+                "--quiet",
+                "--no-plot",
+                "--no-report",
+            ]
+            argv += [
+                "--cgroup",
+                "require" if user == "root" else "off",
+                "--",
+                "sh",
+                "-c",
+                enter,
+                "sh",
+                str(told),
+            ]
+            command = ["sh", "-c", f'exec "$@" 9>&{entrance}', "sh", *argv, program.script]
+            process = subprocess.Popen(
+                command, cwd=home, env=variables, stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+                stdout=subprocess.DEVNULL, stderr=(folder / "errors").open("w"), pass_fds=(entrance,),
+            )  # fmt: skip
+            os.close(entrance)
+            place = _place(told, process) if user == "root" else referee.path
+            with sampling(place) as sampled:
+                try:
+                    code = process.wait(TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    code = -1
+            truth = Truth(*map(int, (sampled.communicate(timeout=10)[0] or "0 0 0 0 0").split()))
+            for pid in (referee.path / "cgroup.procs").read_text().split():  # a daemon that its script left
+                with contextlib.suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+        errors = (folder / "errors").read_text(errors="replace")
+        if code:
+            return Trial(program.name, user, truth, None, 0, f"the program failed: {code}: {errors[-300:]!r}")
+        info = json.loads((folder / "run/run.json").read_text())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    peak = info["peaks"]["tree"]
+    return Trial(program.name, user, truth, peak, info["rss_error_bytes"], problem(peak, truth, info, user))
+
+
+def _place(told: Path, process: subprocess.Popen[str]) -> Path:
+    until = time.monotonic() + 20
+    while not told.exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    return Path(told.read_text().strip()) if told.exists() else told
+
+
+def problem(peak: dict[str, Any] | None, truth: Truth, info: dict[str, Any], user: str) -> str:
+    """Return a sentence about a claim that cannot be true, or nothing.
+
+    Without a cgroup nobody can read pipes, sockets and slab: the upper bound has to hold for mapped memory.
+    """
+    if peak is None:
+        return "no figure"
+    slack = SLACK + info["rss_error_bytes"]
+    low, high = peak["low"], peak["high"]
+    exact = "exact " if peak["certainty"] == "exact" else ""
+    if low is not None and low > truth.most + slack:
+        return f"false {exact}lower bound"
+    if high is not None and high < (truth.least if user == "root" else truth.mapped) - slack:
+        return f"false {exact}upper bound"
+    return ""
