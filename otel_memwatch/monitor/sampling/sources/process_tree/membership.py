@@ -6,7 +6,7 @@ import math
 import os
 from collections import deque
 
-from otel_memwatch.errors import Unavailable
+from otel_memwatch.errors import TargetEnded, Unavailable
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
     Account,
     Reaped,
@@ -413,6 +413,6 @@ def _start_of_target(context: Context) -> int:
         return parse_stat(read_once(f"{context.proc}/{context.root}/stat")).start
     except OSError:
         if not context.adopt:
-            raise Unavailable(f"There is no process {context.root}.") from None
+            raise TargetEnded(f"There is no process {context.root}.") from None
     # It has already ended, and the supervisor has waited for it and will report it.
     return parse_stat(read_once(f"{context.proc}/{os.getpid()}/stat")).start
