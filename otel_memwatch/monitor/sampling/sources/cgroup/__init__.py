@@ -15,8 +15,8 @@ from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
 from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
-from otel_memwatch.monitor.sampling.sources.cgroup.readings import Details, Statistics, Usage, readings
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.monitor.sampling.sources.cgroup.readings import Details, Sample, readings
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,37 +25,25 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 
-class _Sample(NamedTuple):
-    """Readings of one sample; those after `usage` depend on the kind of cgroup."""
-
-    usage: Usage
-    outside: int | None = None
-    """Processes seen outside, for a cgroup that was not made for the run."""
-    statistics: Statistics = Statistics()
-    window: int | None = None
-    gap: float | None = None
-    """See `window` of the readings."""
-
-
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
 
-_FAST: tuple[Row[_Sample], ...] = (
-    (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, (), lambda sample: sample.usage.bytes),
-    (catalog.MEMWATCH_CGROUP_MEMORY_PEAK, (), lambda sample: sample.usage.peak),
-    (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),), lambda sample: sample.usage.oom_kills),
+_FAST: tuple[Row[Sample], ...] = (
+    (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, (), lambda sample: sample.usage),
+    (catalog.MEMWATCH_CGROUP_MEMORY_PEAK, (), lambda sample: sample.peak),
+    (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),), lambda sample: sample.oom_kills),
 )
 """Columns that are read at every sample."""
-_OWN: tuple[Row[_Sample], ...] = (
+_OWN: tuple[Row[Sample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW, (), lambda sample: sample.window),
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP, (), lambda sample: sample.gap),
-    (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda sample: sample.statistics.file),
-    (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, (), lambda sample: sample.statistics.faults),
-    (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.statistics.unevictable),
-    (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.statistics.anon),
+    (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda sample: sample.file),
+    (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, (), lambda sample: sample.faults),
+    (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.unevictable),
+    (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
 )
 """Further columns of a cgroup made for the run."""
-_SHARED: tuple[Row[_Sample], ...] = ((catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),)
+_SHARED: tuple[Row[Sample], ...] = ((catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),)
 """Further columns of any other cgroup."""
 _SLOW: tuple[Row[Details], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET, (), lambda details: details.working_set),
@@ -145,7 +133,7 @@ class Cgroup:
         if self._outside is None:
             sample = self._read_own(late=late)
         else:
-            sample = _Sample(self._readings.usage(), self._outside.count(all_of_them=due))
+            sample = Sample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
         if not due:
             return values + self._not_due
@@ -154,17 +142,17 @@ class Cgroup:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
 
-    def _read_own(self, *, late: bool) -> _Sample:
+    def _read_own(self, *, late: bool) -> Sample:
         """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""
-        usage = self._readings.usage()
+        usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
-        statistics = self._readings.statistics()
+        file, faults, unevictable, anon = self._readings.statistics()
         if self._below is not None and late:
-            statistics = statistics._replace(file=None, anon=self._below.private_bytes(self.groups.version))
+            file, anon = None, self._below.private_bytes(self.groups.version)
         window, gap = self._readings.window()
-        if usage.peak is None:
-            usage = Usage(usage.bytes, self._readings.highest, usage.oom_kills)
-        return _Sample(usage, None, statistics, window, gap)
+        if peak is None:
+            peak = self._readings.highest
+        return Sample(usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon)
 
     def close(self) -> None:
         """Close the files."""

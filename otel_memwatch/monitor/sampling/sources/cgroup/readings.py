@@ -16,26 +16,28 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
 
 
-class Usage(NamedTuple):
-    """Readings of every sample."""
+class Sample(NamedTuple):
+    """Readings of every sample in bytes, seconds and counts; `None`: the kernel lacks it.
 
-    bytes: int
+    A cgroup that was made for the run has all but `outside`. Any other cgroup has only the fields up to `outside`.
+    """
+
+    usage: int
     peak: int | None
-    """`None` on version 2 before Linux 5.19, and if `window` maintains `highest`."""
     oom_kills: int | None
-
-
-class Statistics(NamedTuple):
-    """Part of memory.stat that is read at every sample of a cgroup made for the run; `None`: the kernel lacks it."""
-
+    outside: int | None = None
+    """Processes of the tree seen outside the cgroup."""
+    window: int | None = None
+    gap: float | None = None
+    """Both from `window` of the readings."""
     file: int | None = None
-    """Bytes of page cache without shared memory."""
+    """Page cache without shared memory."""
     faults: int | None = None
     """Page faults so far."""
     unevictable: int | None = None
-    """Bytes that cannot be reclaimed."""
+    """Memory that cannot be reclaimed."""
     anon: int | None = None
-    """Bytes of private memory: the charged memory that only page faults add."""
+    """Private memory: the charged memory that only page faults add."""
 
 
 class Details(NamedTuple):
@@ -164,26 +166,29 @@ class Version1(_Files):
 
     event_names = ("oom_kill", "max")
 
-    def usage(self) -> Usage:
-        """Read the values of every sample. Raises `OSError` if the cgroup is gone."""
+    def usage(self) -> tuple[int, int | None, int | None]:
+        """Return usage, peak and OOM kills. Raises `OSError` if the cgroup is gone.
+
+        The peak is `None` if `window` maintains `highest`, and on version 2 before Linux 5.19.
+        """
         control = self._optional(f"{self._groups.memory}/memory.oom_control")
         if self._resettable is None or self._resettable < 0:
             peak = self._number("memory.max_usage_in_bytes")
             peak = None if peak is None else max(peak, self.highest or 0)
         else:
             peak = None  # `window` reads it next
-        return Usage(
+        return (
             int(self._needed("memory.usage_in_bytes")),
             peak,
             None if control is None else parse_key(control, b"oom_kill"),
         )
 
-    def statistics(self) -> Statistics:
-        """Read memory.stat (one read, 7 us)."""
+    def statistics(self) -> tuple[int | None, ...]:
+        """Return the fields of `Sample` from `file` on, from memory.stat (one read, 7 us)."""
         stat = self._needed("memory.stat")
         cache = parse_key(stat, b"total_cache")
         shmem = parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0
-        return Statistics(
+        return (
             None if cache is None else cache - shmem,
             parse_key(stat, b"total_pgfault"),
             parse_key(stat, b"total_unevictable"),
@@ -238,21 +243,21 @@ class Version2(_Files):
 
     event_names = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
 
-    def usage(self) -> Usage:
-        """Read the values of every sample. Raises `OSError` if the cgroup is gone."""
+    def usage(self) -> tuple[int, int | None, int | None]:
+        """Return usage, peak and OOM kills, like version 1."""
         events = self._optional(f"{self._groups.memory}/memory.events")
         resettable = self._resettable is not None and self._resettable >= 0
-        return Usage(
+        return (
             int(self._needed("memory.current")),
             None if resettable else self._number("memory.peak"),
             None if events is None else parse_key(events, b"oom_kill"),
         )
 
-    def statistics(self) -> Statistics:
-        """Read memory.stat (one read, 7 us)."""
+    def statistics(self) -> tuple[int | None, ...]:
+        """Return the fields of `Sample` from `file` on, like version 1."""
         stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
-        return Statistics(
+        return (
             None if file is None else file - (parse_key(stat, b"shmem") or 0),
             parse_key(stat, b"pgfault"),
             parse_key(stat, b"unevictable"),
