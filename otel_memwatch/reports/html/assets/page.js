@@ -571,7 +571,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
     const words = detail(row);
     if (words) tr.after(element("tr", { class: "detail" }, element("td", { colspan: columns.length }, words)));
     const filter = table.timeFilter;
-    table.timeFilter = () => {};   // the row that was chosen stays where it is
+    table.timeFilter = () => {};   // keep the chosen row visible
     setView(row.start - row.seconds * 0.02, row.start + row.seconds * 1.02, true);
     table.timeFilter = filter;
   }
