@@ -1,0 +1,60 @@
+"""Lower bound and best estimate of private memory, family by family."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
+from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import AddressSpace, MemberReading
+from otel_memwatch.runtime.procfs import address_spaces
+
+MIB = 1 << 20
+
+
+def reading(pid: int, family: int, held: int | None, faults: int, least: int = 0) -> MemberReading:
+    """Readings of a process with so many MiB, and so many MiB of page faults."""
+    space = AddressSpace(family, 0, pid)
+    space.least, space.most = least * MIB, (held or 0) * MIB
+    member: Any = SimpleNamespace(pid=pid)
+    faulted = faults * MIB // 4096
+    return MemberReading(member, space, False, None if held is None else held * MIB, faulted, faulted)
+
+
+def added(*readings: MemberReading, scans: int = 1) -> Families:
+    """Families of these processes after some scans."""
+    families = Families()
+    for _ in range(scans):
+        families.begin()
+        for one in readings:
+            if one.held is None:
+                families.add_unknown(one)
+            else:
+                families.add(one, one.held, one.held, 0)
+        families.low(trusted=True)
+    return families
+
+
+def test_families_add_up_and_members_of_one_may_share_all_their_pages() -> None:
+    families = added(reading(1, 8, 50, 50), reading(2, 8, 40, 0), reading(3, 16, 30, 30))
+    assert families.low(trusted=False) == 80 * MIB
+
+
+@pytest.mark.parametrize(("trusted", "low"), [(True, 60), (False, 50)])
+def test_memory_beyond_the_minimum_is_unshared_unless_the_machine_swaps(
+    monkeypatch: pytest.MonkeyPatch, trusted: bool, low: int
+) -> None:
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: 1)
+    families = added(reading(1, 8, 50, 50), reading(2, 8, 40, 10, least=30), scans=2)
+    assert families.low(trusted=trusted) == low * MIB
+
+
+def test_the_estimate_of_a_process_that_no_sample_can_read_is_its_page_faults() -> None:
+    assert added(reading(1, 8, None, 20)).estimate() == 20 * MIB
+    assert added(reading(1, 8, None, 20), reading(2, 16, 30, 99)).estimate() == 50 * MIB
+
+
+def test_a_forked_process_adds_the_pages_that_its_faults_brought() -> None:
+    assert added(reading(1, 8, 50, 50, least=48), reading(2, 8, 50, 5, least=48)).estimate() == 55 * MIB
