@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.in_target.operations.operation_values import LiveOperation
 
-_PHASES = "otel_memwatch.compat.qefficient.phases.timeline"
+_PHASES = "otel_memwatch.compat.qefficient.phases.phase_report"
 """Module of the worker process that makes the report and the picture."""
 
 _KEPT_BYTES = 4 << 20

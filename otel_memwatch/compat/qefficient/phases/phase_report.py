@@ -1,15 +1,16 @@
-"""Text report of phases."""
+"""Text report of phases, and the worker process that makes it or the picture for the profiler."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from otel_memwatch.compat.qefficient.phases import MB, Phase, Timeline, phase_at, scale
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import BinaryIO
 
     from otel_memwatch.reports import Options
@@ -111,3 +112,29 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     from otel_memwatch.compat.qefficient.phases.timeline import timeline
 
     out.write((report(timeline(run)) + "\n").encode("utf-8", "backslashreplace"))
+
+
+def main(_arguments: list[str]) -> None:
+    """Make the profiler's report or picture in a worker process.
+
+    Fields of the job:
+
+    * `parts`: list of objects, each with a run directory and the fields of `timeline.Selection`, in order of time.
+    * `picture`: file for the drawing of the timeline. Without it, the answer has the report as `text`.
+    """
+    from otel_memwatch.runtime.worker import serve
+
+    serve(_report_or_draw)
+
+
+def _report_or_draw(job: Mapping[str, Any], say: Callable[..., None]) -> None:
+    from otel_memwatch.compat.qefficient.phases.timeline import Selection, joined, timeline
+    from otel_memwatch.run import load
+
+    whole = joined([timeline(load(part.pop("run")), Selection(**part)) for part in job["parts"]])
+    if job.get("picture") is None:
+        say(text=report(whole))
+    else:
+        from otel_memwatch.compat.qefficient.phases.figure import save
+
+        save(whole, Path(job["picture"]))

@@ -1,9 +1,8 @@
-"""Conversion of a recorded run to a timeline of phases, also in a worker process for the profiler."""
+"""Conversion of a recorded run to a timeline of phases."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.compat.qefficient.phases import COMPLETION, CPU_SECONDS, OWNER, UNMARKED, Phase, Timeline
@@ -13,7 +12,7 @@ from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -264,30 +263,3 @@ def _moved_bytes(run: RecordedRun, figures: OperationFigures, way: str) -> float
     if own is None:
         return figures.totals.get(f"tree_{field}", 0.0)
     return min(max(own, least), most)
-
-
-def main(_arguments: list[str]) -> None:
-    """Make the profiler's report or picture in a worker process.
-
-    Fields of the job:
-
-    * `parts`: list of objects, each with a run directory and the fields of `Selection`, in order of time.
-    * `picture`: file for the drawing of the timeline. Without it, the answer has the report as `text`.
-    """
-    from otel_memwatch.runtime.worker import serve
-
-    serve(_report_or_draw)
-
-
-def _report_or_draw(job: Mapping[str, Any], say: Callable[..., None]) -> None:
-    from otel_memwatch.run import load
-
-    whole = joined([timeline(load(part.pop("run")), Selection(**part)) for part in job["parts"]])
-    if job.get("picture") is None:
-        from otel_memwatch.compat.qefficient.phases.phase_report import report
-
-        say(text=report(whole))
-    else:
-        from otel_memwatch.compat.qefficient.phases.figure import save
-
-        save(whole, Path(job["picture"]))
