@@ -39,6 +39,8 @@ def _found(need: str) -> bool:
 
 
 PY = sys.executable
+"""A Python with the modules of the tests, which a user may reach through a capability only."""
+PLAIN = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 _TABLE = f"""
 compiler | gcc -O2 | gcc | gcc -O2 -c $D/big.c -o big.o
 compiler | gcc -O0, link | gcc | gcc -g $D/big.c -o big
@@ -80,7 +82,7 @@ database | sqlite3 | sqlite3 | sqlite3 a.db < $D/big.sql
 database | postgres, pgbench | initdb pgbench | P=/usr/lib/postgresql/15/bin; U=; [ $(id -u) = 0 ] && U="setpriv --reuid 65534 --regid 65534 --clear-groups" && chown -R 65534 $HOME; $U $P/initdb -D db >/dev/null && $U $P/pg_ctl -w -D db -o "-k $HOME -h ''" -l log start >/dev/null && $P/pgbench -q -i -s 3 -h $HOME -U $($U whoami) postgres 2>/dev/null; $P/pgbench -c 4 -T 2 -h $HOME -U $($U whoami) postgres >/dev/null; $U $P/pg_ctl -w -D db stop >/dev/null
 database | redis | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 200000 k 100 && break; done; redis-cli -s $HOME/s shutdown nosave; wait
 database | redis, snapshot | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 300000 k 100 && break; done; redis-cli -s $HOME/s bgsave; redis-cli -s $HOME/s debug populate 300000 k 120; sleep 1; redis-cli -s $HOME/s shutdown nosave; wait
-database | memcached | memcached | memcached -u nobody -m 64 -s $HOME/s & sleep 0.3; {PY} $D/memcached.py $HOME/s; kill $!; wait; true
+database | memcached | memcached | memcached -u nobody -m 64 -s $HOME/s & sleep 0.3; {PLAIN} $D/memcached.py $HOME/s; kill $!; wait; true
 database | duckdb | :duckdb | {PY} -c 'import duckdb; print(duckdb.sql("select count(distinct i * 7 % 900001) from range(3000000) t(i)"))'
 browser | chromium screenshot | chromium | chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=$HOME/p --screenshot=$HOME/s.png file://$D/page.html >/dev/null 2>&1
 browser | chromium, /dev/shm | chromium | chromium --headless --no-sandbox --disable-gpu --user-data-dir=$HOME/p --dump-dom file://$D/page.html >/dev/null 2>&1
@@ -90,7 +92,7 @@ jvm | java, serial collector | java | java -XX:+UseSerialGC -Xmx200m -cp $D/clas
 node | node arrays | node | node -e 'let a = []; for (let i = 0; i < 2e6; i++) a.push({{i, s: "x" + i}}); console.log(a.length)'
 node | node, 3 workers | node | node $D/workers.js
 node | npm | npm | npm --version
-data | python objects | {PY} | {PY} -c 'a = [str(i) for i in range(1500000)]; b = dict(zip(a, a))'
+data | python objects | {PLAIN} | {PLAIN} -c 'a = [str(i) for i in range(1500000)]; b = dict(zip(a, a))'
 data | numpy | :numpy | {PY} -c 'import numpy as n; a = n.random.rand(1500, 1500); (a @ a).sum(); n.sort(n.random.rand(8000000))'
 data | pandas | :pandas | {PY} -c 'import pandas as p, numpy as n; d = p.DataFrame(n.random.rand(600000, 6)); d[6] = (d[0] * 50).astype(int); print(d.groupby(6).mean().merge(d, on=6).shape)'
 data | pyarrow | :pyarrow | {PY} -c 'import pyarrow as a, pyarrow.compute as c; t = a.table({{"x": list(range(2000000))}}); print(c.sum(t["x"]))'
@@ -99,16 +101,16 @@ data | scikit-learn | :sklearn | {PY} -c 'import numpy as n; from sklearn.ensemb
 data | torch | :torch | {PY} -c 'import torch; m = torch.nn.Linear(2000, 2000); m(torch.rand(2000, 2000)).sum().backward()'
 data | matplotlib | :matplotlib | MPLBACKEND=agg {PY} -c 'import matplotlib.pyplot as p; p.plot(range(200000)); p.savefig("a.png", dpi=200)'
 data | sympy | :sympy | {PY} -c 'import sympy as s; x, y = s.symbols("x y"); s.expand((x + y + 1) ** 40)'
-data | pool, fork | {PY} | {PY} $D/pool.py fork
-data | pool, spawn | {PY} | {PY} $D/pool.py spawn
-data | pool, forkserver | {PY} | {PY} $D/pool.py forkserver
-data | pool, workers replaced | {PY} | {PY} $D/pool.py replaced
-data | copies after fork | {PY} | {PY} $D/copies.py
-data | shared_memory | {PY} | {PY} $D/shared.py
+data | pool, fork | {PLAIN} | {PLAIN} $D/pool.py fork
+data | pool, spawn | {PLAIN} | {PLAIN} $D/pool.py spawn
+data | pool, forkserver | {PLAIN} | {PLAIN} $D/pool.py forkserver
+data | pool, workers replaced | {PLAIN} | {PLAIN} $D/pool.py replaced
+data | copies after fork | {PLAIN} | {PLAIN} $D/copies.py
+data | shared_memory | {PLAIN} | {PLAIN} $D/shared.py
 data | R | Rscript | Rscript -e 'a <- matrix(runif(4e6), 2000); print(sum(a %*% a))'
 data | octave | octave | octave --eval 'a = rand(1500); sum(sum(a * a))'
 data | gnuplot | gnuplot | gnuplot -e 'set term svg; set output "a.svg"; set samples 100000; plot sin(x)'
-data | mpirun -n 2 | mpirun | mpirun --allow-run-as-root --oversubscribe -n 2 {PY} -c 'a = bytearray(40 << 20); import time; time.sleep(0.5)'
+data | mpirun -n 2 | mpirun | mpirun --allow-run-as-root --oversubscribe -n 2 {PLAIN} -c 'a = bytearray(40 << 20); import time; time.sleep(0.5)'
 language | perl | perl | perl -e 'for (1 .. 1200000) {{ $h{{$_}} = "x" x 20 }} print scalar keys %h'
 language | ruby, 3 forks | ruby | ruby $D/forks.rb
 language | lua | lua5.4 | lua5.4 -e 't = {{}} for i = 1, 2000000 do t[i] = tostring(i) end print(#t)'
@@ -120,7 +122,7 @@ media | ffmpeg x264 | ffmpeg | ffmpeg -v error -f lavfi -i testsrc2=s=1280x720:d
 media | imagemagick | convert | convert -size 2500x2500 plasma: -blur 0x3 a.png
 media | ghostscript, pdftotext | gs pdftotext | gs -q -dNOPAUSE -dBATCH -sDEVICE=pdfwrite -sOutputFile=a.pdf $D/big.ps && pdftotext a.pdf
 media | dot | dot | dot -Tsvg $D/big.dot -o a.svg
-server | python http.server | curl | {PY} -m http.server --bind 127.0.0.1 -d $D 18431 >/dev/null 2>&1 & sleep 1; for n in 1 2 3; do curl -s http://127.0.0.1:18431/words.log >/dev/null; done; kill $!; wait; true
+server | python http.server | curl | {PLAIN} -m http.server --bind 127.0.0.1 -d $D 18431 >/dev/null 2>&1 & sleep 1; for n in 1 2 3; do curl -s http://127.0.0.1:18431/words.log >/dev/null; done; kill $!; wait; true
 server | nginx | nginx curl | nginx -p $HOME -e log -c $D/nginx.conf & sleep 0.7; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/words.log >/dev/null; done; nginx -p $HOME -e log -c $D/nginx.conf -s stop; wait
 server | node http | node curl | node $D/server.js & sleep 0.7; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
 server | prometheus | prometheus | timeout 3 prometheus --config.file=$D/prometheus.yml --storage.tsdb.path=$HOME/d --web.listen-address=127.0.0.1:18432 --log.level=error; true
@@ -134,17 +136,17 @@ tool | openssl enc | openssl | openssl enc -aes-256-cbc -pbkdf2 -k a -in $D/word
 tool | gpg | gpg | mkdir -m 700 g && head -c 8000000 $D/words.log | gpg --homedir g --batch --pinentry-mode loopback --passphrase a -c -o a; gpgconf --homedir g --kill all
 tool | strace | strace | strace -f -o log ls -R $D/tree >/dev/null
 tool | valgrind | valgrind | valgrind -q --tool=memcheck ls $D >/dev/null 2>&1
-tool | gdb | gdb | gdb -batch -ex 'info functions main' {PY} >/dev/null 2>&1
+tool | gdb | gdb | gdb -batch -ex 'info functions main' {PLAIN} >/dev/null 2>&1
 tool | docker client | docker | docker --version
-tool | mmap reader | {PY} | {PY} -c 'import mmap; m = mmap.mmap(open("'$D'/words.log").fileno(), 0, prot=mmap.PROT_READ); print(sum(m[i] for i in range(0, len(m), 4096)))'
+tool | mmap reader | {PLAIN} | {PLAIN} -c 'import mmap; f = open("'$D'/words.log"); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); print(sum(m[i] for i in range(0, len(m), 4096)))'
 shell | bash | bash | bash -c 'a=(); for ((i = 0; i < 200000; i++)); do a+=("x$i"); done; echo ${{#a[@]}}'
 shell | zsh | zsh | zsh -c 'a=(); for i in {{1..200000}}; do a+=("x$i"); done; echo $#a'
 shell | busybox | busybox | busybox sort $D/words.log >/dev/null
 shell | configure-like | sh | i=0; while [ $i -lt 150 ]; do echo "int main(){{}}" >c$i; grep -q main c$i && sed s/i/j/ c$i | sort >/dev/null; i=$((i+1)); done
-shell | xargs -P4 | xargs | seq 8 | xargs -P4 -I_ {PY} -c 'a = bytearray(30 << 20); import time; time.sleep(0.2)'
+shell | xargs -P4 | xargs | seq 8 | xargs -P4 -I_ {PLAIN} -c 'a = bytearray(30 << 20); import time; time.sleep(0.2)'
 shell | parallel | parallel | seq 12 | parallel -j4 'head -c 20000000 /dev/zero | sort -z | wc -c'
-shell | nested shells, daemon | sh | sh -c '({PY} -c "a = bytearray(80 << 20); import time; time.sleep(0.8)" &) ; {PY} -c "a = bytearray(60 << 20); import time; time.sleep(1)"'; sleep 0.3
-shell | double fork | setsid | setsid -f {PY} -c 'a = bytearray(70 << 20); import time; time.sleep(0.8)'; sleep 1.2
+shell | nested shells, daemon | sh | sh -c '({PLAIN} -c "a = bytearray(80 << 20); import time; time.sleep(0.8)" &) ; {PLAIN} -c "a = bytearray(60 << 20); import time; time.sleep(1)"'; sleep 0.3
+shell | double fork | setsid | setsid -f {PLAIN} -c 'a = bytearray(70 << 20); import time; time.sleep(0.8)'; sleep 1.2
 shell | files in /dev/shm | dd | f=$(mktemp /dev/shm/memwatch.XXXX); dd if=/dev/zero of=$f bs=1M count=100 status=none; md5sum $f >/dev/null; sleep 0.3; rm $f
 shell | brief file in /dev/shm | dd | f=$(mktemp /dev/shm/memwatch.XXXX); dd if=/dev/zero of=$f bs=1M count=60 status=none; rm $f; sleep 0.3
 shell | pipeline | gzip | head -c 32000000 $D/words.log | tr a-z A-Z | gzip -c | gzip -dc | sort -u | wc -l
