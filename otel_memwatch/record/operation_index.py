@@ -128,12 +128,13 @@ class OperationIndex(OperationTable):
         rows = _Rows()
         self._open: dict[int, OperationRow] = {}
         for number, name in enumerate(names):
-            digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]
-            lines = OperationLines(
-                int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
-            )
+            lines = lines_of(name)
             self.lines.append(lines)
-            self._read(number, lines, damage_of(name), rows)
+            for row in read_rows(self._paths[number], lines, damage_of(name)):
+                rows.add(number, row)
+            for operation, opening in zip(lines.still_open(), lines.open_lines(), strict=True):
+                self._open[len(rows.starts)] = row = row_of(operation)
+                rows.add(number, row, opening.offset)
         order = sorted(range(len(rows.starts)), key=rows.ends.__getitem__, reverse=True)
         order.sort(key=rows.starts.__getitem__)
         self._numbers = array("q", order)
@@ -152,22 +153,6 @@ class OperationIndex(OperationTable):
 
     def _ordered(self, column: array[Any]) -> array[Any]:
         return array(column.typecode, map(column.__getitem__, self._numbers))
-
-    def _read(self, file: int, lines: OperationLines, damage: Damage, rows: _Rows) -> None:
-        read = 0
-        for texts, offsets in located_blocks(self._paths[file], damage):
-            read += sum(map(len, texts))
-            found = decode(texts, read)
-            for line, offset in zip(found, offsets, strict=True):
-                if line is not None:
-                    line.offset = offset
-            for row in lines.add(found):
-                rows.add(file, row)
-            damage.lines += lines.damaged
-            lines.damaged = 0
-        for operation, opening in zip(lines.still_open(), lines.open_lines(), strict=True):
-            self._open[len(rows.starts)] = row = row_of(operation)
-            rows.add(file, row, opening.offset)
 
     def row(self, position: int) -> OperationRow:
         """Read the lines of an operation again. If they no longer exist, return the values known here."""
@@ -196,6 +181,26 @@ class OperationIndex(OperationTable):
         text = line_at(self._paths[file], offset, 4096).partition(b"\n")[0] if end < 0 else data[begin:end]
         (line,) = decode([text.strip(b"\0 \r\t") or b"{}"])
         return OperationLine() if line is None else line
+
+
+def lines_of(name: str) -> OperationLines:
+    """Return the still empty lines of a file of operations; the last digits of its name are the pid."""
+    digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]
+    return OperationLines(int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0)
+
+
+def read_rows(path: Path, lines: OperationLines, damage: Damage) -> Iterator[OperationRow]:
+    """Add the lines of a file, each with its offset; yield the rows of the operations that they close."""
+    size = 0
+    for texts, offsets in located_blocks(path, damage):
+        size += sum(map(len, texts))
+        found = decode(texts, size)
+        for line, offset in zip(found, offsets, strict=True):
+            if line is not None:
+                line.offset = offset
+        yield from lines.add(found)
+        damage.lines += lines.damaged
+        lines.damaged = 0
 
 
 class _Rows:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.record.operation_index import OperationTable
-    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.operation_lines import OperationLines, OperationRow
 
 _ERROR = 2
 
@@ -342,6 +342,10 @@ class OtlpRecord(Record):
 
         return ListedOperations(self._spans)
 
+    def operation_rows(self) -> Iterator[OperationRow]:
+        """Yield the rows of all operations by their start."""
+        return map(self.operation_table.row, range(len(self.operation_table)))
+
     @property
     def operation_lines(self) -> Sequence[OperationLines]:
         """Return no lines: no process wrote boundaries."""
@@ -374,6 +378,10 @@ class SpannedRecord(Record):
             if span.span_id not in known
         ]
         return ListedOperations([*own, *spans])
+
+    def operation_rows(self) -> Iterator[OperationRow]:
+        """Yield the rows of all operations by their start."""
+        return map(self.operation_table.row, range(len(self.operation_table)))
 
 
 def _peak(found: Mapping[str, Any], *, ended: bool = True) -> Peak | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.record.operation_index import OperationIndex, OperationTable
-    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.operation_lines import OperationLines, OperationRow
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.record.schema import Sample
 
@@ -134,6 +134,22 @@ class Record:
     def operation_table(self) -> OperationTable:
         """Return all operations of all processes by their start, read one by one; unclosed ones have the status "open"."""
         return self._operation_index
+
+    def operation_rows(self) -> Iterator[OperationRow]:
+        """Yield the rows of all operations, file by file: the closed ones in the order of their ends, then the others.
+
+        Memory does not grow with their number.
+        """
+        from otel_memwatch.record.operation_index import lines_of, read_rows
+        from otel_memwatch.record.operation_lines import row_of
+
+        files = []
+        for name in self._operation_names():
+            lines = lines_of(name)
+            files.append(lines)
+            yield from read_rows(self.path / name, lines, self._fresh(name))
+            yield from map(row_of, lines.still_open())
+        self._lines = files
 
     @property
     def operations(self) -> list[RecordedOperation]:

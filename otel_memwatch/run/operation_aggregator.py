@@ -180,8 +180,7 @@ class OperationAggregator:
         self, moments: Iterable[float], interval: float, still_open: Iterable[RecordedOperation]
     ) -> None:
         """Set the moments (monotonic seconds) at which samples `interval` seconds apart first saw the peaks so far."""
-        if self._all is None:
-            self._moments.set(moments, interval, map(row_of, still_open))
+        self._moments.set(moments, interval, map(row_of, still_open))
 
     def boundaries(self, still_open: Iterable[RecordedOperation]) -> Iterable[float]:
         """Yield the boundaries of kept and of open operations."""

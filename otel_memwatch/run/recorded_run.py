@@ -216,16 +216,20 @@ class RecordedRun:
         """True if reports show `operation_digest` instead of every operation."""
         from otel_memwatch.run.operation_aggregator import LIMIT
 
-        if self._known is not None and self._known.so_far is not None:
-            return self._known.so_far.closed + len(self._known.still_open) > LIMIT
-        return bool(self.record.marked) and len(self.record.operation_table) > LIMIT
+        if self._known is not None:
+            closed = 0 if self._known.so_far is None else self._known.so_far.closed
+            return closed + len(self._known.still_open) > LIMIT
+        if not self.record.marked:
+            return False
+        so_far, still_open = self._aggregated_operations
+        return so_far.closed + len(still_open) > LIMIT
 
     @property
     def marked(self) -> bool:
         """True if any operation was marked."""
         if self._known is not None:
             return self._known.so_far is not None or bool(self._known.still_open)
-        return bool(self.record.marked) and len(self.record.operation_table) > 0
+        return self.record.marked and next(iter(self.record.operation_rows()), None) is not None
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
@@ -242,21 +246,34 @@ class RecordedRun:
     @cached_property
     def operation_digest(self) -> OperationDigest:
         """Totals of the operations by name, and the largest ones, if a report cannot list them all."""
-        from otel_memwatch.run.operation_aggregator import OperationAggregator
         from otel_memwatch.run.operation_digest import digest
 
         known = self._known
         if known is not None and known.so_far is not None:
             return digest(known.so_far, known.still_open, self._context_of(known.ticks), self.peaks)
+        so_far, still_open = self._aggregated_operations
+        return digest(so_far, still_open, self._operation_context, self.peaks)
+
+    @cached_property
+    def _aggregated_operations(self) -> tuple[OperationAggregator, Sequence[RecordedOperation]]:
+        """Closed operations of the record, aggregated as the monitor does it, and the others by their start."""
+        from otel_memwatch.run.operation_aggregator import OperationAggregator
+        from otel_memwatch.run.operation_digest import moments_of
+
         so_far = OperationAggregator()
         still_open: list[RecordedOperation] = []
-        table = self.record.operation_table
-        for row in map(table.row, range(len(table))):
+        if self.state == "finished":
+            so_far.look_at(moments_of(self.peaks, self.started), self._conditions.interval, ())
+        for row in self.record.operation_rows():
             if isinf(row.end):
                 still_open.append(row.operation())
             else:
                 so_far.close(row)
-        return digest(so_far, still_open, self._operation_context, self.peaks)
+        still_open.sort(key=lambda operation: operation.start)
+        table = so_far.table(still_open)
+        if table is not None:
+            self.record.operation_table = table
+        return so_far, still_open
 
     @cached_property
     def _operation_context(self) -> OperationContext:
@@ -327,6 +344,9 @@ class RecordedRun:
     def _recorded_processes(self) -> RecordedProcesses:
         from otel_memwatch.run.processes import RecordedProcesses
 
+        if self._known is None and self.record.marked:
+            # Processes need the segments of all lines, and reports the aggregate: one pass gives both.
+            _ = self._aggregated_operations
         return RecordedProcesses(self.record, self._conditions, whole=self._whole)
 
     @property

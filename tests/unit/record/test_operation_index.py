@@ -57,7 +57,10 @@ def test_all_are_those_of_the_lines_in_the_order_of_their_start(
         built.append(f"operations-{pid}.jsonl", "\0\n{broken\n" + text)
         expected += [row.operation() for row in followed.add(map(line_of, lines))]
         expected += followed.still_open()
-    table = read_run(tmp_path).operation_table
+    record = read_run(tmp_path)
+    streamed = [row.operation() for row in record.operation_rows()]
+    assert sorted(streamed, key=repr) == sorted(expected, key=repr)
+    table = record.operation_table
     found = list(table)
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     assert [one.start for one in found] == sorted(one.start for one in found)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from otel_memwatch.record import operation_line
 from otel_memwatch.record.follower import OperationFollower
-from otel_memwatch.record.operation_line import FIELDS, decode
+from otel_memwatch.record.operation_line import FIELDS, OperationLine, decode
 from otel_memwatch.record.operation_writer import closing_line, closing_more, opening_line, opening_more
 from otel_memwatch.run import operation_aggregator, peak_holders
 from otel_memwatch.run.operation_aggregator import OperationAggregator
@@ -195,3 +196,19 @@ def test_a_field_has_its_type_or_is_unknown(value: dict[str, Any]) -> None:
         assert line is not None
         found.append({field: getattr(line, field) for field in FIELDS if field not in ("offset", "boundary")})
     assert repr(found[0]) == repr(found[1])
+
+
+def test_only_large_files_import_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_line, "_typed", None)
+    monkeypatch.setattr(operation_line, "_imported", False)
+    assert type(decode([b"{}"], operation_line._LONG)[0]) is OperationLine
+    assert type(decode([b"{}"], operation_line._LONG + 1)[0]) is not OperationLine
+
+
+def test_without_msgspec_all_files_are_read_with_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    monkeypatch.setattr(operation_line, "_typed", None)
+    monkeypatch.setattr(operation_line, "_imported", False)
+    (line,) = decode([b'{"open": 5, "time": 1.5}'], operation_line._LONG + 1)
+    assert type(line) is OperationLine
+    assert (line.open, line.time, line.name) == (5, 1.5, None)
