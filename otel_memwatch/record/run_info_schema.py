@@ -290,7 +290,8 @@ class RunInfo(NamedTuple):
     quirks: tuple[str, ...]
     """Sentences about this kernel that lower a certainty."""
     sources: Mapping[str, Mapping[str, Any]]
-    """Health of each source: "state" ("ok", "unavailable", "failed"), "hint", "reads", "failures", "seconds"."""
+    """Health of each source: "state" ("ok", "unavailable", "failed"), "hint", "reads", "failures", "seconds"; "silent" if a
+    driver was asked and never answered."""
     settings: Mapping[str, Any]
     """Options in force."""
     trace: Mapping[str, Any]

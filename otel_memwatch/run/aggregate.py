@@ -55,9 +55,16 @@ class DeviceMaxima:
     """Largest device memory by device, from the columns of `hw.gpu.memory.usage`."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
+        self._largest: dict[str, Maximum] = {}
+        self.join(columns)
+
+    def join(self, columns: Sequence[Column]) -> None:
+        """Set the columns of the following samples."""
         keys, self._pick = series_picker(columns, {catalog.HW_GPU_MEMORY_USAGE})
         self._devices = [dict(attributes).get("hw.id") for _, attributes in keys]
-        self._largest = {device: Maximum() for device in self._devices if device is not None}
+        for device in self._devices:
+            if device is not None:
+                self._largest.setdefault(device, Maximum())
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -244,6 +251,11 @@ class RunAggregator:
         shmem, kernel = _whole(sample.shmem), _whole(sample.kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
+
+    def join(self, columns: Sequence[Column]) -> None:
+        """Set the columns of the following samples: those so far, and others of devices."""
+        with self._lock:
+            self._devices.join(columns)
 
     def process(self, record: ProcessRecord) -> None:
         """Add a record of a process."""

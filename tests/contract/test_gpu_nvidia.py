@@ -56,12 +56,15 @@ def open_source(tmp_path: Path) -> Iterator[Opener]:
     opened = []
 
     def make(
-        namespace: str = INITIAL, environment: dict[str, str] | None = None, **settings: Any
+        namespace: str = INITIAL,
+        environment: dict[str, str] | None = None,
+        opening: float | None = GUARD,
+        **settings: Any,
     ) -> GpuNvidia:
         (tmp_path / "self/ns").mkdir(parents=True, exist_ok=True)
         (tmp_path / "self/ns/pid").symlink_to(namespace)
-        context = Context(PID, 0.1, proc=tmp_path, environment=environment or {})
-        made = GpuNvidia(context, **{"period": PERIOD, "opening": GUARD, **settings})
+        context = Context(PID, 0.1, proc=tmp_path, environment=environment or {}, opening_limit=opening)
+        made = GpuNvidia(context, **{"period": PERIOD, **settings})
         opened.append(made)
         return made
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,45 @@ def test_a_broken_driver_is_a_hint_not_an_error(machine: Machine, tmp_path: Path
     done = wrap(machine, run)
     assert "Traceback" not in done.stderr
     assert "reboot" in info(run)["sources"]["gpu_nvidia"]["hint"]
+
+
+def test_a_driver_that_opens_slowly_is_recorded_from_then_on(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0, uuid=FIRST, used=3 * GIB)
+    machine.also("hang nvmlInitWithFlags")
+    run = tmp_path / "run"
+    options = ["wrap", f"--out={run}", "--", sys.executable, "-c", "import time; time.sleep(7)"]
+    monitor = subprocess.Popen(
+        [sys.executable, "-m", "otel_memwatch", *options],
+        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(4.5)
+    machine.without("hang")
+    _, summary = monitor.communicate(timeout=60)
+    assert info(run)["sources"]["gpu_nvidia"]["state"] == "ok"
+    assert [gpu["id"] for gpu in info(run)["gpus"]] == [FIRST]
+    assert info(run)["peaks"]["gpu"][FIRST]["bytes"] == 3 * GIB
+    assert "3.00 GiB (sampled)" in summary
+    assert "unknown" not in summary
+    assert FIRST in (run / "report.html").read_text()
+
+
+def test_the_summary_names_a_driver_that_never_opened(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0, uuid=FIRST, used=3 * GIB)
+    machine.also("hang nvmlInitWithFlags")
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "otel_memwatch", "wrap", f"--out={run}", "--"),
+            *(sys.executable, "-c", "import time; time.sleep(3.5)"),
+        ],
+        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = [line.split(maxsplit=1) for line in done.stderr.splitlines()]
+    (line,) = [rest[0] for first, *rest in lines if first == "GPU"]
+    assert line.startswith("unknown: The NVIDIA driver did not answer within the run")

@@ -60,6 +60,16 @@ class SampleBatcher:
 
             self._curves = Curves(columns, info)
 
+    def join(self, columns: Sequence[Column]) -> None:
+        """Receive these columns of the following samples: those so far, and others of devices."""
+        from otel_memwatch.record.schema import sample_maker
+
+        self._process_batch()
+        if self._aggregator is not None:
+            self._aggregator.join(columns)
+        self._columns, self._make = columns, sample_maker(columns)
+        self._curves = None  # the page reads the record instead
+
     def process(self, record: ProcessRecord) -> None:
         """Add a record of a process."""
         self._waiting.append(record)

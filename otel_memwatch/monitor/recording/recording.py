@@ -23,7 +23,7 @@ from otel_memwatch.monitor.recording.run_info import (
     host_memory,
     write_identity,
 )
-from otel_memwatch.monitor.sampling.opening import Opening
+from otel_memwatch.monitor.sampling.opening import Opening, Unanswered
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -91,6 +91,15 @@ _FIRST_OF_ITS_KIND: dict[str | None, str] = {
     "no upper bound",
 }
 """Marks in the record for the first process with such a note."""
+
+
+def _absence(why: Exception) -> dict[str, Any]:
+    """Return the entry of an absent source in `run.json`."""
+    return {
+        "state": "unavailable",
+        "hint": str(why),
+        **({"silent": True} if isinstance(why, Unanswered) else {}),
+    }
 
 
 class PeriodicAction:
@@ -227,19 +236,27 @@ class RunRecording:
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         self.follow_operations()
-        late = self._add_sources(*self._opening.late())
-        if late:
-            self.sampler = self.sampler.joined_by(late)
-            self._declare_columns()
+        self._join_drivers()
         self.batcher.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
         """Take samples until the target has ended, and a last one then."""
         while not self._wait(stop):
+            if self._opening.answered and self._join_drivers():
+                self.batcher.join(self.sampler.columns)
+                self.writer.update()
             self.sampler.tick()
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
+
+    def _join_drivers(self) -> bool:
+        """Add the sources whose drivers have answered; return whether there are any."""
+        late = self._add_sources(*self._opening.late())
+        if late:
+            self.sampler = self.sampler.joined_by(late)
+            self._declare_columns()
+        return bool(late)
 
     def _wait(self, stop: Flag) -> bool:
         """Wait for the next sample (`False`) or for `stop` (`True`), and use the time.
@@ -312,7 +329,7 @@ class RunRecording:
         self.writer.note(
             sources=self.writer.info.get("sources", {})
             | {source.name: {"state": "ok"} for source in sources}
-            | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
+            | {name: _absence(why) for name, why in absent.items()},
             gpus=gpu_fields(self.sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
@@ -464,8 +481,8 @@ class RunRecording:
             run=writer.info,
             columns=sampler.columns,
             latest=self._latest_of_run(),
-            health=sampler.health,
-            ticks=lambda: (sampler.ticks, sampler.missed),
+            health=lambda: self.sampler.health(),  # noqa: PLW0108 - a late driver replaces the sampler
+            ticks=lambda: (self.sampler.ticks, self.sampler.missed),
             peaks=lambda: self._peaks,
             directory=writer.path,
             environment=dict(os.environ),
@@ -481,7 +498,10 @@ class RunRecording:
         """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""
         from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 
-        columns, latest = self.sampler.columns, self.sampler.latest
+        def latest() -> Snapshot | None:
+            return self.sampler.latest()  # a late driver replaces the sampler
+
+        columns = self.sampler.columns
         if self._target.mode == "wrap":
             return latest
         assert self._first is not None

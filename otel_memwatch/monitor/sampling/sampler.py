@@ -141,6 +141,12 @@ class _Reader:
         self._ahead = self._accounted_at = 0.0
         """CPU seconds used beyond the share, and the monotonic time of this account."""
 
+    def continue_account(self, before: _Reader) -> None:
+        """Take over state, costs and failures of the same source in another sampler."""
+        self.up, self.error, self.rests_until = before.up, before.error, before.rests_until
+        self.reads, self.failures, self.stretched = before.reads, before.failures, before.stretched
+        self.seconds, self._ahead, self._accounted_at = before.seconds, before._ahead, before._accounted_at
+
     def spent(self, now: float, seconds: float) -> None:
         """Account for a read at `now` that took `seconds` of CPU time."""
         self.seconds += seconds
@@ -358,4 +364,13 @@ class Sampler:
         )
         joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
         joined._early = self._early
+        for reader, before in zip(joined._readers, self._readers, strict=False):
+            reader.continue_account(before)
+        if self._last is not None:
+            known = dict(zip(self.columns, self._last.values, strict=True))
+            joined._last = self._last._replace(values=tuple(map(known.get, joined.columns)))
+        moved = {column: index for index, column in enumerate(joined.columns)}
+        joined._slow_values = {
+            moved[self.columns[index]]: known for index, known in self._slow_values.items()
+        }
         return joined

@@ -112,6 +112,9 @@ def gpus(run: RecordedRun, page: Page) -> None:
         page.fact("" if index else "GPU", words)
     if len(devices) > _DEVICES:
         page.fact("", count(len(devices) - _DEVICES, "more device"))
+    for source in run.sources.values():
+        if source.get("silent"):
+            page.fact("GPU", f"unknown: {clean(str(source.get('hint') or ''))}", "warning")
 
 
 def misplaced_option(run: RecordedRun, page: Page) -> None:

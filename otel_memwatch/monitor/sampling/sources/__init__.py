@@ -80,6 +80,8 @@ class Context(NamedTuple):
     """Memory that the machine had allocated before the target started; `None`: unknown."""
     system: str = THIS_SYSTEM
     """Reader of processes: "linux" or "psutil"."""
+    opening_limit: float | None = 3.0
+    """Time limit in seconds for opening a driver; `None`: no limit, in a thread that nothing waits for."""
     tree: TreeSource | None = None
     """The source process_tree, once it is open: it knows the pids of the tree."""
 

@@ -55,6 +55,8 @@ class Opened:
     def first(self) -> tuple[list[Fixed], dict[str, Exception]]:
         return [Fixed("process_tree", {TREE: [1]}), Fixed("cgroup", {KILLS: [7, 9]})], {}
 
+    answered = False
+
     def start(self) -> None:
         self._done.set()
 

@@ -41,9 +41,6 @@ SLOW_PERIOD = 5.0
 SHARE = 0.01
 """Share of wall time for the driver's calls; beyond it they become less frequent."""
 
-OPENING = 3.0
-"""Time limit in seconds for opening the driver. Without its persistence daemon it wakes every card first."""
-
 REOPEN = 30.0
 """Seconds between two attempts to get a lost device back."""
 
@@ -74,7 +71,6 @@ class GpuNvidia:
 
     Args:
         context: the context of the run.
-        opening: time limit in seconds for opening the driver.
         period: seconds between readings; five times as many between slow ones.
 
     Raises:
@@ -84,10 +80,13 @@ class GpuNvidia:
 
     name = "gpu_nvidia"
 
-    def __init__(self, context: Context, opening: float = OPENING, period: float = PERIOD) -> None:
+    def __init__(self, context: Context, period: float = PERIOD) -> None:
         self._context = context
         self._since = time.time()
-        self._opened = opened = answered(self._open, opening, _DRIVER, _OPENING_HINT)
+        limit = context.opening_limit
+        self._opened = opened = (
+            self._open() if limit is None else answered(self._open, limit, _DRIVER, _OPENING_HINT)
+        )
         self._events = Events()
         slow_period = period * SLOW_PERIOD / PERIOD
         self._fast = Pace(period, early=period / 10, share=SHARE)
