@@ -27,12 +27,9 @@ SLACK = 1.5 * MIB
 TIMEOUT = 120
 
 _ENTER = {
-    # The referee is inside the run's own cgroup, or the run would have left it.
-    "root": """own=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
-mkdir "$own/referee" && echo 0 >"$own/referee/tasks" && echo "$own/referee" >"$1.new" && mv "$1.new" "$1"
-sleep 0.05
-sh -c "$2"; code=$?
-echo 0 >"$own/tasks"; rmdir "$own/referee"; exit $code""",
+    # The run's own cgroup is sampled: one below it would make its memory.stat late, and the figure a wide range.
+    "root": """echo "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)" >"$1.new"
+mv "$1.new" "$1"; sleep 0.05; sh -c "$2"; exit $?""",
     # Descriptor 9 was opened by root: the cgroup may be read-only here.
     "user": 'echo 0 >&9; exec 9>&-; sh -c "$2"',
 }
@@ -86,9 +83,10 @@ def sampler() -> str:
 
 
 @contextlib.contextmanager
-def sampling(place: Path) -> Iterator[subprocess.Popen[str]]:
-    """Sample a cgroup while the block runs."""
-    process = subprocess.Popen([sampler(), str(place)], stdout=subprocess.PIPE, text=True)
+def sampling(place: Path, *, keep: bool) -> Iterator[subprocess.Popen[str]]:
+    """Sample a cgroup while the block runs; `keep`: without a reset of its watermark."""
+    argv = [sampler(), str(place), *(["keep"] if keep else [])]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -152,7 +150,7 @@ def run(program: Program, user: str) -> Trial:
             )  # fmt: skip
             os.close(entrance)
             place = _place(told, process) if user == "root" else referee.path
-            with sampling(place) as sampled:
+            with sampling(place, keep=user == "root") as sampled:
                 try:
                     code = process.wait(TIMEOUT)
                 except subprocess.TimeoutExpired:
