@@ -11,7 +11,7 @@ UNLIMITED = (1 << 63) - PAGE_SIZE
 """Value for "no limit" in version 1: the largest number of whole pages, in bytes."""
 
 
-class Membership(NamedTuple):
+class CgroupMembership(NamedTuple):
     """One line of /proc/PID/cgroup."""
 
     controllers: frozenset[str]
@@ -20,12 +20,12 @@ class Membership(NamedTuple):
     """Path of the cgroup in its hierarchy, as seen from the reader's cgroup namespace."""
 
 
-def parse_memberships(data: bytes) -> list[Membership]:
+def parse_memberships(data: bytes) -> list[CgroupMembership]:
     """Parse /proc/PID/cgroup; the path may contain colons."""
     groups = []
     for line in data.decode("utf-8", "surrogateescape").splitlines():
         _, controllers, path = line.split(":", 2)
-        groups.append(Membership(frozenset(controllers.split(",")) - {""}, path))
+        groups.append(CgroupMembership(frozenset(controllers.split(",")) - {""}, path))
     return groups
 
 
@@ -102,7 +102,9 @@ class Location(NamedTuple):
     read_only: bool
 
 
-def locate(memberships: list[Membership], mounts: list[Mount], controller: str | None) -> Location | None:
+def locate(
+    memberships: list[CgroupMembership], mounts: list[Mount], controller: str | None
+) -> Location | None:
     """Return the location of a process's cgroup; `None` if not mounted.
 
     With a controller, the version 1 hierarchy of that controller is used if mounted, otherwise version 2. Without a

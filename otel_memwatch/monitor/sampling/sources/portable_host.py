@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 
-class _Machine(NamedTuple):
+class _PortableMachine(NamedTuple):
     """The machine at one sample."""
 
     memory: Any
@@ -24,7 +24,7 @@ class _Machine(NamedTuple):
 
 
 _USAGE, _PAGING = catalog.SYSTEM_MEMORY_USAGE, catalog.SYSTEM_PAGING_USAGE
-_SLOW: tuple[Row[_Machine], ...] = (
+_SLOW: tuple[Row[_PortableMachine], ...] = (
     (_USAGE, (("system.memory.state", "free"),), lambda machine: machine.memory.free),
     (catalog.SYSTEM_MEMORY_LINUX_AVAILABLE, (), lambda machine: machine.memory.available),
     (catalog.SYSTEM_MEMORY_LIMIT, (), lambda machine: machine.memory.total),
@@ -54,7 +54,7 @@ class PortableHost:
         used = memory.total - memory.available
         if not self._pace.due(now):
             return (used, *(None,) * len(_SLOW))
-        machine = _Machine(memory, psutil.swap_memory())
+        machine = _PortableMachine(memory, psutil.swap_memory())
         return (used, *(get(machine) for _, _, get in _SLOW))
 
 

@@ -15,7 +15,7 @@ from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
 from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
-from otel_memwatch.monitor.sampling.sources.cgroup.readings import Details, Sample, readings
+from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
 
-_FAST: tuple[Row[Sample], ...] = (
+_FAST: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, (), lambda sample: sample.usage),
     (catalog.MEMWATCH_CGROUP_MEMORY_PEAK, (), lambda sample: sample.peak),
     (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),), lambda sample: sample.oom_kills),
 )
 """Columns that are read at every sample."""
-_OWN: tuple[Row[Sample], ...] = (
+_OWN: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW, (), lambda sample: sample.window),
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP, (), lambda sample: sample.gap),
     (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda sample: sample.file),
@@ -43,7 +43,9 @@ _OWN: tuple[Row[Sample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
 )
 """Further columns of a cgroup made for the run."""
-_SHARED: tuple[Row[Sample], ...] = ((catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),)
+_SHARED: tuple[Row[CgroupSample], ...] = (
+    (catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),
+)
 """Further columns of any other cgroup."""
 _SLOW: tuple[Row[Details], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET, (), lambda details: details.working_set),
@@ -133,7 +135,7 @@ class Cgroup:
         if self._outside is None:
             sample = self._read_own(late=late)
         else:
-            sample = Sample(*self._readings.usage(), self._outside.count(all_of_them=due))
+            sample = CgroupSample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
         if not due:
             return values + self._not_due
@@ -142,7 +144,7 @@ class Cgroup:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
 
-    def _read_own(self, *, late: bool) -> Sample:
+    def _read_own(self, *, late: bool) -> CgroupSample:
         """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
@@ -152,7 +154,7 @@ class Cgroup:
         window, gap = self._readings.window()
         if peak is None:
             peak = self._readings.highest
-        return Sample(usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon)
+        return CgroupSample(usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon)
 
     def close(self) -> None:
         """Close the files."""

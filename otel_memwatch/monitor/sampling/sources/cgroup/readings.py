@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
 
 
-class Sample(NamedTuple):
+class CgroupSample(NamedTuple):
     """Readings of every sample in bytes, seconds and counts; `None`: the kernel lacks it.
 
     A cgroup that was made for the run has all but `outside`. Any other cgroup has only the fields up to `outside`.
@@ -184,7 +184,7 @@ class Version1(_Files):
         )
 
     def statistics(self) -> tuple[int | None, ...]:
-        """Return the fields of `Sample` from `file` on, from memory.stat (one read, 7 us)."""
+        """Return the fields of `CgroupSample` from `file` on, from memory.stat (one read, 7 us)."""
         stat = self._needed("memory.stat")
         cache = parse_key(stat, b"total_cache")
         shmem = parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0
@@ -254,7 +254,7 @@ class Version2(_Files):
         )
 
     def statistics(self) -> tuple[int | None, ...]:
-        """Return the fields of `Sample` from `file` on, like version 1."""
+        """Return the fields of `CgroupSample` from `file` on, like version 1."""
         stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
         return (
