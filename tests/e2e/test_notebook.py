@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_memwatch.model import Certainty
+from otel_memwatch.text import CERTAINTY_WORDS
 from tests.support import counters
 from tests.support.programs import environment, need
 
@@ -124,7 +126,7 @@ def test_the_extension_says_what_it_offers_and_names_the_peak(notebook: Notebook
     assert "%%memwatch" in greeting
     assert "Enabling IPython Memory Usage" not in greeting
     measured = notebook.run("%%memwatch\nx = bytearray(70 << 20)\ndel x").value
-    certainty = counters.of_process(145 << 20)
+    certainty = CERTAINTY_WORDS[Certainty(counters.of_process(145 << 20))]
     line = re.compile(
         rf"peak [\d ]+\.\d MiB \({certainty}\), [\d.]+ MiB (more|less) than before, \d+\.\d\d s"
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_memwatch.model import Certainty
+from otel_memwatch.text import CERTAINTY_WORDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -78,7 +81,8 @@ class Cell(NamedTuple):
         )
         peak = f"{self.peak / MIB:,.1f} MiB".replace(",", " ")
         failed = ", failed" if self.failed else ""
-        return f"peak {peak} ({self.certainty}), {kept}, {self.seconds:.2f} s{failed}"
+        word = CERTAINTY_WORDS[Certainty(self.certainty)]
+        return f"peak {peak} ({word}), {kept}, {self.seconds:.2f} s{failed}"
 
     def _repr_pretty_(self, printer: object, cycle: object) -> None:  # noqa: ARG002 - IPython's signature
         """Print the figures in an IPython terminal."""

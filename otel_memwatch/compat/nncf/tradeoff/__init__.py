@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_memwatch.compat.nncf.tradeoff.table import markdown
 from otel_memwatch.compat.nncf.tradeoff.tradeoff_plot import figure
-from otel_memwatch.compat.nncf.tradeoff.variants import RUN, TradeoffError, read
+from otel_memwatch.compat.nncf.tradeoff.variants import RUN, TradeoffError, TradeoffFileError, read
 
 if TYPE_CHECKING:
     import os
@@ -33,14 +33,14 @@ def write(
         with image.open("wb") as file:
             drawn.savefig(file, format="png", dpi=100)
     except OSError as error:
-        raise TradeoffError(f"{error.filename or target} cannot be written: {error.strerror}.") from None
+        raise TradeoffFileError(error, error.filename or target, "written") from None
     return table, image
 
 
 def visualize(input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = "") -> None:
     """Write `<stem>.md` and `<stem>.png` into `output_dir` (default: that of the file), and print the path.
 
-    Raises `TradeoffError`, a `RuntimeError`, with one sentence for an invalid file.
+    Raises `TradeoffError`, a `RuntimeError`, with one sentence for an invalid file; also an `OSError` if a file cannot be read or written.
     """
     _, image = write(input_file, output_dir)
     print("Saving image to :", image)  # noqa: T201 - NNCF's script prints it too

@@ -44,6 +44,14 @@ class TradeoffError(UsageError, RuntimeError):
     """Invalid input file; also a `RuntimeError`, which older callers catch."""
 
 
+class TradeoffFileError(TradeoffError, OSError):
+    """File that cannot be read or written; also an `OSError` with `errno` and `filename`, like NNCF's script raises."""
+
+    def __init__(self, error: OSError, path: str | os.PathLike[str], failed: str) -> None:
+        super().__init__(f"{path} cannot be {failed}: {error.strerror}.")
+        self.errno, self.strerror, self.filename = error.errno, error.strerror, str(path)
+
+
 class Row(NamedTuple):
     """One variant of the model."""
 
@@ -121,7 +129,7 @@ def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]
             (lines.line_num, _record(path, lines.line_num, header, cells)) for cells in lines if any(cells)
         ]
     except OSError as error:
-        raise TradeoffError(f"{path} cannot be read: {error.strerror}.") from None
+        raise TradeoffFileError(error, path, "read") from None
     except UnicodeDecodeError:
         raise TradeoffError(f"{path} is not a text file in UTF-8.") from None
     except ValueError as error:  # a name that no file can have

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 from pathlib import Path
@@ -167,6 +168,14 @@ def test_structure_errors_are_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(TradeoffError, match="cannot be read"):
         read(tmp_path)
     assert issubclass(TradeoffError, RuntimeError)
+
+
+def test_a_missing_file_is_an_os_error_as_in_the_script_of_nncf(tmp_path: Path) -> None:
+    missing = tmp_path / "none.csv"
+    with pytest.raises(OSError, match="cannot be read: No such file or directory") as caught:
+        tradeoff.visualize(missing, tmp_path)
+    assert isinstance(caught.value, TradeoffError)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
 
 
 def test_both_files_are_written_beside_the_input_or_into_a_new_directory(tmp_path: Path) -> None:
