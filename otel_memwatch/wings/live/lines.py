@@ -62,7 +62,9 @@ def state(figures: LiveFigures) -> str:
 def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -> Iterator[Fact]:
     """Yield the main figures, the most important first."""
     label = "needed now" if figures.needed else "resident now"
-    remark = "" if figures.needed or figures.now is None else " (shared pages counted once per process)"
+    remark = ""
+    if not figures.needed and figures.now is not None:
+        remark = " (with file pages; shared pages counted once per process)"
     yield Fact(label, size(figures.now) + remark, "strong")
     peak = figures.peaks.tree
     operation = f", in {shorten(peak.operation, _OPERATION)}" if peak is not None and peak.operation else ""

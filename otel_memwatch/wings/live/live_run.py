@@ -279,7 +279,7 @@ class LiveRun:
         latest = newest.latest
         if self._aggregator.conditions.own_cgroup and latest.usage is not None and latest.file is not None:
             return max(0, int(latest.usage - latest.file)), True
-        return _whole(latest.rss), len(self._living) <= 1
+        return _whole(latest.rss), False
 
     def _smallest_limit(self, newest: NewestSample) -> tuple[int | None, str]:
         """Return the limit that applies, and its owner."""

@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.run import load
-from otel_memwatch.wings.live import growing_record
+from otel_memwatch.wings.live import growing_record, lines
 from otel_memwatch.wings.live.live_run import LiveRun
 from tests.support import recorded
 from tests.support.recorded import CALL_READ, LIMIT, MIB, STARTED, TREE
@@ -90,6 +90,17 @@ def test_what_is_no_pace_is_none(bare: Path, values: list[float]) -> None:
     assert LiveRun(bare).look().to_limit is None
 
 
+def test_a_single_process_has_a_resident_size_and_no_needed_memory(bare: Path) -> None:
+    """It includes file pages, so it may exceed the peak of needed memory below it."""
+    (bare / "processes.jsonl").write_text("")
+    grow(bare / "samples.jsonl", ticks([100, 111]))
+    figures = LiveRun(bare).look()
+    assert (figures.now, figures.needed) == (111 * MIB, False)
+    fact = next(iter(lines.facts(figures, None, 0.1)))
+    assert fact.label == "resident now"
+    assert fact.text == "111.0 MiB (with file pages; shared pages counted once per process)"
+
+
 def test_a_source_that_opens_late_brings_columns(bare: Path) -> None:
     live = LiveRun(bare)
     grow(bare / "samples.jsonl", ticks([100, 300]))
@@ -155,8 +166,7 @@ def test_a_first_look_at_a_long_record_does_not_wait_for_all_of_it(
     assert first.now == round(sizes[-1] * MIB)
     assert first.seconds == pytest.approx(299.9)
     assert first.curve[-1] == (pytest.approx(299.9), first.now)
-    assert first.peaks.tree is not None
-    assert (first.peaks.tree.low, first.peaks.tree.high) == (first.now, None)
+    assert first.peaks.tree is None  # a resident size is no lower bound of needed memory
     looks = 1
     while (figures := live.look(0)).read < 1:
         looks += 1
