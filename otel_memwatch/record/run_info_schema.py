@@ -152,6 +152,8 @@ class LimitFields(NamedTuple):
     """The limit of `--limit`; all `None` without one."""
 
     bytes: int | None
+    by: str | None
+    """"control group", or "process": each process has the limit."""
     breached: bool
     """True if the run was killed for exceeding the limit."""
     operation: str | None
@@ -169,7 +171,13 @@ class LimitFields(NamedTuple):
             for entry in entries
         ]
         breached = fields.get("breached") is True
-        return cls(whole(fields.get("bytes")), breached, text(fields.get("operation")), tuple(largest))
+        return cls(
+            whole(fields.get("bytes")),
+            text(fields.get("by")),
+            breached,
+            text(fields.get("operation")),
+            tuple(largest),
+        )
 
 
 class GpuFields(NamedTuple):

@@ -164,6 +164,12 @@ def hugetlb(run: RecordedRun) -> str:
     return f"plus {size(seen.bytes)} of huge pages (hugetlbfs), which neither VmHWM nor most cgroups count"
 
 
+def limit_used(run: RecordedRun) -> str | None:
+    """Return the share of the run's limit that its peak used; `None` if it is unknown or the limit did not hold."""
+    found = limit(run)
+    return None if found is None or limit_not_held(run) else limit_share(run.peaks.tree, found)
+
+
 def limit_share(peak: Peak | None, of: Limit) -> str | None:
     """Return the peak's share of a limit: "61 %", "59-80 %"; `None` if the peak is unknown."""
     if peak is None or of.bytes <= 0:
@@ -192,6 +198,14 @@ def breach(run: RecordedRun) -> str:
     largest = limit.largest[0]
     name = shorten(clean(largest.command or ""), _HOLDER)
     return f"{words}; largest process: {size(largest.bytes)}, {name} (pid {largest.pid})"
+
+
+def limit_not_held(run: RecordedRun) -> str:
+    """Say that --limit did not hold, because processes left the cgroup that has the limit; empty if it held."""
+    limit, tree = run.fields.limit, run.peaks.tree
+    if limit.by != "control group" or tree is None or Evidence.LEFT_CGROUP not in tree.evidence:
+        return ""
+    return f"the {size(limit.bytes)} limit did not hold: processes left the run's cgroup"
 
 
 _HOLDER = 60

@@ -62,6 +62,14 @@ def test_a_target_that_leaves_before_it_grows(tmp_path: Path, elsewhere: Group) 
     assert marked(done)
 
 
+def test_a_limit_does_not_hold_for_a_target_that_leaves(tmp_path: Path, elsewhere: Group) -> None:
+    script = ["sh", str(FOLDER / "leave_and_grow.sh"), str(elsewhere.path), sys.executable]
+    done = wrap(script, "--limit", "60MiB", out=tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "the 60.0 MiB limit did not hold: processes left the run's cgroup" in done.err
+    assert " %" not in done.err
+
+
 def test_a_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> None:
     script = [sys.executable, "-S", str(FOLDER / "child_leaves_briefly.py"), str(elsewhere.path)]
     done = wrap(script, "--cgroup", "require", "--interval", "0.5", out=tmp_path / "run")

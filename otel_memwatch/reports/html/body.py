@@ -107,8 +107,7 @@ def _verdict(run: RecordedRun) -> str:
 
 def _share(run: RecordedRun) -> str:
     """Return the share of the limit: "61 % of the cgroup's 2.00 GiB"; empty if it is unknown."""
-    limit, peak = phrases.limit(run), run.peaks.tree
-    used = phrases.limit_share(peak, limit) if limit else None
+    limit, used = phrases.limit(run), phrases.limit_used(run)
     return f"{used} of the {limit.owner}'s {size(limit.bytes)}" if limit and used else ""
 
 

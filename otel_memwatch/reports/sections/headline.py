@@ -43,12 +43,11 @@ def peak_memory(run: RecordedRun, page: Page) -> None:
 
 def limit(run: RecordedRun, page: Page) -> None:
     """Compare the peak with the limit that applies; with the machine's memory only if it is half of it."""
-    breach = phrases.breach(run)
-    if breach:
-        page.fact("limit", breach, "bad")
+    verdict = phrases.breach(run) or phrases.limit_not_held(run)
+    if verdict:
+        page.fact("limit", verdict, "bad")
         return
-    found, peak = phrases.limit(run), run.peaks.tree
-    used = phrases.limit_share(peak, found) if found else None
+    found, used, peak = phrases.limit(run), phrases.limit_used(run), run.peaks.tree
     if found and used and peak is not None:
         most = max(peak.bytes, peak.high or 0)  # all of a range has to fit
         if found.whose != "machine" or most >= _TIGHT * found.bytes:

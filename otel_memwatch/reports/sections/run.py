@@ -67,7 +67,7 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("directory", shorten(run.cwd, _SENTENCE))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
     page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
-    page.fact("limit", phrases.breach(run), "bad")
+    page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
 
 
@@ -160,7 +160,7 @@ def _error(peak: Peak | None) -> str:
 def _limit(run: RecordedRun, page: Page) -> None:
     limit = phrases.limit(run)
     if limit is not None:
-        used = phrases.limit_share(run.peaks.tree, limit)
+        used = phrases.limit_used(run)
         page.fact("limit", f"{size(limit.bytes)} ({limit.owner})" + (f", {used} used" if used else ""))
     page.fact("" if limit else "limit", phrases.address_space(run) or "")
 

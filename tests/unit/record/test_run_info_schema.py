@@ -54,7 +54,7 @@ WHOLE: dict[str, Any] = {
     "recorded_until": 12.0,
     "marks": [{"time": 11.0, "text": "a source failed"}],
     "group": {"group": "job", "launcher": "torchrun", "rank": 1, "local_rank": 0, "size": 2, "first": 0, "step": 1, "attempt": 0},
-    "limit": {"bytes": 9, "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
+    "limit": {"bytes": 9, "by": "control group", "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
     "gpus": [
         {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "held": {"7": 5},
          "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
@@ -77,7 +77,7 @@ def test_every_field_is_read() -> None:
     assert found.monitor._asdict() == WHOLE["monitor"]
     assert found.group._asdict() == WHOLE["group"]
     assert found.clock._asdict() == WHOLE["clock"]
-    assert found.limit == LimitFields(9, True, "Spike", (HolderFields(7, "python", 8),))
+    assert found.limit == LimitFields(9, "control group", True, "Spike", (HolderFields(7, "python", 8),))
     name, pci = "H200", "0000:17:00.0"
     assert found.gpus == (
         GpuFields("GPU-1", name, pci, True, "by process", None, {"7": 5}, {"7": 6}, ("79",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -223,6 +224,54 @@ def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
 def test_a_range_of_shares_that_read_the_same_is_one(low: int, high: int, told: str) -> None:
     peak = Peak.interval(low, high, source="")
     assert phrases.limit_share(peak, phrases.Limit(10_000, "machine")) == told
+
+
+LEFT = recorded.peak(410, "interval", low=404, high=412, evidence=["cgroup_or_process", "left_cgroup"])
+INSIDE = recorded.peak(50, evidence=["cgroup_peak"])
+
+
+@pytest.mark.parametrize(
+    ("tree", "by", "breached", "words", "share"),
+    [
+        (
+            LEFT,
+            "control group",
+            False,
+            "the 60.0 MiB limit did not hold: processes left the run's cgroup",
+            False,
+        ),
+        (LEFT, "control group", True, "killed at the 60.0 MiB limit", False),
+        (LEFT, "process", None, None, True),
+        (
+            LEFT,
+            None,
+            None,
+            None,
+            True,
+        ),  # the limit of an enclosing cgroup, which may still hold the processes
+        (INSIDE, "control group", False, None, True),
+    ],
+)
+def test_a_limit_that_processes_left_has_no_percentage(
+    tree: dict[str, object],
+    by: str | None,
+    breached: bool | None,
+    words: str | None,
+    share: bool,
+    tmp_path: Path,
+) -> None:
+    limit = None if by is None else {"bytes": 60 * MIB, "by": by, "breached": breached, "largest": []}
+    peaks = {"tree": tree, "main": None, "process": None, "cgroup": None, "gpu": {}}
+    run = changed(recorded.short(tmp_path / "r"), peaks=peaks, limits={"cgroup_bytes": 60 * MIB}, limit=limit)
+    out = BytesIO()
+    render("html", run, out)
+    page = html.unescape(out.getvalue().decode())
+    for told in (summary(run), text(run), markdown(run), page):
+        assert words is None or words in told
+        assert ("did not hold" in told) == ("did not hold" in (words or ""))
+    assert bool(re.search(r"limit .* %", summary(run))) == share
+    assert (" % used" in text(run)) == share
+    assert (" of the cgroup's 60.0 MiB" in page) == share
 
 
 def test_an_error_that_is_a_large_part_of_a_peak_is_told(tmp_path: Path) -> None:
