@@ -62,6 +62,12 @@ def size_range(low: float, high: float, joint: str) -> str:
     return size(high) if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
 
 
+def rounds_to_zero(low: float, high: float) -> bool:
+    """Return whether a lower bound is 0 in the digits of `size_range` and says nothing, unlike the upper bound."""
+    power = _power(high)
+    return float(_three_digits(low, power)) == 0 < float(_three_digits(high, power))
+
+
 def _three_digits(value: float, power: int) -> str:
     scaled = value / 1024**power
     return f"{scaled:.{max(0, min(_DECIMALS[power], 3 - len(str(int(scaled)))))}f}"
@@ -125,6 +131,11 @@ def count(number: float | None, noun: str, plural: str | None = None) -> str:
     return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}".replace(",", " ")
 
 
+def digits(value: float, number: int) -> str:
+    """Return a value with so many significant digits, and with all digits before the point: "1235000", not "1.2e+06"."""
+    return f"{value:.0f}" if abs(value) >= 10 ** (number - 1) else f"{value:.{number}g}"
+
+
 def share(part: float, whole: float) -> str:
     """Return a part of a whole in percent: "61 %"; small and nearly whole parts keep a decimal."""
     percent = 100.0 * part / whole
@@ -147,7 +158,9 @@ def peak_figure(peak: Peak | None) -> str:
         return "-"
     if peak.certainty is Certainty.INTERVAL:
         low = peak.bytes if peak.low is None else peak.low
-        return f">= {size(low)}" if peak.high is None else size_range(low, peak.high, "-")
+        if peak.high is None:
+            return f">= {size(low)}" if low else "-"
+        return f"<= {size(peak.high)}" if rounds_to_zero(low, peak.high) else size_range(low, peak.high, "-")
     if peak.certainty is Certainty.CENSORED:
         if peak.low:
             return size_range(peak.low, peak.bytes, "-")
@@ -168,8 +181,12 @@ def certainty(peak: Peak | None) -> str:
     """Return the certainty of a peak for a table."""
     if peak is None:
         return ""
-    if peak.certainty is Certainty.INTERVAL and peak.high is None:
-        return "at least"
+    if peak.certainty is Certainty.INTERVAL:
+        low = peak.bytes if peak.low is None else peak.low
+        if peak.high is None:
+            return "at least" if low else ""
+        if rounds_to_zero(low, peak.high):
+            return "at most"
     if peak.certainty is Certainty.CENSORED and peak.low:
         return "range"
     return CERTAINTY_WORDS[peak.certainty]
@@ -190,6 +207,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     | range and estimate       | "300-410 MiB, best estimate 340 MiB (page faults)"      |
     | range, bounds alike      | "300.0 MiB (page faults)"                               |
     | range, no upper bound    | "at least 300.0 MiB (ticks)"                            |
+    | range from almost 0      | "at most 603.0 MiB (page faults)"                       |
     | range, something left    | "0.2-60.8 MiB (excluding files in memory, page faults)" |
     | censored                 | "5.0-9.4 MiB"                                           |
     | censored, no lower bound | "at most 9.4 MiB"                                       |
@@ -213,9 +231,10 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         return words + _in_parentheses(how)
     low = peak.bytes if peak.low is None else peak.low
     if peak.high is None:
-        return f"at least {size(low)}{_in_parentheses(how)}"
-    words = size_range(low, peak.high, "-")
-    if peak.estimate is not None and "-" in words:
+        return f"at least {size(low)}{_in_parentheses(how)}" if low else UNKNOWN
+    open_below = rounds_to_zero(low, peak.high)
+    words = f"at most {size(peak.high)}" if open_below else size_range(low, peak.high, "-")
+    if peak.estimate is not None and (open_below or "-" in words):
         power = _power(peak.high)
         words += f", best estimate {_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
     excluded = f"excluding {' and '.join(peak.excludes)}" if peak.excludes and source else ""

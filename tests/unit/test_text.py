@@ -78,6 +78,15 @@ def test_durations(seconds: float | None, words: str) -> None:
             "0.29-2.00 GiB",
             "range",
         ),
+        (Peak.interval(4096, 603 * MIB), "at most 603.0 MiB", "<= 603.0 MiB", "at most"),
+        (
+            Peak.interval(0, 603 * MIB, estimate=300 * MIB),
+            "at most 603.0 MiB, best estimate 300 MiB",
+            "<= 603.0 MiB",
+            "at most",
+        ),
+        (Peak.interval(0, None), "unknown", "-", ""),
+        (Peak.interval(0, 0), "0 B", "0 B", "range"),
         (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB", "300.0 MiB", "range"),
         (
             Peak.interval(300 * MIB, None, evidence=(Evidence.SAMPLES_BETWEEN,)),
@@ -176,3 +185,20 @@ def test_shares() -> None:
         "99.9 %",
         "100 %",
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "words"),
+    [
+        (119.6, 2, "120"),
+        (2.1e7, 6, "21000000"),
+        (12345678, 6, "12345678"),
+        (2.754, 3, "2.75"),
+        (0.5, 6, "0.5"),
+        (99.96, 3, "100"),
+        (7, 6, "7"),
+        (-1234.5, 3, "-1234"),
+    ],
+)
+def test_numbers_have_no_exponent(value: float, number: int, words: str) -> None:
+    assert formatting.digits(value, number) == words

@@ -6,7 +6,7 @@ import math
 import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import clean, count, duration, size
+from otel_memwatch.text import clean, count, digits, duration, size
 from otel_memwatch.wings.advice.advice import INPUT, MIB
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _amount(advice: Advice, amount: float) -> str:
     """Return an amount of the input: a size for "input", which is bytes; else a plain number."""
     if advice.input_name == INPUT:
         return size(amount)
-    return f"{amount:.0f}" if float(amount).is_integer() else f"{amount:.4g}"
+    return f"{amount:.0f}" if float(amount).is_integer() else digits(amount, 4)
 
 
 def sentence(advice: Advice) -> str:

@@ -21,7 +21,7 @@ from otel_memwatch.run.figures import (
 )
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import amount, bounds, clean, count, table
+from otel_memwatch.text import amount, bounds, clean, count, digits, table
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 from otel_memwatch.wings.gate.junit import Case, junit
 
@@ -237,7 +237,7 @@ def as_github_action_benchmark(comparison: Comparison) -> str:
         spread = (max(values.values) - min(values.values)) / 2 / scale
         entry = {"name": figure_name(name), "unit": unit, "value": round(values.typical / scale, 6)}
         if len(values.values) > 1:
-            entry["range"] = f"± {spread:.3g}"
+            entry["range"] = f"± {digits(spread, 3)}"
         entry["extra"] = count(len(values.values), "run")
         entries.append(entry)
     return strict_json.dumps(entries, indent=1) + "\n"

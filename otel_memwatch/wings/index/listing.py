@@ -13,7 +13,9 @@ from otel_memwatch.text import (
     clean,
     command_line,
     count,
+    digits,
     duration,
+    rounds_to_zero,
     share,
     shorten,
     size,
@@ -68,7 +70,9 @@ def memory(row: IndexedRun) -> str:
         return "-"
     if row.certainty == Certainty.INTERVAL.value:
         low = row.memory if row.low is None else row.low
-        return f">= {size(low)}" if row.high is None else size_range(low, row.high, "-")
+        if row.high is None:
+            return f">= {size(low)}" if low else "-"
+        return f"<= {size(row.high)}" if rounds_to_zero(low, row.high) else size_range(low, row.high, "-")
     if row.certainty == Certainty.CENSORED.value:
         return size_range(row.low, row.memory, "-") if row.low else f"<= {size(row.memory)}"
     return size(row.memory)
@@ -80,7 +84,9 @@ def _certainty(row: IndexedRun) -> str:
     if row.certainty is None:
         return ""
     if row.certainty == Certainty.INTERVAL.value and row.high is None:
-        return "at least"
+        return "at least" if row.low or row.memory else ""
+    if row.certainty == Certainty.INTERVAL.value and rounds_to_zero(row.low or 0, row.high or 0):
+        return "at most"
     return CERTAINTY_WORDS[Certainty(row.certainty)]
 
 
@@ -109,7 +115,7 @@ def shown(column: RunField, value: Any) -> str:
         return duration(value)
     if column.kind == "moment":
         return _local(value)
-    return clean(str(value)) if column.kind == "text" else f"{value:.6g}"
+    return clean(str(value)) if column.kind == "text" else digits(value, 6)
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:

@@ -30,6 +30,19 @@ def test_a_large_spread_is_a_whole_percentage():
     assert " 168 %" in "\n".join(group_lines(groups(rows, [COLUMNS["state"]]), "state"))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (4096, 603 << 20, ("<= 603.0 MiB", "at most")),
+        (300 << 20, 603 << 20, ("300-603 MiB", "range")),
+        (300 << 20, None, (">= 300.0 MiB", "at least")),
+    ],
+)
+def test_a_lower_bound_of_nothing_is_not_shown(low, high, words):
+    row = GOOD._replace(certainty="interval", memory=low, low=low, high=high)
+    assert all(word in lines([row], None)[1] for word in words)
+
+
 @pytest.mark.parametrize("row", [row for row in FIGURES if row.field], ids=lambda row: row.name)
 def test_every_figure_of_the_index_is_a_column(row):
     found = column(row.name)
