@@ -15,7 +15,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
                     names values that the GPU does not report. `processes` is "by process" if it reports memory by
                     process, otherwise the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
                     sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}]
-    peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
+    peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "gpu_tree", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...

@@ -46,21 +46,23 @@ _OF_OTHERS = ("virtual", "system")
 """Fields that only the superseded tools read."""
 
 METRICS = frozenset(metric for field, (metric, _) in FIELDS.items() if field not in _OF_OTHERS) | {
-    catalog.HW_GPU_MEMORY_USAGE
+    catalog.HW_GPU_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
 }
 """Metrics behind the figures of a run and of its operations."""
 
 
 class DeviceMaxima:
-    """Largest device memory by device, from the columns of `hw.gpu.memory.usage`."""
+    """Largest value by device, from the columns of one metric."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, metric: str, columns: Sequence[Column]) -> None:
+        self._metric = metric
         self._largest: dict[str, Maximum] = {}
         self.join(columns)
 
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples."""
-        keys, self._pick = series_picker(columns, {catalog.HW_GPU_MEMORY_USAGE})
+        keys, self._pick = series_picker(columns, {self._metric})
         self._devices = [dict(attributes).get("hw.id") for _, attributes in keys]
         for device in self._devices:
             if device is not None:
@@ -68,17 +70,18 @@ class DeviceMaxima:
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
+        if not self._devices:
+            return
         for device, value in zip(self._devices, self._pick(sample.row), strict=True):
             if device is not None:
                 self._largest[device].add(sample.time, _whole(value))
 
-    def peaks(self, started: float) -> Mapping[str, Peak]:
+    def peaks(self, started: float, *evidence: Evidence) -> Mapping[str, Peak]:
         """Return a peak for each device that has a value."""
         return {
             device: largest_sample(
                 largest.value,
-                Evidence.DEVICE_SAMPLES,
-                Evidence.SAMPLES,
+                *evidence,
                 at=round(max(0.0, largest.at - started), 4),
             )
             for device, largest in self._largest.items()
@@ -122,7 +125,8 @@ class RunAggregator:
         # If the run has its cgroup, the cgroup bounds the memory needed, not page faults.
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
-        self._devices = DeviceMaxima(columns)
+        self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
+        self._held_by_tree = DeviceMaxima(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, columns)
         maxima = [
             (field, getattr(evidence, name)) for field, name in _LARGEST.items() if field in self._fields
         ]
@@ -155,6 +159,7 @@ class RunAggregator:
         self._add_unseen(sample)
         self._add_cgroup(sample)
         self._devices.add(sample)
+        self._held_by_tree.add(sample)
         self._latest = evidence.last_tick = time
         self.processes.settle(time)
 
@@ -256,6 +261,7 @@ class RunAggregator:
         """Set the columns of the following samples: those so far, and others of devices."""
         with self._lock:
             self._devices.join(columns)
+            self._held_by_tree.join(columns)
 
     def process(self, record: ProcessRecord) -> None:
         """Add a record of a process."""
@@ -287,7 +293,8 @@ class RunAggregator:
         """
         with self._lock:
             peaks = peaks_from(self._evidence, whole=whole)._replace(
-                gpu=self._devices.peaks(self.conditions.started)
+                gpu=self._devices.peaks(self.conditions.started, Evidence.DEVICE_SAMPLES, Evidence.SAMPLES),
+                gpu_tree=self._held_by_tree.peaks(self.conditions.started, Evidence.SAMPLES),
             )
         if operations is None:
             return peaks

@@ -149,8 +149,15 @@ def attribute_peaks(peaks: Peaks, operations: Candidates, started: float, interv
         name: _attributed(getattr(peaks, name), operations, started, interval, known)
         for name in ("main", "process", "tree", "cgroup")
     }
-    gpu = {device: _attributed_by_time(peak, operations, started) for device, peak in peaks.gpu.items()}
-    return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations.with_allocators(), started))
+    gpu, gpu_tree = (
+        {device: _attributed_by_time(peak, operations, started) for device, peak in found.items()}
+        for found in (peaks.gpu, peaks.gpu_tree)
+    )
+    raised = raised_by_allocators(gpu, operations.with_allocators(), started)
+    of_tree = raised_by_allocators(gpu_tree, operations.with_allocators(), started)
+    # Of a device without lists of processes, an allocator reports only a part of what the run holds.
+    runs_own = {device: of_tree[device] for device in gpu_tree}
+    return peaks._replace(**attributed, gpu=raised, gpu_tree=runs_own)
 
 
 def _attributed_by_time(peak: Peak, operations: Candidates, started: float) -> Peak:

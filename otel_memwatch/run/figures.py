@@ -156,8 +156,17 @@ def _total(key: str) -> Callable[[RecordedRun], float | None]:
 
 
 def _largest_gpu(run: RecordedRun) -> Figure | None:
-    peaks = [Figure.of_peak(peak) for peak in run.peaks.gpu.values()]
-    return largest(peaks) if peaks else None
+    """Return the largest GPU memory of the run's processes; of all programs, if the driver does not list processes."""
+    peaks = run.peaks
+    found = [
+        Figure.of_peak(peak, basis=_BY_PROCESS if device in peaks.gpu_tree else "")
+        for device, peak in peaks.gpu_of_run.items()
+    ]
+    return largest(found) if found else None
+
+
+_BY_PROCESS = "the driver's lists of processes"
+"""Basis of GPU memory that only the run's processes held; other figures are those of whole devices."""
 
 
 MEMORY, PROCESS, GPU, WRITTEN, CPU, SECONDS = "memory", "process", "gpu", "written", "cpu", "seconds"

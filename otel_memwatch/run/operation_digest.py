@@ -79,7 +79,7 @@ def needed_most(figures: OperationFigures) -> tuple[bool, int, float]:
 
 def moments_of(peaks: Peaks, started: float) -> list[float]:
     """Return when the peaks were first seen, in monotonic seconds."""
-    gpu: Mapping[str, Peak] = peaks.gpu
+    gpu: Mapping[str, Peak] = peaks.gpu_of_run
     every = (peaks.main, peaks.process, peaks.tree, peaks.cgroup, *gpu.values())
     return [peak.at + started for peak in every if peak is not None and peak.at is not None]
 

@@ -24,16 +24,21 @@ class Peaks(NamedTuple):
     cgroup: Peak | None = None
     """High-water mark of the cgroup, with cache and kernel memory; `None` without a cgroup."""
     gpu: Mapping[str, Peak] = {}
-    """Device memory by UUID; empty without a GPU."""
+    """Device memory by UUID, of all programs; empty without a GPU."""
     hugetlb: Peak | None = None
     """Huge pages of hugetlbfs, which no other figure includes; `None`: no sample found any."""
+    gpu_tree: Mapping[str, Peak] = {}
+    """Device memory that the run's processes held, by UUID; lacks devices whose driver does not report it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of the JSON report (schema 1)."""
         single = {name: getattr(self, name) for name in ("main", "process", "tree", "cgroup")}
         return {
             **{name: None if peak is None else peak.to_json() for name, peak in single.items()},
-            "gpu": {uuid: peak.to_json() for uuid, peak in self.gpu.items()},
+            **{
+                name: {uuid: peak.to_json() for uuid, peak in getattr(self, name).items()}
+                for name in _BY_DEVICE
+            },
             "hugetlb": None if self.hugetlb is None else self.hugetlb.to_json(),
         }
 
@@ -41,9 +46,20 @@ class Peaks(NamedTuple):
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
         """Invert `to_json`. Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for anything else."""
         single = {name: Peak.from_json(value.get(name)) for name in _SINGLE}
-        devices = {str(k): Peak.from_json(v) for k, v in (value.get("gpu") or {}).items()}
-        return cls(**single, gpu={uuid: peak for uuid, peak in devices.items() if peak is not None})
+        devices: dict[str, dict[str, Peak]] = {}
+        for name in _BY_DEVICE:
+            peaks = {str(k): Peak.from_json(v) for k, v in (value.get(name) or {}).items()}
+            devices[name] = {uuid: peak for uuid, peak in peaks.items() if peak is not None}
+        return cls(**single, gpu=devices["gpu"], gpu_tree=devices["gpu_tree"])
 
+    @property
+    def gpu_of_run(self) -> Mapping[str, Peak]:
+        """Return the peak of each device that counts as the run's: `gpu_tree`, or `gpu` if the run's part is unknown."""
+        return {**self.gpu, **self.gpu_tree}
+
+
+_BY_DEVICE = ("gpu", "gpu_tree")
+"""Fields of `Peaks` with one peak for each device."""
 
 _SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")
 """Fields of `Peaks` that are one peak."""

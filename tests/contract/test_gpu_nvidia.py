@@ -229,6 +229,22 @@ def test_memory_of_the_tree_is_told_apart(machine: Machine, open_source: Opener)
     assert read(gpu, "memwatch.tree.gpu.memory.usage", lambda value: value == 0) == 0
 
 
+def test_processes_are_listed_at_once_when_the_devices_memory_has_grown(
+    machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_nvidia, "SLOW_PERIOD", 1e6)  # never again after the first time
+    machine.card(0, used=2 * GIB)
+    gpu = open_source()
+    assert read(gpu, "memwatch.tree.gpu.memory.usage") == 0
+    machine.also(f"process 0 pid={PID} used={GIB}")
+    machine.card(0, used=3 * GIB)
+    assert read(gpu, "memwatch.tree.gpu.memory.usage") == GIB
+    asked = machine.calls("nvmlDeviceGetComputeRunningProcesses_v3")
+    for _ in range(5):
+        read(gpu, "hw.gpu.memory.usage")
+    assert machine.calls("nvmlDeviceGetComputeRunningProcesses_v3") == asked
+
+
 def test_what_the_driver_does_not_tell_of_a_process_is_unknown(machine: Machine, open_source: Opener) -> None:
     machine.card(0, used=5 * GIB)
     machine.also(f"process 0 pid={PID}")

@@ -134,3 +134,38 @@ def test_the_summary_names_a_driver_that_never_opened(machine: Machine, tmp_path
     lines = [line.split(maxsplit=1) for line in done.stderr.splitlines()]
     (line,) = [rest[0] for first, *rest in lines if first == "GPU"]
     assert line.startswith("unknown: The NVIDIA driver did not answer within the run")
+
+
+SHARED = """
+import os, sys, time
+text = open(sys.argv[1]).read().replace(f"used={2 << 30}", f"used={3 << 30}")
+text += f"process 0 pid={os.getpid()} used={1 << 30}\\nprocess 0 pid=1 used={2 << 30}\\n"
+with open(sys.argv[1] + ".next", "w") as script:
+    script.write(text)
+os.replace(sys.argv[1] + ".next", sys.argv[1])
+time.sleep(2.5)
+"""
+
+
+@pytest.mark.skipif(
+    os.readlink("/proc/self/ns/pid") != "pid:[4026531836]", reason="needs the initial PID namespace"
+)
+def test_the_figure_of_a_run_leaves_out_other_programs(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0, uuid=FIRST, used=2 * GIB)
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "otel_memwatch", "wrap", f"--out={run}", "--budget=gpu=2GiB", "--"),
+            *(sys.executable, "-c", SHARED, str(machine.script)),
+        ],
+        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    peaks = info(run)["peaks"]
+    assert (peaks["gpu"][FIRST]["bytes"], peaks["gpu_tree"][FIRST]["bytes"]) == (3 * GIB, GIB)
+    (line,) = [line for line in done.stderr.splitlines() if line.split()[:1] == ["GPU"]]
+    assert "1.00 GiB (sampled)" in line
+    assert line.endswith("3.00 GiB used by all programs")

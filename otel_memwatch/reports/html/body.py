@@ -137,8 +137,13 @@ def _cards(run: RecordedRun) -> str:
             )
         )
     cards += [
-        _peak_card(f"GPU {number}", f"gpu-{number}", peak, shorten(device, 24))
-        for number, (device, peak) in enumerate(sorted(run.peaks.gpu.items()))
+        _peak_card(
+            f"GPU {number}",
+            f"gpu-{number}",
+            peak,
+            ", ".join(filter(None, (shorten(device, 24), phrases.all_programs(run.peaks, device)))),
+        )
+        for number, (device, peak) in enumerate(sorted(run.peaks.gpu_of_run.items()))
     ][:8]
     cards.append(
         _card("Time", duration(run.seconds), f"{count(run.totals.get('processes'), 'process', 'processes')}")

@@ -104,11 +104,12 @@ def largest_process(run: RecordedRun, page: Page, *, public: bool) -> None:
 
 
 def gpus(run: RecordedRun, page: Page) -> None:
-    """Write the peaks of the largest devices."""
-    devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
+    """Write the run's peaks on the devices where it held most, and what other programs held beside it."""
+    devices = sorted(run.peaks.gpu_of_run.items(), key=lambda item: (-item[1].bytes, item[0]))
     for index, (device, peak) in enumerate(devices[:_DEVICES]):
         words = f"{peak_sentence(peak, source=False)} on {shorten(device, _DEVICE)}"
-        page.fact("" if index else "GPU", words)
+        others = phrases.all_programs(run.peaks, device)
+        page.fact("" if index else "GPU", f"{words}, {others}" if others else words)
     if len(devices) > _DEVICES:
         page.fact("", count(len(devices) - _DEVICES, "more device"))
     for source in run.sources.values():

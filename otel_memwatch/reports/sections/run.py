@@ -123,13 +123,13 @@ def memory(run: RecordedRun, page: Page) -> None:
     if peaks.cgroup is not None:
         _peak(run, page, "cgroup", peaks.cgroup)
         page.fact("", phrases.IN_A_CGROUP)
-    for device, peak in sorted(peaks.gpu.items()):
+    for device, peak in sorted(peaks.gpu_of_run.items()):
         _peak(run, page, "GPU", peak)
-        page.fact("", clean(device))
+        page.fact("", ", ".join(filter(None, (clean(device), phrases.all_programs(peaks, device)))))
     page.gap()
     page.paragraph(_SUMMED if run.fields.portable else _NEEDED)
     page.paragraph(phrases.not_seen(run))
-    shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
+    shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu_of_run.values()]
     used = {certainty(peak) for peak in shown}
     for word, meaning in _MEANINGS.items():
         if word in used:

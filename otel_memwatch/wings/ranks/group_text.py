@@ -160,12 +160,12 @@ def ranks(group: RankGroup, page: Page, most: int = SHOWN) -> None:
     wanted = [*group.dead[: most // 2], *(rank for rank, _ in group.by_memory()), *group.ranks]
     kept = set(list(dict.fromkeys(wanted))[:most])
     shown = [rank for rank in group.ranks if rank in kept]
-    with_gpu = any(rank.run.peaks.gpu for rank in shown)
+    with_gpu = any(rank.run.peaks.gpu_of_run for rank in shown)
     header = ["rank", "host", "memory", "certainty", "at", "during", *(["GPU"] if with_gpu else []), "result"]
     rows = []
     for rank in shown:
         peak = rank.peak
-        gpu = max((one.bytes for one in rank.run.peaks.gpu.values()), default=None)
+        gpu = max((one.bytes for one in rank.run.peaks.gpu_of_run.values()), default=None)
         rows.append(
             [
                 "all" if rank.rank is None else str(rank.rank),

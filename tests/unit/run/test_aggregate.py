@@ -672,6 +672,29 @@ def test_gpu_is_sampled_by_device() -> None:
     assert (gpu["GPU-1"].bytes, gpu["GPU-1"].certainty, gpu["GPU-1"].at) == (5 * MIB, Certainty.SAMPLED, 0.1)
 
 
+def test_gpu_memory_of_the_tree_is_kept_apart_from_the_devices() -> None:
+    tally = tally_of(
+        column("hw.gpu.memory.usage", hw__id="GPU-1"),
+        column("memwatch.tree.gpu.memory.usage", hw__id="GPU-1"),
+    )
+    tick(tally, 0.1, 5 * MIB, 2 * MIB)
+    tick(tally, 0.2, 3 * MIB, None)
+    peaks = tally.peaks()
+    assert (peaks.gpu["GPU-1"].bytes, peaks.gpu_tree["GPU-1"].bytes) == (5 * MIB, 2 * MIB)
+    assert peaks.gpu_of_run == peaks.gpu_tree
+
+
+def test_a_device_that_joins_later_has_a_peak() -> None:
+    tally = tally_of(column("hw.gpu.memory.usage", hw__id="GPU-1"))
+    tick(tally, 0.1, 5 * MIB)
+    tally.join([column("hw.gpu.memory.usage", hw__id="GPU-1"), column("hw.gpu.memory.usage", hw__id="GPU-2")])
+    tick(tally, 0.2, 3 * MIB, 9 * MIB)
+    assert {device: peak.bytes for device, peak in tally.peaks().gpu.items()} == {
+        "GPU-1": 5 * MIB,
+        "GPU-2": 9 * MIB,
+    }
+
+
 def test_totals_are_the_last_known_values() -> None:
     tally = tally_of(
         column("memwatch.tree.cpu.time", cpu__mode="user"),

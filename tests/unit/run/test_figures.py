@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.config import parse_budget
-from otel_memwatch.model import Certainty
+from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.run import load
 from otel_memwatch.run.figures import (
     FIGURES,
@@ -21,8 +23,12 @@ from otel_memwatch.run.figures import (
     order,
     unit_of,
 )
+from otel_memwatch.run.results import Peaks
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+from tests.support import recorded
 from tests.support.sound_run import sound
+
+GIB = 1 << 30
 
 EXACT, SAMPLED, INTERVAL, CENSORED = (
     Certainty.EXACT,
@@ -55,6 +61,18 @@ def test_figures_of_operations_have_words():
     assert figure_name("operation:Train") == "operation Train"
     assert figure_name("operation-process:Train") == "process of operation Train"
     assert figure_name("test\n") == "test\\n"
+
+
+def test_gpu_memory_is_the_runs_if_the_driver_lists_processes(tmp_path):
+    mine, whole = Peak.sampled(GIB), Peak.sampled(3 * GIB)
+    path = recorded.gpus(tmp_path / "run")
+    info = json.loads((path / "run.json").read_text())
+    for by_process, expected in (({"GPU-1": mine}, GIB), ({}, 3 * GIB)):
+        peaks = Peaks(gpu={"GPU-1": whole}, gpu_tree=by_process)
+        (path / "run.json").write_text(json.dumps({**info, "peaks": peaks.to_json()}))
+        figure = figures_of(load(path)).figures["gpu"]
+        assert (figure.value, row_of(str(path)).gpu) == (expected, expected)
+        assert bool(figure.basis) is bool(by_process), "figures of both kinds are not compared"
 
 
 def test_all_readers_of_the_table_give_the_same_numbers(tmp_path):

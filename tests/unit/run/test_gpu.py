@@ -74,3 +74,16 @@ def test_a_span_tells_the_device_of_which_most_was_used() -> None:
     assert attributes["memwatch.gpu.memory.start"] == 30
     assert "memwatch.gpu.memory.end" not in attributes
     assert "hw.id" not in operation_attributes(operation("b", 10, 20))
+
+
+def test_allocators_raise_the_runs_part_where_the_driver_lists_processes() -> None:
+    operations = [
+        operation("a", 10, 20, gpu={DEVICE: told(400, 400)}),
+        operation("b", 10, 20, gpu={"GPU-2": told(9, 9)}),
+    ]
+    peaks = Peaks(
+        gpu={DEVICE: Peak.sampled(500), "GPU-2": Peak.sampled(500)}, gpu_tree={DEVICE: Peak.sampled(300)}
+    )
+    found = attributed(peaks, operations, 10.0)
+    assert {device: peak.bytes for device, peak in found.gpu_of_run.items()} == {DEVICE: 400, "GPU-2": 500}
+    assert found.gpu[DEVICE].bytes == 500

@@ -41,6 +41,12 @@ SLOW_PERIOD = 5.0
 SHARE = 0.01
 """Share of wall time for the driver's calls; beyond it they become less frequent."""
 
+GROWTH = 1.01
+"""Factor by which the used memory of a device exceeds all earlier values before its processes are listed at once.
+
+Otherwise the run's part of a peak would be missed between two slow readings.
+"""
+
 REOPEN = 30.0
 """Seconds between two attempts to get a lost device back."""
 
@@ -207,6 +213,7 @@ class GpuNvidia:
                         (catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE, (), lambda share: share.largest),
                     ),
                     slow=True,
+                    at_growth=True,
                 )
             )
         if self._pids_match and self._opened.accounting.get(uuid):
@@ -225,8 +232,13 @@ class GpuNvidia:
         began = time.monotonic()
         values: list[Value] = []
         for device, calls in self._calls:
+            grown = False
             for call in calls:
-                answer = self._ask(device, call) if slow or call.offline or not call.slow else None
+                due = slow or call.offline or not call.slow or (call.at_growth and grown)
+                answer = self._ask(device, call) if due else None
+                if call.name == "memory" and answer is not None:
+                    grown = answer.used > device.most_used * GROWTH
+                    device.most_used = answer.used if grown else device.most_used
                 values += [None if answer is None else get(answer) for _, _, get in call.columns]
         spent = time.monotonic() - began
         (self._slow if slow else self._fast).spent(now, spent)

@@ -58,6 +58,8 @@ class Device:
         self.handle = handle
         self.trouble: str | None = None
         """Error because of which it answers no question at present."""
+        self.most_used = 0
+        """Largest used memory so far, in bytes, to `GROWTH`."""
         self.last_sample: dict[int, int] = {}
         """Time stamp of the newest sample read from each of the driver's buffers."""
 

@@ -40,6 +40,8 @@ class Call(NamedTuple):
     columns: tuple[Row[Any], ...]
     slow: bool = False
     """Asked only every five seconds."""
+    at_growth: bool = False
+    """Asked at once if the device's memory has grown."""
     instances: bool = False
     """A MIG instance answers for itself."""
     offline: bool = False
