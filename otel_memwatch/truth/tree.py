@@ -51,8 +51,8 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     """Return the peak of a tree's resident sizes, from the sum of its processes' bounds and a lower bound.
 
     The lower bound is the largest process, or the proportional sizes of all at one moment (each page counted once). A sum
-    of resident sizes is none: it counts shared pages several times. The tree was one process, and the peak is EXACT,
-    if the bounds differ by at most the error of one process, and that is small enough.
+    of resident sizes is none: it counts shared pages several times. The tree was one process if the bounds differ by at
+    most the error of one process. If that is small, the peak is EXACT.
 
     Args:
         low: bytes that were certainly there at one moment.
