@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
+import os
+import stat
 import time
 from pathlib import Path
 
@@ -29,7 +31,24 @@ def main(arguments: Sequence[str]) -> None:
     pid = int(next(a for a in arguments if a.isdecimal()))
     death = death_in(directory, pid)
     if death is not None:
-        sys.stderr.write(f"otel-memwatch: pytest {death.words}\n")
+        say(f"otel-memwatch: pytest {death.words}\n")
+
+
+def say(line: str, stderr: int = 2) -> None:
+    """Write a line to pytest's stderr; to a file at its end, and not at all if another program has truncated the file.
+
+    pytest has ended, so its shell may have opened the same file again for the next command. A write at the old offset
+    would then overwrite the output of that command, or leave a hole of zero bytes before the line.
+    """
+    status = os.fstat(stderr)
+    if stat.S_ISREG(status.st_mode):
+        if os.lseek(stderr, 0, os.SEEK_CUR) > status.st_size:
+            return
+        # Permissions may forbid a second descriptor.
+        with contextlib.suppress(OSError), open(f"/proc/self/fd/{stderr}", "ab") as file:
+            file.write(os.fsencode(line))
+            return
+    os.write(stderr, os.fsencode(line))
 
 
 class KilledTest(NamedTuple):

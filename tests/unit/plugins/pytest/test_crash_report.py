@@ -1,4 +1,4 @@
-"""Time for which the controller waits for the record of a dead worker."""
+"""Time for which the controller waits for the record of a dead worker, and the file that the report goes to."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
+
+from otel_memwatch.plugins.pytest import crash_report
 from otel_memwatch.plugins.pytest.crash_report import wait_for_end
-
-if TYPE_CHECKING:
-    import pytest
 
 NO_PROCESS = 1 << 30
 """A PID above the kernel's maximum."""
@@ -49,3 +48,35 @@ def test_wait_for_the_end_of_the_record(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path, "running", os.getpid())
     wait_for_end(tmp_path)
     assert len(slept) == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        ("", b"pytest wrote this\nkilled\n"),
+        (
+            "another program wrote this after pytest had been killed\n",
+            b"another program wrote this after pytest had been killed\nkilled\n",
+        ),
+        ("short", b"short"),
+    ],
+)
+def test_the_report_leaves_the_output_of_the_next_program_whole(
+    then: str, found: bytes, tmp_path: Path
+) -> None:
+    """A shell that opens the same file again for its next command truncates it."""
+    log = tmp_path / "log"
+    with open(log, "wb", buffering=0) as ours:
+        ours.write(b"pytest wrote this\n")
+        if then:
+            log.write_text(then)
+        crash_report.say("killed\n", ours.fileno())
+    assert log.read_bytes() == found
+
+
+def test_the_report_goes_to_a_pipe() -> None:
+    reading, writing = os.pipe()
+    crash_report.say("killed\n", writing)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert pipe.read() == b"killed\n"
