@@ -164,11 +164,7 @@ class OwnCgroup:
 
     def all_pids(self) -> list[int]:
         """Return the processes in the cgroup and below it."""
-        pids = []
-        for folder, _, _ in os.walk(self.path):
-            with contextlib.suppress(OSError):
-                pids += [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()]
-        return pids
+        return _pids_below(str(self.path))
 
     def set_limit(self, size: int) -> None:
         """Limit the cgroup to `size` bytes, including swap. A smaller existing limit stays.
@@ -246,6 +242,15 @@ class OwnCgroup:
         return ()
 
 
+def _pids_below(path: str) -> list[int]:
+    """Return the processes in a cgroup and below it."""
+    pids = []
+    for folder, _, _ in os.walk(path):
+        with contextlib.suppress(OSError):
+            pids += [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()]
+    return pids
+
+
 def _remove_tree(path: str) -> None:
     """Remove an empty cgroup and the empty ones that the target made below it. Raises `OSError` if one is in use."""
     with contextlib.suppress(FileNotFoundError):
@@ -257,12 +262,14 @@ def _remove_tree(path: str) -> None:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the empty cgroups of killed monitors."""
+    """Remove the cgroups of killed monitors, with all cgroups below them, unless a process is in one of these."""
     for name in os.listdir(parent):
         maker, _, rest = name.removeprefix(PREFIX).partition("-")
         if name.startswith(PREFIX) and maker.isdigit() and not _lives(maker, rest.partition("-")[0]):
+            path = f"{parent}/{name}"
             with contextlib.suppress(OSError):
-                os.rmdir(f"{parent}/{name}")
+                if not _pids_below(path):
+                    _remove_tree(path)
 
 
 def _lives(pid: str, namespace: str) -> bool:

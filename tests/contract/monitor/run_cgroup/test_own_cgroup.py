@@ -174,3 +174,26 @@ def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
         for path in (dead, gone, living):
             if path.exists():
                 path.rmdir()
+
+
+def test_a_swept_group_goes_with_those_below_it_unless_one_is_in_use(own: OwnCgroup) -> None:
+    """A command may make groups, and a run inside a run does; a command may outlive its monitor."""
+    namespace = own_cgroup._namespace("self")
+    dead = own.path.parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
+    empty, used = dead / "empty", dead / f"{own_cgroup.PREFIX}4194306-{namespace}-abc"
+    for path in (dead, empty, used):
+        path.mkdir()
+    command = subprocess.Popen(["sleep", "60"])
+    try:
+        (used / "cgroup.procs").write_text(str(command.pid))
+        OwnCgroup.create().remove()
+        assert empty.exists()
+        command.kill()
+        command.wait()
+        OwnCgroup.create().remove()
+        assert not dead.exists()
+    finally:
+        command.kill()
+        command.wait()
+        if dead.exists():
+            own_cgroup._remove_tree(str(dead))
