@@ -46,6 +46,7 @@ class ProcTree:
         threads: int = 1,
         stack: int = 4096,
         virtual: int = 1 << 24,
+        page_tables: int = 0,
         io: tuple[int, int, int, int] | None = (0, 0, 0, 0),
         ignored: int = 0,
     ) -> None:
@@ -66,7 +67,7 @@ class ProcTree:
             if state == "Z"
             else (
                 f"VmHWM:\t{(peak or rss) >> 10:8} kB\nVmRSS:\t{rss >> 10:8} kB\n"
-                f"RssAnon:\t{rss >> 10:8} kB\nRssFile:\t0 kB\nRssShmem:\t0 kB\nVmSwap:\t0 kB\n"
+                f"RssAnon:\t{rss >> 10:8} kB\nRssFile:\t0 kB\nRssShmem:\t0 kB\nVmPTE:\t{page_tables >> 10:8} kB\nVmSwap:\t0 kB\n"
             )
         )
         self._write(

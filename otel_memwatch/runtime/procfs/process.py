@@ -177,6 +177,16 @@ def parse_swapped(data: bytes) -> int:
     return _kib(data, b"\nVmSwap:") or 0
 
 
+def parse_page_tables(data: bytes) -> int:
+    """Return the bytes of page tables from /proc/PID/status: VmPTE, and VmPMD before Linux 4.15; 0 for a zombie."""
+    return (_kib(data, b"\nVmPTE:") or 0) + (_kib(data, b"\nVmPMD:") or 0)
+
+
+def parse_threads(data: bytes) -> int:
+    """Return only the number of threads from /proc/PID/status."""
+    return int(_field(data, b"\nThreads:"))
+
+
 def parse_pinned(data: bytes) -> int:
     """Return only VmPin from /proc/PID/status, in bytes.
 

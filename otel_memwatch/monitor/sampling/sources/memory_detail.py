@@ -13,9 +13,15 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sources import columns_of
-from otel_memwatch.runtime.kernel import PAGE_SIZE, sum_known
+from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
-from otel_memwatch.runtime.procfs.process import Rollup, parse_rollup, parse_stat
+from otel_memwatch.runtime.procfs.process import (
+    Rollup,
+    parse_page_tables,
+    parse_rollup,
+    parse_stat,
+    parse_threads,
+)
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -149,6 +155,8 @@ class MemoryDetail:
         sums: Rollup | None = Rollup(0, 0, 0)
         needed: int | None = 0
         held = self._held(pids) if self._bounds_needed else {}
+        kernel = self._kernel(pids) if self._bounds_needed else {}
+        counted: list[int] = []
         spaces = AddressSpaces(self._proc)
         for pid in pids:
             try:
@@ -164,11 +172,15 @@ class MemoryDetail:
                 found = parse_rollup(data)
                 sums = Rollup(*map(int.__add__, sums[:3], found[:3]))
                 needed = sum_known((needed, found.needed))
+                counted.append(pid)
         seconds = time.perf_counter() - begun
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None
         if sums is not None and needed is not None and self._bounds_needed:
-            sums = sums._replace(needed=_certain(needed, held, self._held(pids)))
+            certain = _certain(needed, held, self._held(pids))
+            after = self._kernel(counted)
+            kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
+            sums = sums._replace(needed=None if certain is None else certain + kept)
         self._done = _Round(sums, seconds, expected)
 
     def _resident(self, pids: Sequence[int]) -> int:
@@ -195,6 +207,15 @@ class MemoryDetail:
                 stat = parse_stat(file.read())
                 held[pid] = parse_resident(sizes.read()), stat.minor_faults + stat.major_faults
         return held
+
+    def _kernel(self, pids: Sequence[int]) -> dict[int, int]:
+        """Return page tables and kernel stacks of each process: memory needed, but in no share."""
+        kernel = {}
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError), open(f"{self._proc}/{pid}/status", "rb") as file:
+                data = file.read()
+                kernel[pid] = parse_page_tables(data) + parse_threads(data) * KERNEL_STACK
+        return kernel
 
     def close(self) -> None:
         """Wait for a reading in progress."""

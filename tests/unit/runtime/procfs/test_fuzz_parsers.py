@@ -41,6 +41,8 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (statm.parse_private, "statm"),
     (statm.parse_virtual, "statm"),
     (process.parse_swapped, "status"),
+    (process.parse_page_tables, "status"),
+    (process.parse_threads, "status"),
     (process.parse_pinned, "status"),
     (system.parse_allocated, "vmstat"),
     (process.parse_status, "status"),

@@ -156,6 +156,11 @@ class Families:
             family.compare()
         return low
 
+    def is_apart(self, reading: MemberReading) -> bool:
+        """Return whether no other process of its family certainly has its address space."""
+        family = self._families.get(reading.space.family)
+        return family is not None and (len(family.members) == 1 or reading.member.pid in family.apart)
+
     def estimate(self) -> int:
         """Return the best estimate of the private memory, in bytes."""
         return sum(family.estimate() for family in self._families.values())

@@ -21,6 +21,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.outside_memory import OutsideMemory
 from otel_memwatch.runtime.kernel import (
+    KERNEL_STACK,
     PAGE_SIZE,
     counter_error,
     has_thread_counters,
@@ -30,6 +31,7 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
+from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ class FaultLedgerBounds:
         """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
         self._shared = 0
         """Upper bound of shared memory at the end of the last scan."""
+        self._kernel = 0
+        """Page tables and kernel stacks as of the last scan."""
         self._mapped = 0
         """Sum of the shared memory that processes map. The rest of the machine's rise may belong to other programs."""
         self._last: NeededNow | None = None
@@ -140,7 +144,7 @@ class FaultLedgerBounds:
     @property
     def kept(self) -> int:
         """Return the upper bound of the tree's bytes at the end of the last scan."""
-        return self._private + self._shared
+        return self._private + self._shared + self._kernel
 
     # -- before a scan
 
@@ -206,10 +210,14 @@ class FaultLedgerBounds:
         burst = self._judge(readings, gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
         shared_high, shared_low = self._shared_memory(members, gains.all)
-        high = self._private + gains.known + gains.late + shared_high
+        kernel_high, kernel_low = self._kernel_memory(readings)
+        high = self._private + gains.known + gains.late + shared_high + kernel_high
         held = held if late == [] else None
         self._private = self._kept(gains, held)
-        self._memory.joining = self._memory.joining and held is None
+        if self._memory.joining and held is not None:
+            # The memory from before the run is known from now on, and belongs to this window.
+            self._memory.joining = False
+            high = max(high, self.kept)
         high = self._reaching_back(high, found)
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
@@ -218,9 +226,9 @@ class FaultLedgerBounds:
         self._cut_short = cut_short
         self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
         self._last = NeededNow(
-            None if self._merges_pages else low + shared_low,
+            None if self._merges_pages else low + shared_low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + min(self._shared, self._mapped),
+            estimate + burst + min(self._shared, self._mapped) + self._kernel,
         )
         return self._last
 
@@ -390,6 +398,29 @@ class FaultLedgerBounds:
         secret = sum(member.secret for member in members.values() if not member.zombie)
         self._shared = shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
         return shared_most(before, self._shared, new), min(max(mapped, default=0), rise)
+
+    def _kernel_memory(self, readings: list[MemberReading]) -> tuple[int, int]:
+        """Return bytes of page tables and kernel stacks: the most at the last two scans, and those certainly there.
+
+        Nothing counts page tables between two scans.
+        """
+        before, self._kernel = self._kernel, 0
+        families: dict[int, list[KernelReading]] = {}
+        for reading in readings:
+            member = reading.member
+            if reading.empty or self._memory.is_ours(reading.space):
+                continue
+            stacks = max(member.stacks, member.stat.threads * KERNEL_STACK)
+            self._kernel += member.page_tables + stacks
+            known = member.status_read or (member.steady and not member.status_outdated)
+            if known and reading.held is not None and not self._has_foreign_memory(reading):
+                family = families.setdefault(reading.space.family, [])
+                family.append(
+                    KernelReading(
+                        member.page_tables, member.stacks, member.steady, self._families.is_apart(reading)
+                    )
+                )
+        return max(before, self._kernel), kernel_there(families.values())
 
     # -- between scans
 

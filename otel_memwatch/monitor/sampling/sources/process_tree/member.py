@@ -7,7 +7,7 @@ import os
 
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import monotonic_start, rss_error, sum_known
+from otel_memwatch.runtime.kernel import KERNEL_STACK, monotonic_start, rss_error, sum_known
 from otel_memwatch.runtime.procfs.process import (
     ZOMBIE_STATES,
     Io,
@@ -16,12 +16,14 @@ from otel_memwatch.runtime.procfs.process import (
     parse_hugetlb,
     parse_ignores_sigchld,
     parse_io,
+    parse_page_tables,
     parse_resident_files,
     parse_resident_private,
     parse_secret,
     parse_shmem,
     parse_stat,
     parse_status,
+    parse_threads,
     parse_watermark,
 )
 from otel_memwatch.runtime.procfs.statm import parse_private, parse_resident
@@ -145,6 +147,10 @@ class Member:
         shmem: bytes of resident shared memory, as of the last status.
         mapped: bytes of its resident files and shared memory, as of the last status.
         secret: part of `mapped` that may be memory of memfd_secret.
+        page_tables: bytes of its page tables, as of the last status.
+        stacks: bytes of its threads' kernel stacks, as of the last status.
+        status_read: status was read since the last `refresh`.
+        steady: memory and stat were the same at the end of the sample as at its `refresh`.
         file: maximum of its resident file pages over all readings of status, in bytes; `None`: unknown.
         needed: maximum of its anonymous and shared memory over all readings of status, in bytes; `None`: unknown.
         left_cgroup: a sample found it outside the run's cgroup.
@@ -173,16 +179,20 @@ class Member:
         "left_cgroup",
         "mapped",
         "needed",
+        "page_tables",
         "pid",
         "recorded",
         "rss",
         "secret",
         "shares_memory",
         "shmem",
+        "stacks",
         "start",
         "stat",
         "stat_file",
         "status_outdated",
+        "status_read",
+        "steady",
         "watermark",
         "zombie",
     )
@@ -202,7 +212,9 @@ class Member:
         self._totals: Totals | None = None
         self.io: Io | None = None
         self.rss = self.hugetlb = self.shmem = self.mapped = self.secret = 0
+        self.page_tables = self.stacks = 0
         self.status_outdated = True
+        self.status_read = self.steady = False
         self.ignores_sigchld = self.shares_memory = self.left_cgroup = False
         self.file: int | None = None
         self.needed: int | None = None
@@ -230,7 +242,7 @@ class Member:
 
         Raises an `OSError` of `GONE` if the process no longer exists.
         """
-        changed = False
+        changed = self.status_read = False
         data = self.stat_file.read_changed()
         if data is not None:
             self._accept(parse_stat(data))
@@ -298,7 +310,11 @@ class Member:
 
         If it runs in its parent's memory, return the parent's. Raises `OSError` if the process no longer exists.
         """
-        return None if self._leader_ended else parse_private(self._statm_file.read())
+        if self._leader_ended:
+            return None
+        data = self._statm_file.read()
+        self.steady = data == self._statm_file.last
+        return parse_private(data)
 
     def _rss_of_threads(self) -> int:
         """Read resident memory from a living thread, after the leader has ended."""
@@ -318,14 +334,16 @@ class Member:
 
         Raises an `OSError` of `GONE` if the process no longer exists.
         """
-        self.status_outdated = False
+        self.status_outdated, self.status_read = False, True
         data = self._status_file.read()
         if self._leader_ended and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
         self._status_data = data
         self.ignores_sigchld = parse_ignores_sigchld(data)
-        self.hugetlb = self.shmem = self.secret = 0
+        self.stacks = parse_threads(data) * KERNEL_STACK
+        self.hugetlb = self.shmem = self.secret = self.page_tables = 0
         if not self.shares_memory:
+            self.page_tables = parse_page_tables(data)
             self.hugetlb, self.shmem, self.secret = parse_hugetlb(data), parse_shmem(data), parse_secret(data)
         before = self.watermark.last
         self.watermark.last = mark = parse_watermark(data)

@@ -132,8 +132,10 @@ class MemoryScan:
             try:
                 data = member.stat_file.read()
                 if data != member.stat_file.last:
+                    member.steady = False
                     stat = parse_stat(data)
             except OSError:
+                member.steady = False
                 cut_short = cut_short or not member.zombie
             space, fresh = self._space(member, size)
             readings.append(

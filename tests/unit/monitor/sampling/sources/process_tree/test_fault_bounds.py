@@ -13,7 +13,7 @@ from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.tree import ProcessTree
-from otel_memwatch.runtime.kernel import PROCESSORS_VARIABLE, rss_error
+from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.system import Allocated
 from tests.support.proc_tree import ProcTree
@@ -322,6 +322,7 @@ class Pool:
 
     def __init__(self, path: Path) -> None:
         self.watched = Watched(path, "memwatch.tree.memory.needed.low")
+        self._pids = {50}
         self.parent(50)
         self.watched.high()
 
@@ -333,10 +334,11 @@ class Pool:
         """A worker has so much; it is born where it was not there."""
         self.watched.proc.process(pid, 50, rss=mib * MIB, minor=5 + 256 * mib, stack=8192)
         self.watched.proc.last_pid(pid)
+        self._pids.add(pid)
 
     def low(self) -> float:
-        """MiB that were certainly there at the next tick."""
-        return self.watched.high() / MIB
+        """MiB that were certainly there at the next tick, without the kernel's stacks."""
+        return (self.watched.high() - len(self._pids) * KERNEL_STACK) / MIB
 
 
 @pytest.mark.parametrize(
@@ -397,3 +399,40 @@ def test_the_largest_has_nothing_of_what_its_forebear_gained_since_its_birth(
     assert 99 <= pool.low() <= 100
     pool.parent(100)
     assert 109 <= pool.low() <= 110
+
+
+@pytest.mark.parametrize("bound", ["low", "high", ""])
+def test_page_tables_and_kernel_stacks_are_memory_needed(tmp_path: Path, bound: str) -> None:
+    watched = Watched(tmp_path, f"memwatch.tree.memory.needed.{bound}".removesuffix("."))
+    watched.high()
+    watched.proc.process(
+        50, 1, rss=MIB, minor=10 + 256, stack=8192, page_tables=128 * MIB, threads=2000, virtual=1 << 38
+    )
+    needed = MIB + 128 * MIB + 2000 * KERNEL_STACK
+    # A thread may be in the middle of a page fault.
+    uncertain = 2000 * 4096
+    assert needed - MIB <= watched.high() <= needed + uncertain + 2 * MIB
+
+
+def test_freed_page_tables_count_until_the_next_sample(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, page_tables=64 * MIB)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, stack=8192, minor=12)
+    assert watched.high() >= 65 * MIB
+    watched.proc.process(50, 1, rss=MIB, stack=8192, minor=14)
+    assert watched.high() <= 3 * MIB
+
+
+def test_a_process_that_we_join_has_its_memory_in_the_first_window(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    (proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
+    (tmp_path / "sys").mkdir()
+    proc.process(50, 1, rss=90 * MIB, minor=90 * 256, stack=8192)
+    tree = ProcessTree(Context(50, 0.1, proc=proc.path, sys=tmp_path / "sys", adopt=False))
+    _trees.append(tree)
+    values = dict(zip((column.metric for column in tree.columns), tree.read(1000.0), strict=True))
+    low, high = (values[f"memwatch.tree.memory.needed.{name}"] for name in ("low", "high"))
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    assert 90 * MIB <= low <= high <= 92 * MIB
