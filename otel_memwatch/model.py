@@ -196,7 +196,9 @@ class Peak(NamedTuple):
     """Names of up to three operations that may have held it, or of the first four of more; `operation` is the first.
     Empty: it was in `operation`."""
     excludes: tuple[str, ...] = ()
-    """Memory that may have existed beyond the bounds, in words: ("files in memory",)."""
+    """Memory that may have existed beyond the bounds, in words: ("kernel", "files in memory").
+
+    "kernel": the kernel memory that only a cgroup counts, such as pipes, sockets and dentries."""
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
 

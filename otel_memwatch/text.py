@@ -237,7 +237,9 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     if peak.estimate is not None and (open_below or "-" in words):
         power = _power(peak.high)
         words += f", best estimate {_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
-    excluded = f"excluding {' and '.join(peak.excludes)}" if peak.excludes and source else ""
+    # Reports say in a sentence which kernel memory is excluded.
+    excludes = [one for one in peak.excludes if one != "kernel"] if source else []
+    excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
     return words + _in_parentheses(excluded, how)
 
 

@@ -126,9 +126,9 @@ def not_seen(run: RecordedRun) -> str:
     if peak is None or _BY_PROCESSES.isdisjoint(peak.evidence):
         return ""
     return (
-        "The run had no dedicated cgroup. Its figure covers private and shared memory of its processes, and files in "
-        "memory at each sample. Kernel memory (page tables, pipes, sockets) is excluded. The upper bound assumes that "
-        "no other program writes into these processes."
+        "The run had no dedicated cgroup. Its figure covers private and shared memory of its processes, and at each sample "
+        "page tables, kernel stacks and files in memory. Kernel memory such as pipes, sockets and dentries is not visible "
+        "here. The upper bound assumes that no other program writes into these processes."
     )
 
 

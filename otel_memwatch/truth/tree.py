@@ -5,6 +5,7 @@ from __future__ import annotations
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.typed import NamedTuple
 from otel_memwatch.truth.exact import at_least, is_one_figure, of_counter
+from otel_memwatch.truth.kernel_memory import EXCLUDED
 
 
 class Certificate(NamedTuple):
@@ -42,6 +43,8 @@ def tree_between(
     peak = tree_of_processes(low.bytes, None if high is None else high.bytes, error)
     if peak is None:
         return None
+    if high is not None and high is by_group:
+        peak = peak._replace(excludes=())  # a cgroup is charged for kernel memory too
     return peak._replace(
         at=low.at, evidence=(low.evidence,) if high is None else (low.evidence, high.evidence)
     )
@@ -75,8 +78,9 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
 def tree_of_processes(low: int, high: int | None, error: int = 0) -> Peak | None:
     """Return the tree's peak without a dedicated cgroup: never EXACT, however near both bounds are.
 
-    Memory that no process maps is in neither bound. It is kernel memory (page tables, pipes, sockets), and files in memory that
-    came and went between two samples. No counter says how much of it there was.
+    Memory that no process maps is in neither bound, except page tables and kernel stacks at samples. It is kernel memory
+    (pipes, sockets, dentries), and files in memory that came and went between two samples. No counter says how much of it
+    there was, so the peak excludes "kernel".
 
     Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
     /proc reports, the tree needed 181. The bounds are never nearer to each other than the counters' error.
@@ -87,8 +91,8 @@ def tree_of_processes(low: int, high: int | None, error: int = 0) -> Peak | None
         error: counter uncertainty of one process, in bytes.
     """
     if high is None:
-        return Peak.interval(low, None) if low else None
-    return Peak.interval(low, max(low + error, high))
+        return Peak.interval(low, None, excludes=(EXCLUDED,)) if low else None
+    return Peak.interval(low, max(low + error, high), excludes=(EXCLUDED,))
 
 
 def tree_of_one_process(peak: Peak) -> Peak:
@@ -96,7 +100,9 @@ def tree_of_one_process(peak: Peak) -> Peak:
     if peak.certainty is not Certainty.EXACT:
         return peak
     low = peak.bytes if peak.low is None else peak.low
-    return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
+    return peak._replace(
+        bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes, excludes=(EXCLUDED,)
+    )
 
 
 def tree_bound_by_group(

@@ -110,7 +110,7 @@ def test_a_run_of_a_day_with_everything_in_it_takes_less_than_1_mb(tmp_path: Pat
 
 
 def test_the_page_says_what_no_bound_has_where_no_group_told(tmp_path: Path) -> None:
-    told = "Kernel memory (page tables, pipes, sockets) is excluded"
+    told = "Kernel memory such as pipes, sockets and dentries is not visible here"
     for how, left_out in (("at one tick, page faults", True), ("cgroup watermark less page cache", False)):
         path = recorded.record(
             tmp_path / how.replace(" ", "-"),
