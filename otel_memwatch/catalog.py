@@ -134,8 +134,8 @@ MEMWATCH_TREE_MEMORY_BOUND = _row(
     "memwatch.tree.memory.bound", _G, "By", "Upper bound of the tree's resident memory since the previous sample, from "
     "high-water marks that are reset at each sample.", (), "process_tree", note="Only in older records, with --exact.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED = _row(
-    "memwatch.tree.memory.needed", _U, "By", "Private and shared memory of the tree, each page once, without file pages: "
-    "best estimate.", (), "process_tree", note="Only if the run has no dedicated cgroup; a cgroup is more precise.", profile=_ALL)
+    "memwatch.tree.memory.needed", _U, "By", "Private and shared memory of the tree, each page once, without file pages, with "
+    "page tables and kernel stacks: best estimate.", (), "process_tree", note="Only if the run has no dedicated cgroup; a cgroup is more precise.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_LOW = _row(
     "memwatch.tree.memory.needed.low", _G, "By", "Lower bound of memwatch.tree.memory.needed at one moment of the sample.", (),
     "process_tree", note="If the run has a dedicated cgroup: of the memory that the cgroup needed between the two previous "
@@ -149,8 +149,8 @@ MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: each shared page is divided among the "
     "processes that share it.", (), "memory_detail", note="Sampled rarely, because each read stalls the target's mmap calls.")
 MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
-    "memwatch.tree.memory.pss.needed", _U, "By", "Proportional set size of the tree without file pages: a lower bound of "
-    "memory in use at one time.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", profile=_ALL)
+    "memwatch.tree.memory.pss.needed", _U, "By", "Proportional set size of the tree without file pages, with page tables and "
+    "kernel stacks: a lower bound of memory in use at one time.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_HUGETLB = _row(
     "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
     (), "process_tree", note="Not part of resident memory, and usually not of a cgroup's memory. Shared pages count once "
