@@ -55,6 +55,8 @@ class _Curve(NamedTuple):
     dashes: str
     filled: bool = False
     points: bool = False
+    marked: bool = True
+    """Draw the samples as points if they are few."""
     aside: bool = False
     """A secondary curve: it does not set the scale and is clipped by it."""
 
@@ -113,12 +115,13 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
     curves = []
     tree, main, needed = _line(view, _TREE), _line(view, _MAIN), _needed(view)
     if needed is not None:
-        between = _between_ticks(view)
-        if between is not None:
-            curves.append(_Curve(between, "", style.GREEN, 0.8, "-"))
         curves.append(
             _Curve(needed, f"{_NEEDED}: each page once, no cache", style.GREEN, 1.8, "-", filled=True)
         )
+        spikes = _spikes(view, needed)
+        if spikes is not None:
+            label = "spike between samples, at least"
+            curves.append(_Curve(spikes, label, style.GREEN, 0.8, "-", marked=False))
     if tree is not None:
         # Explain a sum above needed memory: every forked process counts its shared pages.
         above = (
@@ -136,22 +139,29 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
     return curves
 
 
-def _between_ticks(view: View) -> Line | None:
-    """Return the lower bound of needed memory between samples as steps.
+def _spikes(view: View, needed: Line) -> Line | None:
+    """Return the windows between samples in which certainly more was needed than at both of their samples.
 
-    `None` without high-water marks, and for long runs. In these a spike of one window is as narrow as a line, and the
+    `None` without such windows, and for long runs. In these a spike of one window is as narrow as a line, and the
     points of the curve show it.
     """
     if len(view.samples) > STEPS:
         return None
     conditions = RunConditions.of(view.run.info)
     ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()
-    if len(ends) < 2:
+    known = ~np.isnan(needed.value)
+    if len(ends) < 2 or not known.any():
         return None
     end, value = np.array(ends) - conditions.started, np.array(least)
-    value[value <= 0] = np.nan
-    times = np.repeat(np.concatenate(([0.0], end)), 2)[1:-1]
-    return Line(times, np.repeat(value, 2), np.zeros(2 * len(value), dtype=bool))
+    start = np.concatenate(([0.0], end[:-1]))
+    before, after = (np.interp(at, needed.time[known], needed.value[known]) for at in (start, end))
+    above = value > np.maximum(before, after)
+    if not above.any():
+        return None
+    # The last column interrupts the line.
+    times = np.stack((start, start, end, end, end), axis=1)[above].ravel()
+    values = np.stack((before, value, value, after, np.full(len(end), np.nan)), axis=1)[above].ravel()
+    return Line(times, values, np.zeros(len(values), dtype=bool))
 
 
 def _needed(view: View) -> Line | None:
@@ -201,7 +211,7 @@ def _same(first: Line, second: Line) -> bool:
 
 
 def _draw(axes: Axes, curve: _Curve, view: View, scale: float, top: float) -> None:
-    few = len(curve.line.time) <= _FEW and not curve.aside and bool(curve.label)
+    few = len(curve.line.time) <= _FEW and not curve.aside and curve.marked
     marker = "D" if curve.points else "o" if few else ""
     most = curve.line.maximum() or 0.0
     label = curve.label
@@ -210,7 +220,7 @@ def _draw(axes: Axes, curve: _Curve, view: View, scale: float, top: float) -> No
     before = len(axes.lines)
     draw_line(
         axes, curve.line, view.scale, scale, color=curve.colour, linewidth=curve.width, linestyle=curve.dashes,
-        marker=marker, markersize=4.0 if curve.points else 2.5, label=label or None,
+        marker=marker, markersize=4.0 if curve.points else 2.5, label=label,
     )  # fmt: skip
     if curve.aside:
         ceiling = Rectangle((0, 0), 1, top / scale / axes.get_ylim()[1], transform=axes.transAxes)
@@ -247,7 +257,7 @@ def _curve_at(curves: list[_Curve], extent: Extent) -> float | None:
     """Return the value of the first curve nearest to the time of the peak, in bytes."""
     if not curves or extent.at is None:
         return None
-    drawn = next(curve.line for curve in curves if curve.label)
+    drawn = curves[0].line
     known = ~np.isnan(drawn.value)
     if not known.any():
         return None

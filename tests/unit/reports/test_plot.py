@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -18,7 +19,7 @@ from otel_memwatch.model import Column
 from otel_memwatch.record.samples import Samples, read_samples
 from otel_memwatch.reports import render
 from otel_memwatch.reports.lanes import LANES, lay_out
-from otel_memwatch.reports.plot import figure
+from otel_memwatch.reports.plot import figure, memory
 from otel_memwatch.reports.plot.peak import LABEL
 from otel_memwatch.reports.plot.series import BUCKETS, line, rates, time_unit
 from otel_memwatch.run import RecordedRun, load
@@ -556,6 +557,25 @@ def test_what_was_needed_sets_the_scale_and_the_sum_ends_there(tmp_path: Path) -
     assert clip.y1 == pytest.approx(axes.transData.transform((0, 110))[1], abs=1)
 
 
+@pytest.mark.parametrize(("spike", "drawn"), [(108, True), (99, False)])
+def test_a_spike_between_samples_stands_on_the_curve_and_in_the_legend(
+    spike: int, drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lower bounds below the curve say nothing more: drawn, they looked like a contradiction."""
+    ends = [recorded.STARTED + i / 10 for i in range(31)]
+    least = [spike * MIB if i == 5 else 90.0 * MIB for i in range(31)]
+    windows = SimpleNamespace(certain=lambda: (ends, least))
+    monkeypatch.setattr(memory, "TreeTicks", lambda *_, **__: SimpleNamespace(windows=windows))
+    axes = panel(figure(owned(tmp_path / "r")), "Memory")
+    name = "spike between samples, at least"
+    found = [shown for shown in axes.get_lines() if shown.get_label() == name]
+    assert len(found) == words(axes).count(name) == drawn
+    if drawn:
+        known = [(x, y) for x, y in zip(*found[0].get_data(), strict=True) if not np.isnan(y)]
+        assert [x for x, _ in known] == pytest.approx([0.4, 0.4, 0.5, 0.5])
+        assert [y for _, y in known] == pytest.approx([100, 108, 108, 100])
+
+
 def test_all_sizes_are_in_one_unit(tmp_path: Path) -> None:
     run = owned(tmp_path / "r", peak=700, more={"limits": {"cgroup_bytes": 1 << 30}})
     picture = figure(run)
@@ -648,6 +668,9 @@ def test_several_runs_in_one_picture(tmp_path: Path) -> None:
     assert words(axes)[1].startswith("make -j4: 560.2 to 655.9 MiB")
     assert "resident sizes drawn" in words(axes)[1]
     assert axes.get_xlim()[1] == pytest.approx(60)
+    stem = next(found for found in axes.get_lines() if found.get_linestyle() == ":")
+    assert list(stem.get_ydata()) == pytest.approx([100, 110])
+    assert "points are peaks" in [text.get_text() for text in axes.texts] + [axes.get_title(loc="left")]
     assert "both" in [text.get_text() for text in picture.texts]
 
 
