@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,7 +149,7 @@ def snakemake(place: Path, *options: str, recorded: bool) -> subprocess.Complete
     )
 
 
-def runs(place: Path) -> list[dict[str, object]]:
+def runs(place: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in (place / "memwatch-runs").glob("*/run.json")]
 
 
@@ -165,6 +166,7 @@ def test_figures_of_rules_are_those_of_the_referee(tmp_path: Path) -> None:
         text=True,
         timeout=60,
     )
+    assert {info["tags"].get("rule") for info in runs(tmp_path)} == {"late", "shared", "short"}
     assert told.stdout.startswith("3 files made exact, 0 left"), told.stdout + told.stderr
     for rule in ("late", "shared", "short"):
         truth = int((tmp_path / f"{rule}.txt").read_text()) / MIB

@@ -129,7 +129,10 @@ def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str,
             resource.setdefault(name, value)
     near = os.getppid() if target.mode == "wrap" else target.pid
     # Tags from the user override those of an engine.
-    tags = {**engine_tags(environment, info.get("cwd"), resource, near), **info.get("tags", {})}
+    tags = {
+        **engine_tags(environment, info.get("cwd"), resource, near, argv=target.argv),
+        **info.get("tags", {}),
+    }
     writer.update(resource=resource, ci=ci_attributes(environment), tags=tags)
 
 

@@ -75,6 +75,62 @@ def test_a_job_of_snakemake_is_named_by_the_snakemake_around_it(tmp_path: Path) 
     assert engine_tags({}, None, {}, 10, proc=tmp_path) == {}
 
 
+_LOG = """
+[Mon Nov 23 22:27:27 2026]
+localrule make_data:
+    output: out/1.txt
+    jobid: 6
+    wildcards: i=1
+    resources: tmpdir=/tmp
+[Mon Nov 23 22:27:27 2026]
+rule make_data:
+    output: out/11.txt, out/11.log
+    jobid: 4
+    wildcards: i=11, kind=a
+[Mon Nov 23 22:27:28 2026]
+Finished jobid: 6 (Rule: make_data)
+localrule sort:
+    input: out/1.txt
+    output: out/1.sorted
+    jobid: 5
+    wildcards: i=1
+localcheckpoint draw:
+    output: fig.txt
+    jobid: 9
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "tags"),
+    [
+        ("seq 9 > out/11.txt", {"rule": "make_data", "wildcards": "i=11,kind=a"}),
+        ("sort -n out/1.txt > out/1.sorted", {"rule": "sort", "wildcards": "i=1"}),
+        ("cat out/1.txt > other", {}),  # its maker has finished
+        ("cat 1.sorted my-fig.txt", {}),
+        ("python {place}/.snakemake/scripts/tmp1.draw.py", {"rule": "draw"}),
+        ("python {place}/.snakemake/scripts/absent.py", {}),
+    ],
+)
+def test_a_job_of_the_local_executor_is_named_by_its_output_in_the_log(
+    command: str, tags: dict[str, str], tmp_path: Path
+) -> None:
+    for pid, parent, name in ((30, 20, "sh"), (20, 1, "/opt/bin/snakemake")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_bytes(f"{name}\0-c\0002\0".encode())
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) S {parent} 1 1")
+    for folder in ("log", "scripts"):
+        (tmp_path / ".snakemake" / folder).mkdir(parents=True)
+    (tmp_path / ".snakemake" / "log" / "2026-11-22T1.snakemake.log").write_text(
+        "rule old:\n    output: fig.txt\n"
+    )
+    (tmp_path / ".snakemake" / "log" / "2026-11-23T1.snakemake.log").write_text(_LOG)
+    (tmp_path / ".snakemake" / "scripts" / "tmp1.draw.py").write_text(r"loads(b'\x07fig.txt\x94')")
+    argv = ["/bin/bash", "-c", f"set -euo pipefail; {command.format(place=tmp_path)}"]
+    assert engine_tags({}, tmp_path, {}, 30, argv=argv, proc=tmp_path) == tags
+    assert engine_tags({}, tmp_path / "elsewhere", {}, 30, argv=argv, proc=tmp_path) == {}
+    assert engine_tags({}, tmp_path, {}, 1, argv=argv, proc=tmp_path) == {}
+
+
 def test_a_pod_is_told_by_the_resource() -> None:
     assert engine_tags({}, None, {"k8s.pod.name": "p", "k8s.job.name": "j"}, 1) == {
         "k8s.pod": "p",
