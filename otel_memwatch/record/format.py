@@ -10,11 +10,12 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     ==============  ==========================================================================
     schema          1
     gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
-                    "processes", "trouble", "held", "accounted", "xid"}]: GPUs of the machine. `parent` is the card of
+                    "processes", "trouble", "unknown", "held", "accounted", "xid"}]: GPUs of the machine. `parent` is the card of
                     a MIG instance. `visible` is null if the devices that the target may use are unknown. `absent`
                     names values that the GPU does not report. `processes` is "by process" if it reports memory by
                     process, otherwise the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
-                    sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}]
+                    sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}].
+                    `unknown` is {question: {"seconds", "error"}}: time without an answer, and the first error
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "gpu_tree", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract

@@ -192,6 +192,8 @@ class GpuFields(NamedTuple):
     processes: str | None
     """"by process" if it reports memory by process, otherwise the reason why not."""
     trouble: str | None
+    unknown: Mapping[str, tuple[float, str]]
+    """Seconds for which the driver did not answer a question, and its first error, by question."""
     held: Mapping[str, int]
     """Largest sample of each process of the tree, by pid."""
     accounted: Mapping[str, int]
@@ -210,6 +212,7 @@ class GpuFields(NamedTuple):
             recorded=bool(fields.get("recorded")),
             processes=text(fields.get("processes")),
             trouble=text(fields.get("trouble")),
+            unknown=_outages(fields.get("unknown")),
             held=_bytes_by_pid(fields.get("held")),
             accounted=_bytes_by_pid(fields.get("accounted")),
             xid=tuple(str(event.get("code")) for event in _objects(fields.get("xid"))),
@@ -222,6 +225,16 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 def _bytes_by_pid(value: Any) -> Mapping[str, int]:
     return {pid: size for pid, held in mapping(value).items() if (size := whole(held)) is not None}
+
+
+def _outages(value: Any) -> Mapping[str, tuple[float, str]]:
+    found = {}
+    for question, outage in mapping(value).items():
+        fields = mapping(outage)
+        seconds = number(fields.get("seconds"))
+        if seconds is not None:
+            found[question] = seconds, text(fields.get("error")) or ""
+    return found
 
 
 class ClockFields(NamedTuple):

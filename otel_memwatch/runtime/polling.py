@@ -80,11 +80,12 @@ class Poller:
         """Start the thread."""
         self._thread.start()
 
-    def close(self, seconds: float = 1.0) -> None:
-        """Stop the thread. Waits at most `seconds`; a hanging thread ends with the process."""
+    def close(self, seconds: float = 1.0) -> bool:
+        """Stop the thread and return whether it has ended. Waits at most `seconds`; a hanging one ends with the process."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def new_values(self, now: float) -> Sequence[Value] | None:
         """Return values that arrived since the last call, or `None`.

@@ -284,6 +284,56 @@ def test_accounting_gives_the_exact_peak_also_after_the_process(
     assert gpu.info()[0]["accounted"] == {str(PID): 3 * GIB}
 
 
+def test_a_value_that_is_not_available_leaves_all_other_figures(
+    machine: Machine, open_source: Opener
+) -> None:
+    machine.card(0, **EVERYTHING, accounting=1)
+    machine.also(f"account 0 pid={PID} running=1", "sample 0 0 100 1", "sample 0 1 100 1", "sample 0 2 100 1")
+    gpu = open_source()
+    assert "memwatch.process.gpu.memory.peak" in columns(gpu)
+    for _ in range(10):
+        assert read(gpu, "hw.gpu.memory.usage") == 5 * GIB
+        assert read(gpu, "hw.errors", error_type="ecc_corrected") == 3
+
+
+def test_an_error_of_the_library_is_confined_to_its_question(
+    machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.card(0, **EVERYTHING)
+    gpu = open_source()
+
+    def fails(*_: object) -> None:
+        raise IndexError("a type of value that the library does not know")
+
+    monkeypatch.setattr("pynvml.nvmlDeviceGetPowerUsage", fails)
+    deadline = time.monotonic() + GUARD
+    while "power" not in gpu.info()[0]["unknown"]:
+        assert time.monotonic() < deadline
+        assert read(gpu, "hw.gpu.memory.usage") == 5 * GIB
+    assert "IndexError" in gpu.info()[0]["unknown"]["power"]["error"]
+    assert list(gpu.info()[0]["unknown"]) == ["power"]
+
+
+def test_the_time_without_an_answer_is_noted_with_its_first_error(
+    machine: Machine, open_source: Opener
+) -> None:
+    machine.card(0, used=3 * GIB, power=100_000)
+    gpu = open_source()
+    assert read(gpu, "hw.gpu.memory.usage") == 3 * GIB
+    assert gpu.info()[0]["unknown"] == {}
+    machine.also("fail nvmlDeviceGetMemoryInfo_v2 999")
+    deadline = time.monotonic() + GUARD
+    while gpu.info()[0]["unknown"].get("memory", {}).get("seconds", 0) < 0.2:
+        assert time.monotonic() < deadline
+        read(gpu, "hw.power")
+    assert gpu.info()[0]["unknown"]["memory"]["error"] == "Unknown Error"
+    machine.without("fail")
+    assert read(gpu, "hw.gpu.memory.usage") == 3 * GIB
+    seconds = gpu.info()[0]["unknown"]["memory"]["seconds"]
+    time.sleep(3 * PERIOD)
+    assert gpu.info()[0]["unknown"]["memory"]["seconds"] == seconds, "only without an answer"
+
+
 def test_a_process_of_the_same_number_before_the_run_is_not_ours(
     machine: Machine, open_source: Opener
 ) -> None:
@@ -395,6 +445,27 @@ def test_the_last_device_lost_is_a_failure_and_it_can_come_back(
             break
         except Unavailable:
             time.sleep(0.003)
+
+
+def test_a_driver_in_use_by_the_thread_of_events_is_not_shut_down(
+    machine: Machine, open_source: Opener
+) -> None:
+    machine.card(0)
+    gpu = open_source()
+    machine.also("hang nvmlEventSetWait_v2")
+    asked = machine.calls("nvmlEventSetWait_v2")
+    deadline = time.monotonic() + GUARD
+    while machine.calls("nvmlEventSetWait_v2") == asked:
+        assert time.monotonic() < deadline
+        time.sleep(0.003)
+    gpu.close()
+    assert machine.calls("nvmlShutdown") == 0
+    machine.without("hang")
+    while machine.calls("nvmlEventSetFree") == 0:
+        assert time.monotonic() < deadline, "the thread does not end"
+        time.sleep(0.003)
+    gpu.close()
+    assert machine.calls("nvmlShutdown") == 1
 
 
 def test_a_driver_that_hangs_stops_only_this_source(

@@ -102,6 +102,8 @@ def _meanwhile(samples: Samples, device: GpuFields) -> Iterator[str]:
         yield f"XID errors reported by the driver: {clean(', '.join(device.xid[:10]))}"
     if device.trouble:
         yield clean(device.trouble)
+    for question, (seconds, error) in device.unknown.items():
+        yield clean(f"{question} unknown for {duration(seconds)}: {error}")
 
 
 def _known(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> list[float]:

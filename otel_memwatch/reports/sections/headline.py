@@ -10,7 +10,7 @@ from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import cells, clean, count, peak_figure, peak_sentence, shorten, size
+from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
@@ -28,6 +28,8 @@ _TIGHT = 0.5
 """Share of the machine's memory from which it deserves a line."""
 _FULL = 0.9
 """Share of a limit that is worth a warning."""
+_UNKNOWN = 2.0
+"""Seconds without an answer of a GPU that are worth a warning: more than one reading."""
 _MISSED = 0.02
 """Share of missed samples that is worth a warning."""
 
@@ -112,6 +114,11 @@ def gpus(run: RecordedRun, page: Page) -> None:
         page.fact("" if index else "GPU", f"{words}, {others}" if others else words)
     if len(devices) > _DEVICES:
         page.fact("", count(len(devices) - _DEVICES, "more device"))
+    for gpu in run.fields.gpus:
+        seconds, error = gpu.unknown.get("memory", (0.0, ""))
+        if seconds >= _UNKNOWN:
+            words = f"memory of {shorten(gpu.id, _DEVICE)} unknown for {duration(seconds)}: {clean(error)}"
+            page.fact("" if devices else "GPU", words, "warning")
     for source in run.sources.values():
         if source.get("silent"):
             page.fact("GPU", f"unknown: {clean(str(source.get('hint') or ''))}", "warning")
@@ -135,11 +142,16 @@ def missed_samples(run: RecordedRun, page: Page) -> None:
 
 
 def trouble(run: RecordedRun, page: Page) -> None:
-    """Write the last problem of recording or reading."""
+    """Write the last problem of recording or reading; of a source that failed several times, the first failure."""
     texts = [text for _, text in run.marks] + list(run.damage)
     if texts:
+        source = " ".join(texts[-1].split(" ")[:2])  # "source gpu_nvidia" of "source gpu_nvidia works again"
+        shown = next(
+            (text for text in texts if source.startswith("source ") and text.startswith(f"{source} ")),
+            texts[-1],
+        )
         others = f" ({len(texts) - 1} more)" if len(texts) > 1 else ""
-        page.fact("trouble", clean(texts[-1]) + others, "warning")
+        page.fact("trouble", clean(shown) + others, "warning")
 
 
 def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:

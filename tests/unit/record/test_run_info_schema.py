@@ -56,7 +56,7 @@ WHOLE: dict[str, Any] = {
     "group": {"group": "job", "launcher": "torchrun", "rank": 1, "local_rank": 0, "size": 2, "first": 0, "step": 1, "attempt": 0},
     "limit": {"bytes": 9, "by": "control group", "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
     "gpus": [
-        {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "held": {"7": 5},
+        {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "unknown": {"memory": {"seconds": 5.0, "error": "Unknown Error"}}, "held": {"7": 5},
          "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
     ],
     "clock": {"boot_id": "b", "monotonic_offset": 1.5},
@@ -80,7 +80,18 @@ def test_every_field_is_read() -> None:
     assert found.limit == LimitFields(9, "control group", True, "Spike", (HolderFields(7, "python", 8),))
     name, pci = "H200", "0000:17:00.0"
     assert found.gpus == (
-        GpuFields("GPU-1", name, pci, True, "by process", None, {"7": 5}, {"7": 6}, ("79",)),
+        GpuFields(
+            "GPU-1",
+            name,
+            pci,
+            True,
+            "by process",
+            None,
+            {"memory": (5.0, "Unknown Error")},
+            {"7": 5},
+            {"7": 6},
+            ("79",),
+        ),
     )
     structured = {
         "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "gpus",

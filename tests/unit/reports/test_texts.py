@@ -190,6 +190,43 @@ def test_marks_and_damage_reach_the_summary(tmp_path: Path) -> None:
     assert "Unreadable parts of the record" in report
 
 
+def test_the_summary_shows_the_first_failure_of_a_source(tmp_path: Path) -> None:
+    sentences = (
+        "a process left the group",
+        "source gpu_nvidia failed: no answer",
+        "source gpu_nvidia works again",
+    )
+    marks = [{"time": recorded.STARTED + 0.1, "text": text} for text in sentences]
+    run = changed(recorded.short(tmp_path / "r"), marks=marks)
+    assert "trouble       source gpu_nvidia failed: no answer (2 more)" in summary(run)
+    run = changed(run.path, marks=[*marks, {"time": None, "text": "recording stopped: disk full"}])
+    assert "trouble       recording stopped: disk full (3 more)" in summary(run)
+
+
+def test_the_summary_says_for_how_long_the_memory_of_a_gpu_was_unknown(tmp_path: Path) -> None:
+    run = load(recorded.gpus(tmp_path / "r"))
+    unknown = {"memory": {"seconds": 5.0, "error": "Unknown Error"}, "power": {"seconds": 9.0, "error": "x"}}
+    run = changed(run.path, gpus=[{"id": "GPU-1", "recorded": True, "unknown": unknown}])
+    assert "memory of GPU-1 unknown for 5.00 s: Unknown Error" in summary(run)
+    assert "power" not in summary(run)
+    assert "power unknown for 9.00 s: x" in text(run)
+    unknown["memory"]["seconds"] = 1.0
+    run = changed(run.path, gpus=[{"id": "GPU-1", "recorded": True, "unknown": unknown}])
+    assert "unknown for" not in summary(run)
+
+
+def test_the_summary_separates_the_runs_gpu_memory_from_that_of_all_programs(tmp_path: Path) -> None:
+    path = recorded.gpus(tmp_path / "r")
+    whole = Peak.sampled(3 << 30, evidence=(Evidence.DEVICE_SAMPLES,))
+    of_run = {"GPU-1": Peak.sampled(1 << 30)}
+    for own, words in (
+        (of_run, "1.00 GiB (sampled) on GPU-1, 3.00 GiB used by all programs"),
+        ({}, "3.00 GiB (sampled) on GPU-1, used by all programs"),
+    ):
+        peaks = Peaks(gpu={"GPU-1": whole}, gpu_tree=own)
+        assert words in summary(changed(path, peaks=peaks.to_json()))
+
+
 def test_an_exact_figure_that_can_be_off_says_by_how_much(tmp_path: Path) -> None:
     path = recorded.short(tmp_path / "r")
     wide = recorded.peak(809.4) | {"low": 807 * recorded.MIB, "high": round(812.4 * recorded.MIB)}

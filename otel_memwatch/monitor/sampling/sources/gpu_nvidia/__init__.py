@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from otel_memwatch import catalog
-from otel_memwatch.errors import Unavailable
+from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia import processes, visible
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import (
@@ -21,6 +21,7 @@ from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import (
     HANGS_HINT,
     Device,
     Driver,
+    Outage,
     open_driver,
 )
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.events import Events
@@ -139,9 +140,10 @@ class GpuNvidia:
                 del self._tree[next(iter(self._tree))]
 
     def close(self) -> None:
-        """End the threads and close the driver, unless it hangs."""
-        self._poller.close()
-        self._events.close()
+        """End the threads and close the driver, unless one of them hangs."""
+        idle = (self._poller.close(), self._events.close())
+        if not all(idle):
+            return  # a thread that still uses the library would use it after its end
         with suppress(Unavailable):  # a hanging driver is closed with the process
             answered(self._opened.driver.close, 1.0, _DRIVER, HANGS_HINT)
 
@@ -235,11 +237,10 @@ class GpuNvidia:
             grown = False
             for call in calls:
                 due = slow or call.offline or not call.slow or (call.at_growth and grown)
-                answer = self._ask(device, call) if due else None
-                if call.name == "memory" and answer is not None:
-                    grown = answer.used > device.most_used * GROWTH
-                    device.most_used = answer.used if grown else device.most_used
-                values += [None if answer is None else get(answer) for _, _, get in call.columns]
+                read = self._ask(device, call) if due else None
+                values += read or (None,) * len(call.columns)
+                if call.name == "memory" and read is not None:
+                    grown = _has_grown(device, call, read)
         spent = time.monotonic() - began
         (self._slow if slow else self._fast).spent(now, spent)
         troubles = {device.trouble for device, _ in self._opened.calls}
@@ -247,24 +248,34 @@ class GpuNvidia:
             raise Unavailable("No GPU answers: " + "; ".join(sorted(str(trouble) for trouble in troubles)))
         return values
 
-    def _ask(self, device: Device, call: Call) -> Any:
-        """Return an answer and note its cost; `None` without an answer, or if the device is lost."""
+    def _ask(self, device: Device, call: Call) -> list[Value] | None:
+        """Return the values of a call's columns and note its cost; `None` without an answer, or if the device is lost.
+
+        An error is confined to this question. It may also come from the library's own code: nvidia-ml-py raises
+        `TypeError` for some values that are not available, and an unknown type of value is an `IndexError`.
+        """
         driver = self._opened.driver
-        if call.offline:
-            return call.ask(driver, device)
-        if device.trouble is not None:
-            return None
         began = time.monotonic()
+        if device.trouble is not None and not call.offline:
+            device.outages.setdefault(call.name, Outage(device.trouble)).begin(began)
+            return None
         try:
-            return call.ask(driver, device)
-        except driver.nvml.NVMLError as error:
+            answer = call.ask(driver, device)
+            values = None if answer is None else [get(answer) for _, _, get in call.columns]
+        except Exception as error:  # noqa: BLE001 - no question stops the others
             if driver.error_name(error) in GONE + CLOSED:
                 device.trouble = f"{device.identity.uuid}: {driver.words(error)}"
+            words = driver.words(error) if isinstance(error, driver.nvml.NVMLError) else describe(error)
+            device.outages.setdefault(call.name, Outage(words)).begin(began)
             return None
         finally:
-            spent = self._costs.setdefault(call.name, [])
-            spent.append(time.monotonic() - began)
-            del spent[:-100]
+            if not call.offline:
+                spent = self._costs.setdefault(call.name, [])
+                spent.append(time.monotonic() - began)
+                del spent[:-100]
+        if call.name in device.outages:
+            device.outages[call.name].end(began)
+        return values
 
     def _share(self, driver: Driver, device: Device) -> processes.Share | None:
         """Return the tree's part of a device, and note the largest size of each process."""
@@ -297,7 +308,8 @@ class GpuNvidia:
         if not lost:
             self._reopening.spent(now, 0)
         elif self._reopening.due(now):
-            self._events.close()
+            if not self._events.close():
+                return  # its thread still uses the library
             try:
                 opened.driver.reopen(opened.devices)
             except opened.driver.nvml.NVMLError as error:
@@ -328,6 +340,10 @@ class GpuNvidia:
             "accounting": opened.accounting.get(uuid),
             "processes": self._process_scope(uuid),
             "trouble": device.trouble,
+            "unknown": {
+                question: {"seconds": round(outage.seconds(time.monotonic()), 3), "error": outage.error}
+                for question, outage in list(device.outages.items())
+            },
             "held": {str(pid): used for pid, used in list(self._holders.get(uuid, {}).items())},
             "accounted": {str(pid): peak for pid, peak in list(self._accounted.get(uuid, {}).items())},
             "xid": [event for event in list(self._events.kept) if event["uuid"] == uuid],
@@ -353,8 +369,24 @@ def _answers(driver: Driver, device: Device, ask: Callable[[Driver, Device], Any
     """Return whether a device supports a question. A temporary error counts as support."""
     try:
         return ask(driver, device) is not None
-    except driver.nvml.NVMLError:
+    except Exception:  # noqa: BLE001 - also those of the library's own code
         return True
+
+
+def _has_grown(device: Device, call: Call, values: Sequence[Value]) -> bool:
+    """Return whether a device's used memory exceeds all earlier values by `GROWTH`, and keep the largest value."""
+    used = next(
+        (
+            value
+            for (metric, _, _), value in zip(call.columns, values, strict=True)
+            if metric == catalog.HW_GPU_MEMORY_USAGE
+        ),
+        None,
+    )
+    if used is None or used <= device.most_used * GROWTH:
+        return False
+    device.most_used = int(used)
+    return True
 
 
 def open_source(context: Context) -> GpuNvidia:

@@ -50,6 +50,29 @@ CLOSED = ("NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERRO
 """Errors after which the library must be opened again."""
 
 
+class Outage:
+    """Time in which a device did not answer one question."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+        """First error."""
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    def begin(self, now: float) -> None:
+        """Note that the question has no answer at `now`, in monotonic seconds."""
+        if self._since is None:
+            self._since = now
+
+    def end(self, now: float) -> None:
+        """Note an answer."""
+        self._seconds, self._since = self.seconds(now), None
+
+    def seconds(self, now: float) -> float:
+        """Return the seconds without an answer so far."""
+        return self._seconds + (0.0 if self._since is None else now - self._since)
+
+
 class Device:
     """One GPU or MIG instance with its handle in the driver."""
 
@@ -58,6 +81,8 @@ class Device:
         self.handle = handle
         self.trouble: str | None = None
         """Error because of which it answers no question at present."""
+        self.outages: dict[str, Outage] = {}
+        """By question, of those that it once did not answer."""
         self.most_used = 0
         """Largest used memory so far, in bytes, to `GROWTH`."""
         self.last_sample: dict[int, int] = {}
@@ -101,7 +126,7 @@ class Driver:
         for index in range(self.nvml.nvmlDeviceGetCount()):
             try:
                 card = self._card(self.nvml.nvmlDeviceGetHandleByIndex(index))
-            except self.nvml.NVMLError:
+            except Exception:  # noqa: BLE001, S112 - also those of the library's own code
                 continue
             found.append(card)
             found.extend(self._instances(card))

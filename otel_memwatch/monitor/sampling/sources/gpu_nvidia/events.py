@@ -32,8 +32,9 @@ class Events:
 
     def watch(self, driver: Driver, devices: Sequence[Device]) -> None:
         """Start to wait for events of the devices that report any; called again after the library was reopened."""
-        self.close()
-        self._stop.clear()
+        if not self.close():
+            return
+        self._stop = threading.Event()
         nvml = driver.nvml
         try:
             event_set = nvml.nvmlEventSetCreate()
@@ -46,28 +47,33 @@ class Events:
                 continue
             self.counts.setdefault(device.identity.uuid, 0)
         if self.counts:
-            arguments = (driver, event_set)
+            arguments = (driver, event_set, self._stop)
             self._thread = Thread(self._run, "otel-memwatch-xid", arguments)
             self._thread.start()
 
-    def close(self) -> None:
-        """End the wait for events, without a wait for a hanging driver."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(2 * _WAIT_MILLISECONDS / 1000)
+    def close(self) -> bool:
+        """End the wait for events, without a wait for a hanging driver.
 
-    def _run(self, driver: Driver, event_set: Any) -> None:
+        Return whether the thread has ended. Otherwise it still uses the library, which must then stay open.
+        """
+        self._stop.set()
+        if self._thread is None:
+            return True
+        self._thread.join(2 * _WAIT_MILLISECONDS / 1000)
+        return not self._thread.is_alive()
+
+    def _run(self, driver: Driver, event_set: Any, stop: threading.Event) -> None:
         nvml = driver.nvml
-        while not self._stop.is_set():
+        while not stop.is_set():
             try:
                 event = nvml.nvmlEventSetWait(event_set, _WAIT_MILLISECONDS)
                 self._count(str(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData))
-            except nvml.NVMLError as error:
+            except Exception as error:  # noqa: BLE001 - also those of the library's own code
                 name = driver.error_name(error)
                 if name in ABSENT or name == "NVML_ERROR_UNINITIALIZED":
                     break
                 if name != "NVML_ERROR_TIMEOUT":
-                    self._stop.wait(_WAIT_MILLISECONDS / 1000)
+                    stop.wait(_WAIT_MILLISECONDS / 1000)
         with suppress(nvml.NVMLError):  # closed with the library
             nvml.nvmlEventSetFree(event_set)
 

@@ -67,7 +67,7 @@ def accounting_is_on(driver: Driver, device: Device) -> bool | None:
     """Return whether the driver keeps each process's peak; `None`: this device cannot."""
     try:
         mode = driver.ask("nvmlDeviceGetAccountingMode", device.handle)
-    except driver.nvml.NVMLError:
+    except Exception:  # noqa: BLE001 - also those of the library's own code
         return None
     return None if mode is None else bool(mode)
 
@@ -91,8 +91,9 @@ def accounted_peaks(driver: Driver, device: Device, tree: Iterable[int], since: 
     for pid in ours.intersection(driver.ask("nvmlDeviceGetAccountingPids", device.handle) or ()):
         try:
             stats = nvml.nvmlDeviceGetAccountingStats(device.handle, pid)
-        except nvml.NVMLError:
-            continue  # the driver's ring buffer has dropped it meanwhile
+        except (nvml.NVMLError, TypeError):
+            # The driver's ring buffer has dropped it meanwhile, or nvidia-ml-py fails because the value is not available.
+            continue
         if stats.maxMemoryUsage is not None and (stats.isRunning or stats.startTime / 1e6 >= since):
             peaks[pid] = stats.maxMemoryUsage
     return peaks
