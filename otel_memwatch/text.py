@@ -116,7 +116,7 @@ def bounds(low: float | None, high: float | None, unit: str) -> str:
     """Return a range in words: "1.00-1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
     if high is None or math.isinf(high):
         return f"at least {amount(low, unit)}" if low else UNKNOWN
-    if not low:
+    if not low or (unit != "s" and rounds_to_zero(low, high)):
         return f"at most {amount(high, unit)}" if high else amount(high, unit)
     if unit != "s":
         return size_range(low, high, "-")

@@ -12,7 +12,17 @@ from otel_memwatch.run.build_actions import (
 )
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
-from otel_memwatch.text import certainty, clean, count, duration, peak_figure, shorten, size, table
+from otel_memwatch.text import (
+    bounds,
+    certainty,
+    clean,
+    count,
+    duration,
+    peak_figure,
+    shorten,
+    size,
+    table,
+)
 
 if TYPE_CHECKING:
     from otel_memwatch.reports import Options
@@ -55,7 +65,7 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
         (
             peak_figure(action.peak),
             certainty(action.peak),
-            size(action.needed),
+            bounds(action.seen, action.needed, "By"),
             duration(action.seconds),
             "-" if action.cpu_seconds is None else duration(action.cpu_seconds),
             shorten(clean(action.program), _PROGRAM),
@@ -66,7 +76,9 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
     lines = table(rows, _HEADER, "rlrrrll")
     left = actions[SHOWN:]
     if left:
-        lines.append(f"{count(len(left), 'more output')}, none above {size(left[0].needed)}.")
+        lines.append(
+            f"{count(len(left), 'more output')}, none above {size(max(action.needed for action in left))}."
+        )
     unseen = run.totals.get("unseen_processes")
     if unseen:
         lines.append(
@@ -82,11 +94,12 @@ def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]
     room = f"{size(fits.within)}{whose}"
     if fits.jobs == 0:
         return [f"Not even the largest action fits into {room}."]
+    needed = bounds(fits.seen, fits.needed, "By")
     processors = run.host.get("cpus")
     if fits.every:
-        fit = f"All at once need {size(fits.needed)} of {room}: memory does not limit -j."
+        fit = f"All at once need {needed} of {room}: memory does not limit -j."
     else:
-        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once need {size(fits.needed)}."
+        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once need {needed}."
         if fits.jobs == 1:
             fit = f"-j 1 fits into {room}: the two largest at once do not."
     if isinstance(processors, int) and 0 < processors < fits.jobs:

@@ -104,6 +104,8 @@ class BuildAction(NamedTuple):
     seconds: float
     cpu_seconds: float | None
     processes: int
+    seen: int
+    """Memory of all its processes at one moment by their lower bounds or seen sizes; `needed` may be far above it."""
 
 
 class Parallelism(NamedTuple):
@@ -115,6 +117,8 @@ class Parallelism(NamedTuple):
     within: int
     every: bool
     """True if all actions fit."""
+    seen: int
+    """Bytes that these actions certainly took or were seen with, with everything that runs beside them."""
 
 
 def output_of(argv: Sequence[str] | None) -> str | None:
@@ -155,9 +159,9 @@ def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[Build
         if known is None:
             found[output] = action
         else:
-            largest = max(known, action, key=lambda one: one.needed)
+            largest = max(known, action, key=lambda one: (one.seen, one.needed))
             found[output] = largest._replace(times=known.times + 1)
-    return sorted(found.values(), key=lambda one: (-one.needed, one.start))
+    return sorted(found.values(), key=lambda one: (-one.seen, -one.needed, one.start))
 
 
 def beside_actions(processes: Sequence[ProcessFigures]) -> int:
@@ -168,12 +172,12 @@ def beside_actions(processes: Sequence[ProcessFigures]) -> int:
 
 def parallelism(actions: Sequence[BuildAction], beside: int, within: int) -> Parallelism:
     """Return the largest `-j` at which the largest actions, all at once, fit into `within` bytes; 0: not even one."""
-    needed, jobs = beside, 0
-    for action in sorted((action.needed for action in actions), reverse=True):
-        if needed + action > within:
-            return Parallelism(jobs, needed, within, every=False)
-        needed, jobs = needed + action, jobs + 1
-    return Parallelism(jobs, needed, within, every=True)
+    needed, seen, jobs = beside, beside, 0
+    for action in sorted(actions, key=lambda one: -one.needed):
+        if needed + action.needed > within:
+            return Parallelism(jobs, needed, within, every=False, seen=seen)
+        needed, seen, jobs = needed + action.needed, seen + action.seen, jobs + 1
+    return Parallelism(jobs, needed, within, every=True, seen=seen)
 
 
 def _tops(processes: Sequence[ProcessFigures]) -> list[int | None]:
@@ -223,6 +227,7 @@ def _action(output: str, top: ProcessFigures, belonging: Sequence[ProcessFigures
         seconds=max(0.0, until - top.start),
         cpu_seconds=sum(known) if known else None,
         processes=len(belonging),
+        seen=_at_once((one, _seen(one)) for one in belonging),
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from otel_memwatch.model import Peak
+from otel_memwatch.reports import build_report
 from otel_memwatch.run.build_actions import (
     BuildAction,
     beside_actions,
@@ -101,6 +106,33 @@ def test_how_many_fit_at_once() -> None:
     assert parallelism(actions, 5 * MIB, 340 * MIB)[:2] == (2, 321 * MIB)
     whole = parallelism(actions, 5 * MIB, 400 * MIB)
     assert (whole.jobs, whole.needed, whole.every) == (3, 364 * MIB, True)
+
+
+def test_a_wide_range_makes_no_largest_action_and_is_shown_in_the_sum() -> None:
+    """A linker that lived between two samples: its lower bound is what is certain."""
+    link = process(30, 10, "ld -o app", 6.0, 6.1, 22, 311)
+    actions = build_actions([*BUILD[:5], link], 9.0)
+    assert [(one.output, one.seen // MIB, one.needed // MIB) for one in actions] == [
+        ("a.o", 203, 203),
+        ("app", 22, 311),
+    ]
+    fits = parallelism(actions, 5 * MIB, 600 * MIB)
+    assert (fits.jobs, fits.seen // MIB, fits.needed // MIB) == (2, 230, 519)
+    text = io.BytesIO()
+    run: Any = SimpleNamespace(
+        processes=[*BUILD[:5], link],
+        seconds=9.0,
+        totals={},
+        host={},
+        limits={},
+        recorded_limit=None,
+        command=("make",),
+    )
+    build_report.render(run, text, {"within": 600 * MIB})
+    first, second, *_ = text.getvalue().decode().splitlines()[1:]
+    assert first.split()[:4] == ["200.0", "MiB", "exact", "203.0"]
+    assert second.split()[:5] == ["22.0-311", "MiB", "range", "22.0-311", "MiB"]
+    assert "All at once need 230-519 MiB of 600.0 MiB" in text.getvalue().decode()
 
 
 def test_a_record_that_makes_no_sense_does_not_keep_us() -> None:
