@@ -344,6 +344,7 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         conditions.floor,
         faults=evidence.tree_faults,
         written_by_mapping=evidence.written_by_mapping,
+        alone=processes.count == 1 and not ledger.estimate.value,
     )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     if by_group is None and excludes_memory_files(evidence.most_written, peak.high or 0):

@@ -66,7 +66,13 @@ def likely_in_operation(low: int, peak: int, mapped: int) -> int:
 
 
 def likely_of_any(
-    attained: int, file: int | None, floor: int, *, faults: int | None = None, written_by_mapping: int = 0
+    attained: int,
+    file: int | None,
+    floor: int,
+    *,
+    faults: int | None = None,
+    written_by_mapping: int = 0,
+    alone: bool = False,
 ) -> int:
     """Return the best estimate of the memory of the process with wait4's largest maximum; 0: none.
 
@@ -75,11 +81,13 @@ def likely_of_any(
 
     | page faults of the tree | the maximum | estimate |
     | --- | --- | --- |
+    | known, and the tree was one process | not above the floor | one page for each fault |
+    | any | not above the floor | none |
     | not known, and file pages were never read | any | none |
     | cannot have brought it as single pages, but can have mapped it from cached files | any | memory and mapped files together |
     | any | any | the maximum, less the most file pages at a sample, less bytes written through a mapping |
 
-    The second row solves two equations, in pages: memory + files = attained, and memory + files / 16 = faults. One fault
+    The fourth row solves two equations, in pages: memory + files = attained, and memory + files / 16 = faults. One fault
     maps up to 16 cached pages of a file, but brings 1 of memory. The estimate is at least 1/16 of the faults, since every
     program has some memory. It mistakes a short-lived process with as many huge as small pages for one that maps a file.
 
@@ -92,7 +100,10 @@ def likely_of_any(
         floor: bytes up to which wait4's figure may be that of the launcher.
         faults: page faults of the tree; `None`: not known.
         written_by_mapping: bytes that the tree wrote to disk beyond its write calls.
+        alone: whether the tree was one process.
     """
+    if attained <= floor and alone and faults is not None:
+        return faults * BASE_PAGE
     if (file is None and faults is None) or attained <= floor:
         return 0
     likely = max(0, attained - (file or 0) - written_by_mapping)

@@ -17,6 +17,9 @@ FLOOR = 10
         (200, 150, {}, 50),
         (200, None, {}, 0),
         (FLOOR / MIB, 0, {"faults": 9}, 0),
+        # a command smaller than its launcher: only its page faults are known
+        (FLOOR / MIB, None, {"faults": 2304, "alone": True}, 9),
+        (FLOOR / MIB, None, {"alone": True}, 0),
         # single pages
         (200, 6, {"faults": 60_000}, 194),
         (300, None, {"faults": 80_000}, 300),
