@@ -282,6 +282,11 @@ class RunAggregator:
                     self.processes.add_segment(line.pid, line.start, *line.largest)
 
     @property
+    def window(self) -> float:
+        """The most seconds between two samples so far."""
+        return max(self.conditions.interval, self._longest_gap or 0.0)
+
+    @property
     def tree_low(self) -> int | None:
         """Lower bound of the tree's peak so far, in bytes; `None`: not known. Cheap."""
         return tree_low(self._evidence)
@@ -298,7 +303,9 @@ class RunAggregator:
             )
         if operations is None:
             return peaks
-        return attribute_peaks(peaks, operations, self.conditions.started, self.conditions.interval)
+        return attribute_peaks(
+            peaks, operations, self.conditions.started, self.window, alone=self._evidence.single_process
+        )
 
     def totals(self) -> dict[str, float | None]:
         """Return the totals of the tree so far: the last values of the counters, and the processes seen and not seen.

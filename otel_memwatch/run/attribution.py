@@ -12,14 +12,16 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 | several side by side, as high to the reading's error   | the first of them, if none later was measured higher            |
 |                                                        | else one of up to three names: "epoch 58 or 59"                 |
 |                                                        | else the innermost operation around them all, if one exists     |
-| none is as high as the peak                            | of the operations open at that sample, the one in the process   |
-|                                                        | that had most                                                   |
+| none is as high as the peak                            | of the operations open between the sample before and this one,  |
+|                                                        | the one in the process that had most; if it begins or ends in   |
+|                                                        | between, it or the innermost of those that were open longest    |
 """
 
 from __future__ import annotations
 
 import math
 
+from otel_memwatch.model import Evidence
 from otel_memwatch.record.operation_lines import sizes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak, RecordedOperation
     from otel_memwatch.record.operation_index import OperationTable
+    from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.run.results import Peaks
 
 _NAMES = 3
 """Names that are listed if the operation is one of several."""
+
+READING_SECONDS = 0.01
+"""Seconds that reading a sample may take: its window is over only then."""
 
 _TIES = 4096
 """Limit of the operations that are examined among all that may have held a peak."""
@@ -63,6 +69,21 @@ class Attributed(NamedTuple):
     def certain(self) -> bool:
         """True if no other operation may have held the peak."""
         return len(self.names) == 1
+
+
+def most_at_moment(one: Candidate | OperationRow) -> tuple[int, float]:
+    """Return the sort key of operations open at a moment: the latest of those that had most is the largest."""
+    return one.low, one.start
+
+
+def open_longest(one: Candidate | OperationRow, begin: float, end: float) -> tuple[float, float, float]:
+    """Return the sort key of operations between two moments: the innermost of those open longest is the largest."""
+    return min(one.end, end) - max(one.start, begin), one.start, -one.end
+
+
+def lasts(one: Candidate | OperationRow, begin: float, end: float) -> bool:
+    """Return whether an operation was open all the time between two moments."""
+    return one.start <= begin and one.end >= end
 
 
 class Candidates:
@@ -133,20 +154,24 @@ class Candidates:
         )
 
 
-def attribute_peaks(peaks: Peaks, operations: Candidates, started: float, interval: float = 0.0) -> Peaks:
+def attribute_peaks(
+    peaks: Peaks, operations: Candidates, started: float, window: float = 0.0, *, alone: bool = True
+) -> Peaks:
     """Return the peaks with `operation` filled in.
 
     Args:
         peaks: of the run.
         operations: of the run.
         started: start of the run in monotonic seconds.
-        interval: seconds between samples, the delay with which a peak is first seen.
+        window: the most seconds between two samples, the delay with which a peak is first seen.
+        alone: whether the run was one process. Only then do high-water marks of a process decide about the tree, whenever
+            a sample saw its peak.
     """
     from otel_memwatch.run.gpu import raised_by_allocators
 
     known: dict[tuple[Candidate, ...], Attributed] = {}
     attributed = {
-        name: _attributed(getattr(peaks, name), operations, started, interval, known)
+        name: _attributed(getattr(peaks, name), operations, started, window, known, alone=alone)
         for name in ("main", "process", "tree", "cgroup")
     }
     gpu, gpu_tree = (
@@ -173,10 +198,12 @@ def _attributed(
     peak: Peak | None,
     operations: Candidates,
     started: float,
-    interval: float,
+    window: float,
     known: dict[tuple[Candidate, ...], Attributed],
+    *,
+    alone: bool,
 ) -> Peak | None:
-    found = None if peak is None else where(peak, operations, started, interval, known)
+    found = None if peak is None else where(peak, operations, started, window, known, alone=alone)
     if peak is None or found is None:
         return peak
     if not found.certain:
@@ -197,14 +224,23 @@ def where(
     peak: Peak,
     operations: Candidates,
     started: float,
-    interval: float = 0.0,
+    window: float = 0.0,
     known: dict[tuple[Candidate, ...], Attributed] | None = None,
+    *,
+    alone: bool = True,
 ) -> Attributed | None:
     """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
 
     `known` caches the results for other peaks of the run: the same operations often held several.
     """
-    ties = tuple(operations.holding(peak.low, peak.pid)) if peak.low else ()
+    by_process = alone or peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence
+    by_window = not by_process and peak.at is not None
+    # Several processes may have had the peak together: one of them alone must reach the upper bound.
+    reached = (peak.high or peak.bytes) if by_window else peak.low
+    ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
+    if by_window and peak.at is not None:
+        begin, end = peak.at + started - window, peak.at + started + READING_SECONDS
+        ties = tuple(one for one in ties if one.start <= end and one.end >= begin)
     if ties:
         known = {} if known is None else known
         if ties not in known:
@@ -213,11 +249,21 @@ def where(
     if peak.at is None:
         return None
     time = peak.at + started
-    there = list(operations.open_between(time - interval, time))
+    begin, end = time - window, time + READING_SECONDS
+    there = list(operations.open_between(begin, end))
     if peak.pid is not None:
         there = [one for one in there if one.pid == peak.pid] or there
-    most = max(there, key=lambda one: (one.low, one.start), default=None)
-    return None if most is None else Attributed(most, (operations.name(most),))
+    return _of_window(there, begin, end, operations) if there else None
+
+
+def _of_window(there: Sequence[Candidate], begin: float, end: float, operations: Candidates) -> Attributed:
+    """Attribute a peak that was reached between two moments, by the operations that were open in between."""
+    likely = max(there, key=most_at_moment)
+    around = max(there, key=lambda one: open_longest(one, begin, end))
+    if lasts(likely, begin, end):
+        around = likely
+    names = dict.fromkeys((operations.name(likely), operations.name(around)))
+    return Attributed(likely, tuple(names))
 
 
 def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:

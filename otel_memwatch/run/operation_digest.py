@@ -48,7 +48,7 @@ def digest(
         so_far.keep_few()
     number, still_open = len(still_open), [with_last_figures(one, context) for one in still_open[:_OPEN]]
     candidates = so_far.candidates(still_open)
-    position = position_of_peak(candidates, context.conditions, peaks)
+    position = position_of_peak(candidates, context, peaks)
     holder = None if position is None else candidates.operation(position)
 
     def figures(operation: RecordedOperation, depth: int = 0) -> OperationFigures:

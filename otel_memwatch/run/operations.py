@@ -11,7 +11,12 @@ from otel_memwatch.run.results import OperationFigures, Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
 from otel_memwatch.truth.estimates import largest_sample, likely_in_operation
-from otel_memwatch.truth.operation import no_more_than, of_one_moment, unclosed_operation_peak
+from otel_memwatch.truth.operation import (
+    no_more_than,
+    part_of_tree,
+    tree_of_operation,
+    unclosed_operation_peak,
+)
 from otel_memwatch.truth.processes import was_alive
 from otel_memwatch.truth.tree import tree_from_bounds, within_machine
 
@@ -47,6 +52,12 @@ class OperationContext(NamedTuple):
     """Monotonic seconds of the last thing recorded."""
     watched_until: float
     """Monotonic seconds up to which samples reach; an operation may have continued."""
+    most_file: int = 0
+    """Most file pages of one process at a sample, in bytes."""
+    window: float = 0.0
+    """The most seconds between two samples."""
+    single_process: bool = True
+    """True if the run was one process."""
 
 
 def operation_figures(
@@ -56,12 +67,7 @@ def operation_figures(
     never_closed = (position for position, end in enumerate(operations.ends) if isinf(end))
     last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
     sized = Candidates(operations, {n: peak for n, peak in last.items() if peak is not None})
-    with_peak = position_of_peak(sized, context.conditions, peaks)
-    around: set[int] = set()
-    outer = -1 if with_peak is None else operations.parents[with_peak]
-    while outer >= 0:
-        around.add(outer)
-        outer = operations.parents[outer]
+    with_peak = position_of_peak(sized, context, peaks)
     every = enumerate(operations)
     while some := list(islice(every, _TOGETHER)):
         used = _used_meanwhile([operation for _, operation in some], context)
@@ -74,7 +80,6 @@ def operation_figures(
                 depth=operations.depths[position],
                 parent=None if parent < 0 else parent,
                 sets_run_peak=position == with_peak,
-                around_run_peak=position in around,
                 used_by_tree=used_by_tree,
             )
 
@@ -87,7 +92,6 @@ def figures_of(
     depth: int,
     parent: int | None,
     sets_run_peak: bool,
-    around_run_peak: bool = False,
     used_by_tree: _Used | None = None,
 ) -> OperationFigures:
     """Return the figures of one operation.
@@ -99,7 +103,6 @@ def figures_of(
         depth: number of operations around it.
         parent: position of the one around it.
         sets_run_peak: the run's peak was in it.
-        around_run_peak: the run's peak was in one inside it.
         used_by_tree: use by the tree meanwhile, if the caller has found it for many operations at once.
     """
     if operation.status == "open":
@@ -110,9 +113,7 @@ def figures_of(
     delta = None
     if operation.start_bytes is not None and operation.end_bytes is not None:
         delta = operation.end_bytes - operation.start_bytes
-    tree_peak = no_more_than(_tree_peak(operation, end, context), peaks.tree)
-    if sets_run_peak or around_run_peak:
-        tree_peak = of_one_moment(tree_peak, peaks.tree)
+    tree_peak = part_of_tree(_tree_peak(operation, end, context), peaks.tree)
     peak = no_more_than(operation.peak, peaks.process)
     machine = context.conditions.machine_bytes
     tree_peak, peak = (within_machine(part, machine) for part in (tree_peak, peak))
@@ -129,10 +130,14 @@ def figures_of(
     )
 
 
-def position_of_peak(operations: Candidates, conditions: RunConditions, peaks: Peaks) -> int | None:
+def position_of_peak(operations: Candidates, context: OperationContext, peaks: Peaks) -> int | None:
     """Return the position of the innermost operation of the run's peak; `None`: in none, or in one of several."""
     for peak in (peaks.tree, peaks.process, peaks.main):
-        found = None if peak is None else where(peak, operations, conditions.started, conditions.interval)
+        if peak is None:
+            continue
+        found = where(
+            peak, operations, context.conditions.started, context.window, alone=context.single_process
+        )
         if found is not None:
             return found.operation.position if found.certain else None
     return None
@@ -172,6 +177,13 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     if conditions.own_cgroup and ticks.watermark.known:
         return _by_cgroup(operation, end, context)
     held = _held(operation, end, context) if end <= context.watched_until else None
+    if ticks.certain.known and not conditions.own_cgroup:
+        low = ticks.certain.largest(operation.start, end) or 0
+        seen = ticks.likely.largest(operation.start, end) or 0
+        own_low = 0 if operation.peak is None else operation.peak.low or 0
+        likely = likely_in_operation(max(low, seen), own_low, context.most_file)
+        return tree_of_operation(low, held, likely, conditions.rss_error)
+    # An older record has resident sizes only.
     own, low = operation.peak, ticks.pss.largest(operation.start, end) or 0
     single = None
     if own is not None:

@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from math import inf
 
+from otel_memwatch.run.attribution import READING_SECONDS, most_at_moment, open_longest
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,8 +88,18 @@ class PeakHolders:
                 self._names[name] = _Holder(left[0], left[-1])
 
 
+class _Holding(NamedTuple):
+    """Operations that may hold a peak first seen at a moment."""
+
+    largest: OperationRow | None = None
+    around: OperationRow | None = None
+
+
 class Moments:
-    """For each of some moments, the open operation of the largest process. The moments of peaks change while a run continues.
+    """For each of some moments, the operations of a peak first seen then. The moments of peaks change while a run continues.
+
+    They are the operation of the largest process between the sample before and this one, and the innermost of those that
+    were open longest.
 
     Attributes:
         recent: the operations closed last.
@@ -97,18 +108,22 @@ class Moments:
 
     def __init__(self) -> None:
         self.recent: deque[OperationRow] = deque(maxlen=RECENT)
-        self._found: dict[float, OperationRow | None] = {}
+        self._found: dict[float, _Holding] = {}
         self._first = self._last = self._interval = 0.0
 
     def __iter__(self) -> Iterator[OperationRow]:
-        return (row for row in self._found.values() if row is not None)
+        for largest, around in self._found.values():
+            if largest is not None:
+                yield largest
+            if around is not None and around is not largest:
+                yield around
 
     def set(self, moments: Iterable[float], interval: float, still_open: Iterable[OperationRow]) -> None:
         """Set the moments (monotonic seconds) of samples `interval` seconds apart."""
         self._interval = interval
         there = [*self.recent, *still_open]
         self._found = {
-            moment: self._found[moment] if moment in self._found else self._largest_at(moment, there, None)
+            moment: self._found[moment] if moment in self._found else self._at(moment, there, _Holding())
             for moment in set(moments)
         }
         self._first = min(self._found, default=0.0)
@@ -117,19 +132,22 @@ class Moments:
     def add(self, row: OperationRow) -> None:
         """Add a closed operation. The first and the last moment exclude most."""
         self.recent.append(row)
-        if row.start <= self._last and row.end >= self._first - self._interval:
-            for moment, best in self._found.items():
-                self._found[moment] = self._largest_at(moment, (row,), best)
+        if row.start <= self._last + READING_SECONDS and row.end >= self._first - self._interval:
+            for moment, found in self._found.items():
+                self._found[moment] = self._at(moment, (row,), found)
 
-    def _largest_at(
-        self, moment: float, rows: Iterable[OperationRow], best: OperationRow | None
-    ) -> OperationRow | None:
-        """Return the operation with the most memory that was open at a moment, the latest of equal ones; else `best`."""
+    def _at(self, moment: float, rows: Iterable[OperationRow], found: _Holding) -> _Holding:
+        """Return the operations of a moment, by more operations."""
+        largest, around = found
+        begin, end = moment - self._interval, moment + READING_SECONDS
         for row in rows:
-            if row.start <= moment and row.end >= moment - self._interval:
-                least = (-inf, 0.0) if best is None else (best.low, best.start)
-                best = row if (row.low, row.start) > least else best
-        return best
+            if row.start > end or row.end < begin:
+                continue
+            if largest is None or most_at_moment(row) > most_at_moment(largest):
+                largest = row
+            if around is None or open_longest(row, begin, end) > open_longest(around, begin, end):
+                around = row
+        return _Holding(largest, around)
 
 
 def _high(row: OperationRow) -> float:

@@ -298,7 +298,16 @@ class RecordedRun:
         )
         have_left = conditions.own_cgroup and left
         return OperationContext(
-            conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until
+            conditions,
+            ticks,
+            processes.by_pid,
+            sums,
+            have_left,
+            self._last,
+            self._watched_until,
+            most_file=processes.tree.most_file or 0,
+            window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
+            single_process=processes.tree.count == 1 and not ticks.unseen_spans(),
         )
 
     @cached_property

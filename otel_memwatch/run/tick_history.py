@@ -37,7 +37,7 @@ _ABOVE = 2048
 _NEIGHBOURS = 2
 """Samples to keep on each side of a boundary: a window is known one sample later, and reading takes a moment."""
 
-_MAXIMA = ("main", "rss", "pss", "needed", "unmapped")
+_MAXIMA = ("main", "rss", "pss", "needed", "unmapped", "certain", "likely")
 
 _totals_of = attrgetter(*TOTALS)
 
@@ -50,6 +50,8 @@ class HistoricTicks(NamedTuple):
     pss: TickSeries
     needed: TickSeries
     unmapped: TickSeries
+    certain: TickSeries
+    likely: TickSeries
     watermark: TickSeries
     windows: CgroupHistory
     most_charged: int
@@ -101,6 +103,8 @@ class TickHistory:
                 _known(sample.pss),
                 -1 if usage is None or file is None else max(0, usage - file),
                 -1 if shmem is None or kernel is None else shmem + kernel,
+                _known(sample.needed_low),
+                _known(sample.needed),
                 *map(_known, _totals_of(sample)),
                 *self._new_unseen(time, sample.unseen),
             )
@@ -152,13 +156,9 @@ class TickHistory:
             for place, name in enumerate(TOTALS, 1 + len(_MAXIMA))
             if (series := self._series(place)).known
         }
-        main, rss, pss, needed, unmapped = map(self._series, range(1, 1 + len(_MAXIMA)))
+        maxima = map(self._series, range(1, 1 + len(_MAXIMA)))
         return HistoricTicks(
-            main,
-            rss,
-            pss,
-            needed,
-            unmapped,
+            *maxima,
             watermark=TickSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),

@@ -159,6 +159,10 @@ class TreeTicks:
         self.main = self._series("main")
         self.rss = self._series("rss")
         self.pss = self._series("pss")
+        self.certain = self._series("needed_low")
+        """Lower bound of the needed memory at samples; with the run's cgroup, of the window before."""
+        self.likely = self._series("needed")
+        """Best estimate of the needed memory at samples."""
         self._unseen = self._series("unseen")
         self.watermark = self._series("watermark")
         self.most_charged = self.watermark.largest(-inf, inf) or 0

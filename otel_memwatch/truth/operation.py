@@ -6,6 +6,7 @@ from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.exact import at_least, is_exact
 from otel_memwatch.truth.process import process_peak
+from otel_memwatch.truth.tree import tree_of_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,33 +84,69 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
     if part.high is not None and part.high <= whole.high:
         return part
     low = None if part.low is None else min(part.low, whole.high)
-    return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
+    estimate = None if part.estimate is None else min(part.estimate, whole.high)
+    return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high, estimate=estimate)
 
 
-def of_one_moment(part: Peak | None, whole: Peak | None) -> Peak | None:
-    """Return the peak of the part of a run in which the run's peak was: both are one figure, with the bounds of both.
+def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Peak | None:
+    """Return the memory that the tree needed during an operation without a dedicated cgroup; `None`: nothing is known.
 
-    Example: the tree needed 49.6 MiB exactly (49.1 to 50.1), during "Sort". The samples of "Sort" say 48.6 (48.0
-    to 49.6): in "Sort" it needed 49.6 MiB, exactly, between 49.1 and 49.6.
+    The rule is the run's (`tree_between`). The resident size of a process is no lower bound, not even an exact one: it
+    includes pages of files and libraries, which the kernel can reclaim.
 
-    | their bounds | becomes |
-    | --- | --- |
-    | overlap | the whole's figure, within the bounds of both |
-    | do not, or are unknown: it was not in this part after all | stays |
+    Example: a process with libraries of 300 MiB reports 1.16 GiB for its operation. A sample inside found 0.84 GiB of
+    anonymous and shared memory: between 0.84 and 1.16 GiB, best estimate 0.86.
+
+    Args:
+        low: most anonymous and shared memory of the tree at one sample inside the operation, in bytes; 0: no sample.
+        high: bytes that the processes did not exceed during the operation; `None`: unknown.
+        likely: best estimate, in bytes.
+        error: counter uncertainty of one process, in bytes.
     """
-    if part is None or whole is None or part.low is None or whole.low is None:
+    peak = tree_of_processes(low, high, error)
+    if peak is None or peak.high is None:
+        return None if peak is None else peak._replace(evidence=(Evidence.ONE_SAMPLE,))
+    estimate = max(low, min(likely, peak.high))
+    return peak._replace(estimate=estimate, evidence=(Evidence.ONE_SAMPLE, Evidence.PROCESS_PEAK_SUM))
+
+
+def part_of_tree(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """Return the tree's peak in a part of the run, which never needed more than the whole run.
+
+    An operation that lasts from the sample before the run's peak to the sample after it has the run's lower bound by its
+    own evidence, so both are one figure. An operation that only touches this window may have had the peak: its upper
+    bound includes the window, its lower bound is its own.
+
+    Example: the tree needed 49.6 MiB exactly (49.1 to 50.1). The samples of "Sort" say 49.1 to 49.6: in "Sort" it needed
+    49.6 MiB, exactly. "Load" ended in the same window, with 20.3 to 50.1 by its samples: that range stays.
+
+    | the part | becomes |
+    | --- | --- |
+    | has a bound or an estimate above the whole's | the whole's |
+    | certainly had the whole's lower bound, and the whole is EXACT | the whole's figure, within the part's bounds |
+    | anything else | stays |
+
+    The peak of a process narrows neither bound of a tree with a dedicated cgroup, not even if no other process lived:
+
+    * from above: kernel memory (pipes, sockets) and files in memory that no process maps are charged too. They can come and
+      go between two samples without a page fault or a write call (`fallocate`, `sendmsg`), so no counter bounds them,
+    * from below: it includes pages of files, which were not read at that moment.
+
+    So it gives the best estimate (`likely_in_operation`).
+    """
+    part = no_more_than(part, whole)
+    if part is None or whole is None or part.certainty is Certainty.SAMPLED:
         return part
-    if not {part.certainty, whole.certainty} <= {Certainty.EXACT, Certainty.INTERVAL}:
+    if part.low is None or whole.low is None:
         return part
-    low, highs = max(part.low, whole.low), [peak.high for peak in (part, whole) if peak.high is not None]
-    high = min(highs, default=None)
-    if high is not None and low > high:
+    if part.low > whole.low and part.certainty is Certainty.INTERVAL:
+        part = part._replace(bytes=min(part.bytes, whole.low), low=whole.low)
+    if part.estimate is not None and whole.estimate is not None:
+        part = part._replace(estimate=max(part.low or 0, min(part.estimate, whole.estimate)))
+    if whole.certainty is not Certainty.EXACT or part.high is None or (part.low or 0) < whole.low:
         return part
-    exact = next((peak for peak in (whole, part) if peak.certainty is Certainty.EXACT), None)
-    if exact is None or high is None:
-        return part._replace(bytes=low, low=low, high=high)
-    figure = max(low, min(exact.bytes, high))
-    return part._replace(bytes=figure, certainty=Certainty.EXACT, low=low, high=high)
+    figure = max(part.low or 0, min(whole.bytes, part.high))
+    return part._replace(bytes=figure, certainty=Certainty.EXACT, estimate=None)
 
 
 def together(peaks: Iterable[Peak | None]) -> Peak | None:

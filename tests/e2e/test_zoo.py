@@ -33,6 +33,13 @@ def test_every_kind(first: int) -> None:
     assert not trial.problems, trial.how
 
 
+def test_operations_of_a_composition() -> None:
+    """The referee is reset at both ends of each operation."""
+    trial = run(Leaf("plain", 24, 150), "group", "root", "0.02", random.Random(1))
+    assert not trial.problems, (trial.problems, trial.how)
+    assert trial.operations >= 3
+
+
 def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
     """Pages of a file that the kernel has dropped are charged to whoever reads them next: to the referee."""
     with (zoo() / "old").open("rb+") as old:

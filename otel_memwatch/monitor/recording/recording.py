@@ -461,7 +461,7 @@ class RunRecording:
 
         if operations.closed > LIMIT:
             moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
-            operations.look_at(moments, aggregator.conditions.interval, self.follower.open_operations())
+            operations.look_at(moments, aggregator.window, self.follower.open_operations())
         if not self._behind:
             boundaries, open_operations = operations.boundaries, self.follower.open_operations
             history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)

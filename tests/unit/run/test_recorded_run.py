@@ -251,7 +251,9 @@ class TestOperations:
         assert first.tree_peak is not None
         assert second.tree_peak is not None
         assert worker.tree_peak is not None
-        assert (first.tree_peak.low, first.tree_peak.high) == (500 * MIB, 540 * MIB + 2 * error)
+        assert run.peaks.tree is not None
+        assert run.peaks.tree.low == 500 * MIB - error  # and no operation had more
+        assert (first.tree_peak.low, first.tree_peak.high) == (500 * MIB - error, 540 * MIB + 2 * error)
         assert (second.tree_peak.low, second.tree_peak.high) == (100 * MIB, 140 * MIB + 2 * error)
         assert (worker.tree_peak.low, worker.tree_peak.high) == (40 * MIB, 540 * MIB + 2 * error)
         assert run.peaks.tree is not None

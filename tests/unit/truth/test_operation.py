@@ -8,9 +8,10 @@ from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.truth.operation import (
     growth,
     no_more_than,
-    of_one_moment,
     operation_peak,
+    part_of_tree,
     together,
+    tree_of_operation,
     with_children,
 )
 from tests.support.run_directory import MIB
@@ -38,11 +39,18 @@ def test_a_part_has_no_upper_bound_above_that_of_the_whole(
 @pytest.mark.parametrize(
     ("part", "whole", "expected"),
     [
-        (Peak.exact(48, 2), Peak.exact(50, 1), Peak(50, Certainty.EXACT, 49, 50)),
-        (Peak.interval(40, 60), Peak.exact(50, 1), Peak(50, Certainty.EXACT, 49, 51)),
-        (Peak.exact(50, 1), Peak.interval(40, None), Peak(50, Certainty.EXACT, 49, 51)),
-        (Peak.interval(40, None), Peak.interval(45, None), Peak.interval(45, None)),
-        (Peak.interval(40, 60), Peak.interval(45, 70), Peak.interval(45, 60)),
+        (Peak.exact(48, 2), Peak.exact(50, 1), Peak.exact(48, 2)),  # it only touches the window of the peak
+        (Peak.interval(40, 60), Peak.exact(50, 1), Peak.interval(40, 51)),
+        (Peak.interval(49, 60), Peak.exact(50, 1), Peak(50, Certainty.EXACT, 49, 51)),
+        (Peak.interval(49, 50), Peak.exact(51, 2), Peak(50, Certainty.EXACT, 49, 50)),
+        (Peak.interval(50, None), Peak.interval(45, None), Peak.interval(45, None)),
+        (Peak.interval(60, 80), Peak.interval(45, 70), Peak.interval(45, 70)),
+        (Peak.interval(40, 60), Peak.interval(45, 70), Peak.interval(40, 60)),
+        (
+            Peak.interval(40, 60, estimate=55),
+            Peak.interval(45, 70, estimate=50),
+            Peak.interval(40, 60, estimate=50),
+        ),
         (Peak.exact(40, 1), Peak.exact(50, 1), Peak.exact(40, 1)),  # it was not in this part
         (Peak.sampled(9), Peak.exact(10), Peak.sampled(9)),
         (Peak.censored(9), Peak.exact(10), Peak.censored(9)),
@@ -50,10 +58,29 @@ def test_a_part_has_no_upper_bound_above_that_of_the_whole(
         (Peak.exact(7), None, Peak.exact(7)),
     ],
 )
-def test_where_the_peak_was_both_figures_are_one(
+def test_a_part_of_the_tree_has_the_whole_figure_only_if_it_certainly_had_its_lower_bound(
     part: Peak | None, whole: Peak | None, expected: Peak | None
 ) -> None:
-    assert of_one_moment(part, whole) == expected
+    assert part_of_tree(part, whole) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "likely", "expected"),
+    [
+        (20, 30, 25, (20, 30, 25)),
+        (20, 30, 35, (20, 30, 30)),
+        (0, 30, 25, (0, 30, 25)),
+        (20, 18, 19, (20, 22, 20)),  # memory that no process maps
+        (20, None, 25, (20, None, None)),
+    ],
+)
+def test_a_resident_size_is_no_lower_bound_of_an_operation(
+    low: int, high: int | None, likely: int, expected: tuple[int | None, ...]
+) -> None:
+    found = tree_of_operation(low, high, likely, 2)
+    assert found is not None
+    assert (found.low, found.high, found.estimate) == expected
+    assert tree_of_operation(0, None, 9, 2) is None
 
 
 @pytest.mark.parametrize(
