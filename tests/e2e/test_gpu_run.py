@@ -98,7 +98,9 @@ def test_a_driver_that_opens_slowly_is_recorded_from_then_on(machine: Machine, t
     machine.card(0, uuid=FIRST, used=3 * GIB)
     machine.also("hang nvmlInitWithFlags")
     run = tmp_path / "run"
-    options = ["wrap", f"--out={run}", "--", sys.executable, "-c", "import time; time.sleep(7)"]
+    scraped = tmp_path / "metrics.prom"
+    live = [f"--textfile={scraped}", "--metric-interval=0.5"]
+    options = ["wrap", f"--out={run}", *live, "--", sys.executable, "-c", "import time; time.sleep(9)"]
     monitor = subprocess.Popen(
         [sys.executable, "-m", "otel_memwatch", *options],
         env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
@@ -107,11 +109,16 @@ def test_a_driver_that_opens_slowly_is_recorded_from_then_on(machine: Machine, t
     )
     time.sleep(4.5)
     machine.without("hang")
+    exported = False
+    while monitor.poll() is None and not exported:
+        time.sleep(0.1)
+        exported = scraped.exists() and "hw_gpu_memory_usage_bytes{" in scraped.read_text()
     _, summary = monitor.communicate(timeout=60)
+    assert exported, "live metrics include the GPU from its answer on"
     assert info(run)["sources"]["gpu_nvidia"]["state"] == "ok"
     assert [gpu["id"] for gpu in info(run)["gpus"]] == [FIRST]
     assert info(run)["peaks"]["gpu"][FIRST]["bytes"] == 3 * GIB
-    assert "3.00 GiB (sampled)" in summary
+    assert "3.00 GiB used by all programs" in summary
     assert "unknown" not in summary
     assert FIRST in (run / "report.html").read_text()
 

@@ -245,6 +245,8 @@ class RunRecording:
         while not self._wait(stop):
             if self._opening.answered and self._join_drivers():
                 self.batcher.join(self.sampler.columns)
+                if self.telemetry is not None:
+                    self.telemetry.join(self.sampler.columns)
                 self.writer.update()
             self.sampler.tick()
         self.sampler.tick(last=True)
@@ -498,22 +500,19 @@ class RunRecording:
         """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""
         from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 
-        def latest() -> Snapshot | None:
-            return self.sampler.latest()  # a late driver replaces the sampler
-
-        columns = self.sampler.columns
         if self._target.mode == "wrap":
-            return latest
+            return lambda: self.sampler.latest()  # noqa: PLW0108 - a late driver replaces the sampler
         assert self._first is not None
         first_columns, first = self._first
-        rebase = CounterRebase(counters_in(columns))
+        rebase = CounterRebase(counters_in(self.sampler.columns))
         for column, value in zip(first_columns, first.values, strict=True):
             rebase.of(column, value)
 
         def latest_of_run() -> Snapshot | None:
-            snapshot = latest()
+            sampler = self.sampler
+            snapshot = sampler.latest()
             if snapshot is None:
                 return None
-            return snapshot._replace(values=tuple(map(rebase.of, columns, snapshot.values)))
+            return snapshot._replace(values=tuple(map(rebase.of, sampler.columns, snapshot.values)))
 
         return latest_of_run

@@ -118,6 +118,8 @@ class Telemetry:
         self._pipeline: Pipeline | None = None
         self._follower: Follower | None = None
         """Reads operations for the metrics; `None`: no metrics are exported."""
+        self._joined: Sequence[Column] | None = None
+        """Columns to export from now on, with those of a late driver."""
         self._wake = threading.Event()
         self._opened = threading.Event()
         self._measure_until = math.inf
@@ -209,7 +211,18 @@ class Telemetry:
             if self._pipeline is not None:
                 with contextlib.suppress(Exception):
                     self._pipeline.look_for_events()
+                with contextlib.suppress(Exception):
+                    self._join()
         self._measure_operations()
+
+    def _join(self) -> None:
+        joined, self._joined = self._joined, None
+        if joined is not None and self._pipeline is not None:
+            self._pipeline.join(joined)
+
+    def join(self, columns: Sequence[Column]) -> None:
+        """Export these columns soon: those so far, and others of devices behind them."""
+        self._joined = columns
 
     def pause(self) -> None:
         """Use no CPU until `finish`: the command has ended, and the monitor completes its record."""

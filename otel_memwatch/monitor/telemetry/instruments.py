@@ -20,15 +20,26 @@ def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Ma
     The columns and the bounds of `Frame` fix the number of series, for any process tree. Metrics of the catalogue
     without a source in the run do not appear.
     """
-    indexes: dict[str, list[int]] = {}
-    for index, column in enumerate(frame.columns):
-        indexes.setdefault(column.metric, []).append(index)
-    every = {name: _columns(frame, where) for name, where in indexes.items()}
-    every = {**frame.own_series(), **every}
+    every = {**frame.own_series(), **_by_metric(frame)}
     found = [(name, series) for name, series in every.items() if name in chosen]
     for number, (name, series) in enumerate(found):
         _observe(meter, name, series if number else _pinning(frame, series))
     return {name: _histogram(meter, name) for name in BOUNDS if name in chosen}
+
+
+def create_joined_instruments(meter: Meter, frame: Frame, chosen: Container[str], joined: int) -> None:
+    """Create the instruments of metrics that only the columns from number `joined` on have."""
+    before = {column.metric for column in frame.columns[:joined]}
+    for name, series in _by_metric(frame).items():
+        if name in chosen and name not in before:
+            _observe(meter, name, series)
+
+
+def _by_metric(frame: Frame) -> dict[str, Callable[[], Iterator[Series]]]:
+    indexes: dict[str, list[int]] = {}
+    for index, column in enumerate(frame.columns):
+        indexes.setdefault(column.metric, []).append(index)
+    return {name: _columns(frame, where) for name, where in indexes.items()}
 
 
 def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[], Iterator[Series]]:

@@ -19,11 +19,12 @@ from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from otel_memwatch.model import RecordedOperation
+    from otel_memwatch.model import Column, RecordedOperation
     from otel_memwatch.monitor.telemetry import Ended, TelemetryInputs
     from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
@@ -79,6 +80,7 @@ class Pipeline:
         self._received: ReceivedSpans | None = None
         self._spans: Spans | None = None
         self._provider: MeterProvider | None = None
+        self._meter: Meter | None = None
         self._histograms: Mapping[str, Any] = {}
         self._frame = Frame(
             parts.columns,
@@ -241,8 +243,17 @@ class Pipeline:
                 RunEvents(delivery, exporter, self._parts.run, resource, self._spans.context_of_run())
             )
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
-        meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
-        self._histograms = create_instruments(meter, self._frame, wanted_metrics(self._settings))
+        self._meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
+        self._histograms = create_instruments(self._meter, self._frame, wanted_metrics(self._settings))
+
+    def join(self, columns: Sequence[Column]) -> None:
+        """Export these columns from now on: those so far, and others of devices behind them."""
+        from otel_memwatch.monitor.telemetry.instruments import create_joined_instruments
+
+        joined = len(self._frame.columns)
+        self._frame.columns = tuple(columns)
+        if self._meter is not None:
+            create_joined_instruments(self._meter, self._frame, wanted_metrics(self._settings), joined)
 
     def _resource(self) -> Resource:
         from opentelemetry.sdk.resources import Resource
