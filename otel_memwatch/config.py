@@ -88,6 +88,8 @@ LEAST_LIMIT = 1 << 20
 
 def parse_limit(text: str) -> int:
     """Parse a memory limit, in bytes. Raises `ValueError` below `LEAST_LIMIT`."""
+    if text.startswith("memory="):
+        raise ValueError(f"{text!r} is not a size (write {text.removeprefix('memory=')}; --budget has names)")
     size = parse_size(text)
     if size < LEAST_LIMIT:
         raise ValueError(

@@ -12,6 +12,7 @@ import click
 
 from otel_memwatch.in_target.operations import operation
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.live.seconds import Seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,8 @@ _DOUBLES_PER_MIB = MIB // 8
 @click.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.5, 600),
+    type=Seconds(0.5, 600),
+    metavar="SECONDS",
     default=8.0,
     show_default=True,
     help="Approximate duration.",

@@ -11,6 +11,7 @@ from otel_memwatch.reports.output import print_report, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run, find_running
 from otel_memwatch.wings.live.live_run import LiveRun
+from otel_memwatch.wings.live.seconds import Seconds
 from otel_memwatch.wings.ranks.commands import old_clock_options, print_group, put_group
 from otel_memwatch.wings.ranks.groups import find_group
 
@@ -45,7 +46,8 @@ _SHORT = {"md": "markdown"}
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
+    metavar="SECONDS",
     default=2.0,
     show_default=True,
     help="Seconds between the lines of --follow.",

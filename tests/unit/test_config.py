@@ -6,7 +6,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from otel_memwatch.config import MAX_INTERVAL, MIN_INTERVAL, OPTIONS, ignored, parse_interval, settings
+from otel_memwatch.config import (
+    MAX_INTERVAL,
+    MIN_INTERVAL,
+    OPTIONS,
+    ignored,
+    parse_interval,
+    parse_limit,
+    settings,
+)
 from otel_memwatch.errors import UsageError
 
 
@@ -92,3 +100,10 @@ def test_settings_without_effect_are_accepted_with_a_sentence() -> None:
     for passed, environ in (({"exact": True}, {}), ({}, {"OTEL_MEMWATCH_EXACT": "1"})):
         (sentence,) = ignored(settings("wrap", passed, environ))
         assert sentence.startswith("--exact is ignored")
+
+
+def test_a_limit_with_the_name_of_a_budget_is_refused_with_what_to_write() -> None:
+    with pytest.raises(
+        ValueError, match=r"'memory=150MiB' is not a size \(write 150MiB; --budget has names\)"
+    ):
+        parse_limit("memory=150MiB")

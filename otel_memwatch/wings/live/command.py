@@ -14,13 +14,19 @@ from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_running
 from otel_memwatch.wings.live import lines
 from otel_memwatch.wings.live.live_run import LiveRun
+from otel_memwatch.wings.live.seconds import Seconds
 from otel_memwatch.wings.ranks.groups import find_group
 
 
 @click.command()
 @click.argument("run", metavar="[RUN|PID|latest]", required=False)
 @click.option(
-    "--every", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, help="Seconds between frames."
+    "--every",
+    type=Seconds(0.1, 60),
+    metavar="SECONDS",
+    default=0.5,
+    show_default=True,
+    help="Seconds between frames.",
 )
 @click.option(
     "--once", is_flag=True, help="Print the current figures once and exit. Default without a terminal."
