@@ -206,10 +206,10 @@ MEMWATCH_CGROUP_MEMORY_ANON = _row(
     "memwatch.cgroup.memory.anon", _U, "By", "Anonymous memory charged to the cgroup.", (), "cgroup")
 MEMWATCH_CGROUP_MEMORY_FILE = _row(
     "memwatch.cgroup.memory.file", _U, "By", "Page cache charged to the cgroup, without shared memory.",
-    (), "cgroup")
+    (), "cgroup", note="If the run has a dedicated cgroup of version 2, includes reclaimable slab (dentries, inodes).")
 MEMWATCH_CGROUP_MEMORY_UNEVICTABLE = _row(
     "memwatch.cgroup.memory.unevictable", _U, "By", "Memory charged to the cgroup that cannot be reclaimed (mlock, "
-    "memfd_secret).", (), "cgroup", note="Includes page cache that is needed. Only if the run has a dedicated cgroup.")
+    "memfd_secret).", (), "cgroup", note="Includes page cache and slab that are needed. Only if the run has a dedicated cgroup.")
 MEMWATCH_CGROUP_MEMORY_SHMEM = _row(
     "memwatch.cgroup.memory.shmem", _U, "By", "Shared memory (tmpfs) charged to the cgroup.", (), "cgroup")
 MEMWATCH_CGROUP_MEMORY_KERNEL = _row(

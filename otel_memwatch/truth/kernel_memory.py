@@ -41,6 +41,9 @@ def kernel_there(families: Iterable[Collection[KernelReading]]) -> int:
     """
     steady_sum = most_moving = 0
     for family in families:
+        if all(one.steady and one.apart for one in family):  # the usual case, without its cost
+            steady_sum += sum(one.page_tables + one.stacks for one in family)
+            continue
         steady = [one for one in family if one.steady]
         tables = _tables(steady)
         steady_sum += tables + sum(one.stacks for one in steady)

@@ -9,6 +9,7 @@ import time
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.cgroup_windows import slab_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,11 +32,11 @@ class CgroupSample(NamedTuple):
     gap: float | None = None
     """Both from `window` of the readings."""
     file: int | None = None
-    """Page cache without shared memory."""
+    """Page cache without shared memory; on version 2 with reclaimable slab."""
     faults: int | None = None
     """Page faults so far."""
     unevictable: int | None = None
-    """Memory that cannot be reclaimed."""
+    """Memory that cannot be reclaimed; on version 2 with slab of `file` that files in use may need."""
     anon: int | None = None
     """Private memory: the charged memory that only page faults add."""
 
@@ -254,13 +255,20 @@ class Version2(_Files):
         )
 
     def statistics(self) -> tuple[int | None, ...]:
-        """Return the fields of `CgroupSample` from `file` on, like version 1."""
+        """Return the fields of `CgroupSample` from `file` on, like version 1.
+
+        The kernel reclaims dentries and inodes (slab_reclaimable) like page cache.
+        """
         stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
+        slab = parse_key(stat, b"slab_reclaimable") or 0
+        unevictable = parse_key(stat, b"unevictable")
+        if unevictable is not None and slab:
+            unevictable += slab_in_use(slab, parse_key(stat, b"slab_unreclaimable") or 0)
         return (
-            None if file is None else file - (parse_key(stat, b"shmem") or 0),
+            None if file is None else file - (parse_key(stat, b"shmem") or 0) + slab,
             parse_key(stat, b"pgfault"),
-            parse_key(stat, b"unevictable"),
+            unevictable,
             parse_key(stat, b"anon"),
         )
 

@@ -407,15 +407,14 @@ class FaultLedgerBounds:
         before, self._kernel = self._kernel, 0
         families: dict[int, list[KernelReading]] = {}
         for reading in readings:
-            member = reading.member
+            member, key = reading.member, reading.space.family
             if reading.empty or self._memory.is_ours(reading.space):
                 continue
             stacks = max(member.stacks, member.stat.threads * KERNEL_STACK)
             self._kernel += member.page_tables + stacks
             known = member.status_read or (member.steady and not member.status_outdated)
-            if known and reading.held is not None and not self._has_foreign_memory(reading):
-                family = families.setdefault(reading.space.family, [])
-                family.append(
+            if known and reading.held is not None and key != -member.pid:
+                families.setdefault(key, []).append(
                     KernelReading(
                         member.page_tables, member.stacks, member.steady, self._families.is_apart(reading)
                     )

@@ -12,6 +12,8 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import TreeSource
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.cgroup import Cgroup, open_source
+from otel_memwatch.monitor.sampling.sources.cgroup.files import find
+from otel_memwatch.monitor.sampling.sources.cgroup.readings import readings
 
 UNLIMITED = 9223372036854771712
 ROOT_PID = 50
@@ -227,3 +229,20 @@ def test_an_unreadable_cgroup_of_the_run_is_not_replaced_by_the_groups_above_it(
     own = SimpleNamespace(path=tmp_path / "cgroup" / "a" / "removed")
     with pytest.raises(Unavailable, match="removed is gone or unreadable"):
         open_source(context._replace(own_cgroup=cast("Any", own)))
+
+
+@pytest.mark.parametrize(
+    ("slab", "file", "locked"),
+    [
+        ("", 170, 5),
+        # dentries and inodes that a search left: page cache
+        ("slab_reclaimable 4000\nslab_unreclaimable 100", 4170, 55),
+        # dentries of files in /dev/shm stay
+        ("slab_reclaimable 4000\nslab_unreclaimable 16000", 4170, 4005),
+    ],
+)
+def test_reclaimable_slab_counts_as_page_cache(tmp_path: Path, slab: str, file: int, locked: int) -> None:
+    stat = f"anon 500\nfile 200\nshmem 30\nunevictable 5\npgfault 7\n{slab}"
+    context = version2(tmp_path, memory__stat=stat)
+    found = readings(find(context)).statistics()
+    assert found == (file, 7, locked, 500)
