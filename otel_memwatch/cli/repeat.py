@@ -11,7 +11,7 @@ import sys
 
 from otel_memwatch.config import MOST_REPEATS, OPTIONS, as_arguments
 from otel_memwatch.errors import MemwatchError, Unavailable, shell_code
-from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
+from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT, interpreter
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
@@ -83,7 +83,7 @@ def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep:
     environment = {key: value for key, value in os.environ.items() if key not in names}
     out = f"--out={directory}"
     command = [
-        sys.executable or "python3",
+        *interpreter(),
         "-c",
         _PROGRAM,
         PACKAGE_PARENT,

@@ -40,6 +40,11 @@ its score.
 """
 
 
+def interpreter() -> list[str]:
+    """Return the start of a command that runs this Python, isolated if this process is: it ignores PYTHONHOME and PYTHONPATH."""
+    return [sys.executable or "python3", *(["-I"] if sys.flags.isolated else [])]
+
+
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command that calls `main(arguments)` of `module` in a separate Python process."""
-    return [sys.executable or "python3", "-W", "ignore", "-c", _CALL_MAIN, PACKAGE_PARENT, module, *arguments]
+    return [*interpreter(), "-W", "ignore", "-c", _CALL_MAIN, PACKAGE_PARENT, module, *arguments]
