@@ -234,11 +234,10 @@ def where(
     `known` caches the results for other peaks of the run: the same operations often held several.
     """
     by_process = alone or peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence
-    by_window = not by_process and peak.at is not None
     # Several processes may have had the peak together: one of them alone must reach the upper bound.
-    reached = (peak.high or peak.bytes) if by_window else peak.low
+    reached = peak.low if by_process else peak.high or peak.bytes
     ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
-    if by_window and peak.at is not None:
+    if not by_process and peak.at is not None:
         begin, end = peak.at + started - window, peak.at + started + READING_SECONDS
         ties = tuple(one for one in ties if one.start <= end and one.end >= begin)
     if ties:

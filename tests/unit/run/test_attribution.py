@@ -109,3 +109,32 @@ def test_one_that_is_open_holds_what_it_certainly_had() -> None:
     peak = Peak.interval(100 * MIB, None, at=2.0)
     assert tree(peak, operation("done", 0, 1, 90), operation("open", 1, None, 100)).operation == "open"
     assert tree(peak, operation("done", 0, 2.1, 90), operation("open", 1, None, 20)).operation == "done"
+
+
+def of_several_processes(peak: Peak, *operations: RecordedOperation) -> tuple[str | None, tuple[str, ...]]:
+    listed = Candidates(ListedOperations(operations))
+    found = attribute_peaks(Peaks(tree=peak), listed, STARTED, 0.1, alone=False).tree
+    assert found is not None
+    return found.operation, found.operations
+
+
+def test_an_operation_that_only_touches_the_window_is_one_of_two() -> None:
+    """The samples are at 1.4 and 1.5 s; a child may have had the peak after `short` had ended."""
+    job, step, short = (
+        operation("job", 0, 3, 20),
+        operation("step", 1, 2, 20),
+        operation("short", 1.41, 1.47, 20),
+    )
+    at = Peak.exact(70 * MIB, ERROR, at=1.5)
+    assert of_several_processes(at, job, step, short) == ("short", ("short", "step"))
+    assert of_several_processes(at, job, step) == ("step", ())
+    assert of_several_processes(at, job, operation("all of it", 1.3, 1.6, 20)) == ("all of it", ())
+
+
+def test_of_several_processes_a_resident_size_above_the_lower_bound_decides_nothing() -> None:
+    """`large` has 25 MiB with libraries; 36 MiB were needed in `other`, by a child."""
+    large, other = operation("large", 1, 1.5, 25), operation("other", 2, 2.5, 16)
+    between = Peak.interval(13 * MIB, 36 * MIB, at=2.3)
+    assert of_several_processes(between, large, other) == ("other", ())
+    assert of_several_processes(between._replace(at=None), large, other) == (None, ())
+    assert of_several_processes(Peak.exact(24 * MIB, ERROR, at=1.45), large, other) == ("large", ())
