@@ -251,8 +251,10 @@ class GpuNvidia:
     def _ask(self, device: Device, call: Call) -> list[Value] | None:
         """Return the values of a call's columns and note its cost; `None` without an answer, or if the device is lost.
 
-        An error is confined to this question. It may also come from the library's own code: nvidia-ml-py raises
-        `TypeError` for some values that are not available, and an unknown type of value is an `IndexError`.
+        An error is confined to this question. It may also come from the library's code:
+
+        * `TypeError` of nvidia-ml-py for some values that are not available
+        * `IndexError` for an unknown type of value
         """
         driver = self._opened.driver
         began = time.monotonic()
