@@ -238,11 +238,21 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
         notes.append(
             f"{count(bound.lowered, 'run')} {have}; assumed to be as high in it as the precisely measured runs"
         )
+    if bound.wide:
+        have, whose = (
+            ("has", "its upper end counts") if bound.wide == 1 else ("have", "their upper ends count")
+        )
+        notes.append(
+            f"{count(bound.wide, 'run')} {have} only a wide range; {whose}, with {ONE_RUN_MARGIN:.0%} headroom and no probability"
+            " estimate"
+        )
     if bound.odd:
         notes.append("the runs look like a mixture or have outliers; the odds are approximate")
     narrow = [interval.high or interval.low for interval in narrowed(known)]
     line, input_name = _scaled(bounded, narrow, feature, odds, notes)
     basis = "from one run"
+    if bound.wide:
+        basis = f"{count(len(whole), 'run')}, {bound.wide} of them with a wide range"
     if bound.odds is not None:
         basis = f"{count(len(whole), 'run')}; 1 in {1 / bound.odds:.0f} would need more"
     return _Need(

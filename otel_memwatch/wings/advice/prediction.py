@@ -15,7 +15,8 @@ inverse gamma prior, which keeps the form of the bound. Without it, two similar 
 and two different ones ten times the needed memory.
 
 A wide range of a run is a property of the record, not of the job. The best known quarter of the runs, and at least three,
-show how far the job can be above its low ends. The other runs are assumed to be no further above theirs.
+show how far the job can be above its low ends. The other runs are assumed to be no further above theirs. Among two or three
+runs, a wide range counts with its high end and a stated margin, without odds.
 
 Pure functions on numbers: every run's summary calls them, and `statistics` takes 15 ms to load.
 """
@@ -79,6 +80,8 @@ class PredictionBound(NamedTuple):
     """Standard deviation of the logarithms: for small ones as a share of the mean."""
     odd: bool = False
     """True if the logarithms of the runs are not normally distributed."""
+    wide: int = 0
+    """Number of runs with wide ranges that exceed the bound from the better known runs; then `odds` is `None`."""
 
 
 def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound | None:
@@ -97,9 +100,16 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
     lowered = sum(1 for one, other in zip(used, known, strict=True) if one.high != other.high)
     if len(highs) == 1:
         return PredictionBound(max(highs[0] * (1 + ONE_RUN_MARGIN), least), 1, None, lowered)
-    logarithms = [math.log(high) for high in highs]
+    scattered = _as_narrow_as_the_best(used)
+    logarithms = [math.log(high) for high in scattered]
     above, scatter = above_mean(logarithms, odds, _PRIOR_SCATTER)
     value = math.exp(mean_of(logarithms) + above)
+    wide = sum(1 for high, counted in zip(highs, scattered, strict=True) if high > max(counted, value))
+    if wide:
+        # The upper end of a record is no scatter of the job, and proves nothing about the odds.
+        return PredictionBound(
+            max(least * (1 + ONE_RUN_MARGIN), value), len(highs), None, lowered, scatter, wide=wide
+        )
     odd = not looks_normal(logarithms)
     if odd:
         value = max(min(value, _above_median(logarithms, odds)), 2 * max(highs) - median_of(highs))
@@ -120,6 +130,19 @@ def narrowed(known: Sequence[Interval]) -> list[Interval]:
         and interval.high - interval.low > least
         else interval
         for interval in known
+    ]
+
+
+def _as_narrow_as_the_best(used: Sequence[Interval]) -> list[float]:
+    """Return the high ends for the scatter. Of two or three runs, wide ranges are as narrow as the best known one."""
+    known = [(interval.low, interval.high, interval.width) for interval in used if interval.high]
+    share, least = _WIDE
+    if len(known) > _LEAST_KNOWN:
+        return [high for _, high, _ in known]
+    best = min(width for *_, width in known)
+    return [
+        low * (1 + best) if width > max(share, 2 * best) and high - low > least else high
+        for low, high, width in known
     ]
 
 

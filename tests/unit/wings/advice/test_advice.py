@@ -273,6 +273,16 @@ def test_runs_known_between_wide_bounds_only_are_named() -> None:
     assert advice.largest == 101 * MIB
 
 
+def test_a_wide_range_among_two_runs_gives_no_odds() -> None:
+    wide = row(150, high=300 * MIB, certainty="interval")
+    (advice,) = advise([row(150), wide], by=job_of)
+    assert advice.memory is not None
+    assert 330 * MIB <= advice.memory < 335 * MIB
+    assert advice.odds is None
+    assert advice.basis == "2 runs, 1 of them with a wide range"
+    assert any(note.startswith("1 run has only a wide range; its upper end counts") for note in advice.notes)
+
+
 def test_an_input_that_explains_the_memory_scales_it() -> None:
     rows = [row(20 + 2 * size, input_bytes=size * 10**6) for size in range(10, 40)]
     (advice,) = advise(rows, by=job_of)
