@@ -11,7 +11,7 @@ from otel_memwatch.truth import recording
 from otel_memwatch.truth.cgroup import lifetime_watermark, tree_around_cgroup, tree_from_cgroup
 from otel_memwatch.truth.cgroup_windows import needed_between_ticks
 from otel_memwatch.truth.faults import certainly_there, family_there, gained, own_pages, tree_kept
-from otel_memwatch.truth.operation import no_more_than, of_one_moment
+from otel_memwatch.truth.operation import no_more_than, part_of_tree
 from otel_memwatch.truth.outside_faults import is_outside_ledger, shared_at_tick
 from otel_memwatch.truth.process import process_peak
 from otel_memwatch.truth.processes import largest_process, unseen_max
@@ -398,20 +398,20 @@ def part() -> Drawing:
 
 
 def moment() -> Drawing:
-    """The run's peak was in this operation: both have the same figure."""
-    whole, part = Peak.exact(496 * MIB, 5 * MIB), Peak.interval(430 * MIB, 496 * MIB)
-    peak = of_one_moment(part, whole)
+    """The operation certainly had the run's lower bound: both have the same figure."""
+    whole, part = Peak.exact(496 * MIB, 2 * MIB), Peak.interval(494 * MIB, 540 * MIB)
+    peak = part_of_tree(part, whole)
     drawn = (
         Drawing(600)
         .line([(0, 60), (3, 200), (5, 496), (6, 250), (10, 250)])
-        .band(430, 496, 3, 7)
+        .band(494, 540, 3, 7)
         .edge(3, "Sort")
         .edge(7, "")
     )
     return drawn.said(
         496,
         words_of(peak),
-        "Sort by itself: between 430 and 496",
+        "Sort by itself: between 494 and 540",
         "the run, at its worst in Sort: 496, exact",
     )
 
