@@ -156,9 +156,15 @@ class TickHistory:
             for place, name in enumerate(TOTALS, 1 + len(_MAXIMA))
             if (series := self._series(place)).known
         }
-        maxima = map(self._series, range(1, 1 + len(_MAXIMA)))
+        main, rss, pss, needed, unmapped, certain, likely = map(self._series, range(1, 1 + len(_MAXIMA)))
         return HistoricTicks(
-            *maxima,
+            main,
+            rss,
+            pss,
+            needed,
+            unmapped,
+            certain,
+            likely,
             watermark=TickSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),
