@@ -23,7 +23,7 @@ from otel_memwatch.monitor.recording.run_info import (
     host_memory,
     write_identity,
 )
-from otel_memwatch.monitor.sampling.opening import Opening, Unanswered
+from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ def _absence(why: Exception) -> dict[str, Any]:
     return {
         "state": "unavailable",
         "hint": str(why),
-        **({"silent": True} if isinstance(why, Unanswered) else {}),
+        **({"silent": True} if isinstance(why, SilentDriver) else {}),
     }
 
 

@@ -33,7 +33,7 @@ _DRIVERS = {
 """Driver of each source, and advice if it is silent."""
 
 
-class Unanswered(Unavailable):
+class SilentDriver(Unavailable):
     """A driver has not answered, after at least `PATIENCE`."""
 
 
@@ -87,7 +87,7 @@ class Opening:
             else:
                 driver, hint = _DRIVERS[name]
                 sentence = f"{driver} {self._silence}"
-                absent[name] = Unanswered(sentence, hint) if self._overdue else Unavailable(f"{sentence}.")
+                absent[name] = SilentDriver(sentence, hint) if self._overdue else Unavailable(f"{sentence}.")
         return sources, absent
 
     def _open_all(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling import opening
-from otel_memwatch.monitor.sampling.opening import Opening, Unanswered
+from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
 from otel_memwatch.monitor.sampling.sampler import Flag
 from otel_memwatch.monitor.sampling.sources import Context
 
@@ -67,7 +67,7 @@ def test_a_slow_driver_joins_when_it_answers(drivers: Drivers) -> None:
     assert done.wait(GUARD)
     sources, absent = made.late()
     assert sources == []
-    assert isinstance(absent["gpu_nvidia"], Unanswered)
+    assert isinstance(absent["gpu_nvidia"], SilentDriver)
     assert "The NVIDIA driver did not answer within the run" in str(absent["gpu_nvidia"])
     assert "No GPU" in str(absent["gpu_drm"]), "a silent driver does not keep another one waiting"
     assert not made.answered
@@ -96,5 +96,5 @@ def test_a_driver_is_not_called_silent_if_the_command_ended_first(
     made, done = started()
     done.set()
     _, absent = made.late()
-    assert not isinstance(absent["gpu_nvidia"], Unanswered)
+    assert not isinstance(absent["gpu_nvidia"], SilentDriver)
     assert "did not answer within the run" in str(absent["gpu_nvidia"])
