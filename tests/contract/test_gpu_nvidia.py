@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,6 +244,25 @@ def test_processes_are_listed_at_once_when_the_devices_memory_has_grown(
     for _ in range(5):
         read(gpu, "hw.gpu.memory.usage")
     assert machine.calls("nvmlDeviceGetComputeRunningProcesses_v3") == asked
+
+
+def test_a_client_of_the_multi_process_service_belongs_to_the_tree(
+    machine: Machine, open_source: Opener
+) -> None:
+    machine.card(0, used=5 * GIB)
+    machine.also(f"process 0 pid={PID} used={GIB} list=mps", f"process 0 pid=9 used={3 * GIB}")
+    assert read(open_source(), "memwatch.tree.gpu.memory.usage") == GIB
+
+
+def test_an_old_driver_lists_processes_in_its_older_version(
+    machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.card(0, used=5 * GIB)
+    for name in ("Compute", "Graphics", "MPSCompute"):
+        machine.also(f"fail nvmlDeviceGet{name}RunningProcesses_v3 13")
+    listed = [SimpleNamespace(pid=PID, usedGpuMemory=GIB)]
+    monkeypatch.setattr("pynvml.nvmlDeviceGetComputeRunningProcesses_v2", lambda _: listed)
+    assert read(open_source(), "memwatch.tree.gpu.memory.usage") == GIB
 
 
 def test_what_the_driver_does_not_tell_of_a_process_is_unknown(machine: Machine, open_source: Opener) -> None:

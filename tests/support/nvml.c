@@ -7,7 +7,7 @@
      device I uuid= pci= name= total= used= reserved= power= energy= temperature= throttle= corrected= uncorrected=
               gpu= memory= rx= tx= nvrx= nvtx= mig=0|1 accounting=0|1
      mig I J uuid= name= total= used= gi= ci=
-     process I pid= used= [list=compute|graphics] [mig=J]
+     process I pid= used= [list=compute|graphics|mps] [mig=J]
      account I pid= peak= start= running=
      sample I KIND TIMESTAMP VALUE        (KIND: 0 power in mW, 1 GPU, 2 memory)
      event I CODE                         (told once, to an event set that was there before the line)
@@ -349,6 +349,10 @@ ret nvmlDeviceGetComputeRunningProcesses_v3(void *handle, uint *count, struct pr
 ret nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, uint *count, struct process *out) {
     ENTER(handle);
     return running(handle, count, out, "graphics");
+}
+ret nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, uint *count, struct process *out) {
+    ENTER(handle);
+    return running(handle, count, out, "mps");
 }
 ret nvmlDeviceGetAccountingMode(void *handle, uint *mode) {
     ENTER(handle);

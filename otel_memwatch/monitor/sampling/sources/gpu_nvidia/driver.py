@@ -94,6 +94,9 @@ class Driver:
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
+        # The second one is raised by some functions instead of NVML_ERROR_FUNCTION_NOT_FOUND.
+        self._lacks = AttributeError, getattr(nvml, "NVMLLibraryMismatchError", AttributeError)
+        """Errors if the library or an old driver lacks a function."""
         self._error_names = {
             getattr(nvml, name): name for name in dir(nvml) if name.startswith("NVML_ERROR_")
         }
@@ -111,8 +114,8 @@ class Driver:
         """Call a function of the library; return `None` if this device or driver lacks it."""
         try:
             return getattr(self.nvml, function)(*arguments)
-        except (self.nvml.NVMLError, AttributeError) as error:
-            if isinstance(error, AttributeError) or self.error_name(error) in ABSENT:
+        except (self.nvml.NVMLError, *self._lacks) as error:
+            if isinstance(error, self._lacks) or self.error_name(error) in ABSENT:
                 return None
             raise
 

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The machine's initial PID namespace has this inode (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 
-_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+"""Lists of processes: a client of the multi-process service (MPS) is only in the last one."""
+
+_OLDER = "_v2"
+"""Version of the lists for drivers without the third one, which nvidia-ml-py calls by default."""
 
 FOREIGN_PIDS = "device-wide: this container has a separate PID namespace, and the driver reports PIDs of the host (run with --pid=host)"
 NO_LISTS = "device-wide: the driver lists no processes of this device"
@@ -41,10 +49,12 @@ def pids_match(proc: Path) -> bool:
 def held(driver: Driver, device: Device) -> dict[int, int | None] | None:
     """Return the bytes that each process holds of a device; value `None`: unknown; `None`: the driver has no list.
 
-    A process that draws and computes is in both lists with the same figure.
+    A process that draws and computes is in two lists with the same figure.
     """
     answers = [driver.ask(function, device.handle) for function in _LISTS]
-    if answers == [None, None]:
+    if not any(answer is not None for answer in answers[:2]):
+        answers = [driver.ask(function + _OLDER, device.handle) for function in _LISTS]
+    if all(answer is None for answer in answers):
         return None
     result: dict[int, int | None] = {}
     for process in (process for answer in answers if answer for process in answer):
