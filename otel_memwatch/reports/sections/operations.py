@@ -59,6 +59,8 @@ _COLUMNS = Columns(
     first_to_go=("read", "written", "CPU", "change", "start", "duration", "pid"),
     names="operation",
 )
+_WIDE = 1.25
+"""Ratio of the bounds of a range above which its best estimate is listed."""
 _LEGEND = "needed: all processes together. resident: the operation's own process, with shared and file pages."
 _BY_NAME = Columns(
     ("operation", "times", "total", "mean", "longest", "mean needed", "largest needed", "CPU"),
@@ -249,6 +251,9 @@ def _remark(figures: OperationFigures) -> str:
         remarks.append(f"failed: {shorten(figures.operation.error or 'error', _ERROR)}")
     if figures.operation.status == "open":
         remarks.append("open at the end")
+    peak = figures.tree_peak
+    if peak is not None and peak.estimate is not None and (peak.high or 0) > _WIDE * (peak.low or 0):
+        remarks.append(f"best estimate {size(peak.estimate)}")
     return ", ".join(remarks)
 
 
@@ -269,7 +274,8 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
 
 def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
     seconds = [figures.seconds for figures in group]
-    peaks = [peak.bytes for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
+    known = [peak for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
+    peaks = [peak.bytes if peak.estimate is None else peak.estimate for peak in known]
     cpu = [
         value for value in (_either(figures.totals, "cpu_seconds") for figures in group) if value is not None
     ]
