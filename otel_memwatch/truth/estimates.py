@@ -113,16 +113,18 @@ def likely_of_any(
     return max(brought // around, (around * brought - attained) // (around - 1))
 
 
-def frees_memory(most: int, least: int) -> bool:
+def frees_memory(most: int, now: int) -> bool:
     """Return whether a process allocates and frees, so its page faults say little about its current memory.
 
-    Example: between 60 and 80 MiB at samples it does, between 75 and 80 it does not.
+    Growth alone is no sign: a server loads its data, forks workers, and these copy its pages.
+
+    Example: 60 MiB after 80 at an earlier sample: it does. 75 after 80: it does not.
 
     Args:
-        most: the largest reading of its private memory, in bytes.
-        least: the smallest one.
+        most: the largest reading of its private memory until now, in bytes.
+        now: the present reading.
     """
-    return most - least > _STEADY * most
+    return most - now > _STEADY * most
 
 
 def likely_of_member(

@@ -24,9 +24,9 @@ THREADS = """
 import os, threading, time
 threading.stack_size(64 << 10)
 end = threading.Event()
-for _ in range(2000):
+for _ in range(1000):
     threading.Thread(target=end.wait, daemon=True).start()
-time.sleep(0.5)
+time.sleep(2)  # a tree with so many threads is sampled less often
 os._exit(0)
 """
 
@@ -54,7 +54,7 @@ def test_needed_memory_means_the_same_with_and_without_a_cgroup(tmp_path: Path, 
     charged, read = peaks["auto"], peaks["off"]
     assert read["excludes"] == ["kernel"]
     assert "excludes" not in charged
-    # The rest is other kernel memory: 6 KiB for each thread, and more for the process.
-    rest = 2000 * 6 * 1024 + MIB if program is THREADS else 2 * MIB
+    # The rest is kernel memory that no user can read: about 9 KiB for each thread (task_struct and others).
+    rest = 1000 * 10 * 1024 + MIB if program is THREADS else 2 * MIB
     assert charged["low"] - rest <= read["low"] <= charged["high"] + 1.5 * MIB
     assert read["high"] >= charged["low"] - rest

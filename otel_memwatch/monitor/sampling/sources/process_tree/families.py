@@ -144,7 +144,7 @@ class Families:
         least = space.least or 0
         family.held += high
         family.largest = max(family.largest, there)
-        family.gives_back = family.gives_back or frees_memory(space.most, least)
+        family.gives_back = family.gives_back or frees_memory(space.most, reading.held or 0)
         own = own_pages(there, least, error)
         brought = min(reading.held or 0, gained(reading.last, page=PAGE_SIZE))
         family.members.append(_OwnedPages(reading.member.pid, space, there, own, brought))

@@ -58,3 +58,19 @@ def test_the_estimate_of_a_process_that_no_sample_can_read_is_its_page_faults() 
 
 def test_a_forked_process_adds_the_pages_that_its_faults_brought() -> None:
     assert added(reading(1, 8, 50, 50, least=48), reading(2, 8, 50, 5, least=48)).estimate() == 55 * MIB
+
+
+@pytest.mark.parametrize(
+    ("before", "estimate"),
+    [
+        # The parent has only grown: its worker's page faults copy inherited pages.
+        (50, 50 + 45),
+        # It has had more: the faults may be memory that is freed again.
+        (90, 50 + 5),
+    ],
+)
+def test_copies_count_after_a_parent_has_grown_but_not_if_it_frees(before: int, estimate: int) -> None:
+    parent = reading(1, 8, 50, 50, least=2)
+    parent.space.most = before * MIB
+    worker = reading(2, 8, 50, 45, least=45)
+    assert added(parent, worker).estimate() == estimate * MIB
