@@ -40,6 +40,10 @@ function sizeRange(low, high, joint) {
   const of = power(high), first = threeDigits(low, of), second = threeDigits(high, of);
   return first === second ? size(high) : `${first}${joint}${second} ${UNITS[of]}`;
 }
+function roundsToZero(low, high) {
+  const of = power(high);
+  return Number(threeDigits(low, of)) === 0 && Number(threeDigits(high, of)) > 0;
+}
 function threeDigits(value, of) {
   const scaled = value / 1024 ** of;
   return fixed(scaled, Math.max(0, Math.min(DECIMALS[of], 3 - String(Math.trunc(scaled)).length)));
@@ -64,14 +68,19 @@ function peakFigure(peak) {
   const [bytes, certainty, low, high] = peak;
   if (certainty === "interval") {
     const from = low ?? bytes;
-    return high === null ? ">= " + size(from) : sizeRange(from, high, "-");
+    if (high === null) return from ? ">= " + size(from) : "-";
+    return roundsToZero(from, high) ? "<= " + size(high) : sizeRange(from, high, "-");
   }
   if (certainty === "censored") return low ? sizeRange(low, bytes, "-") : "<= " + size(bytes);
   return size(bytes);
 }
 function certaintyWord(peak) {
   if (!peak) return "";
-  if (peak[1] === "interval") return peak[3] === null ? "at least" : "range";
+  if (peak[1] === "interval") {
+    const from = peak[2] ?? peak[0];
+    if (peak[3] === null) return from ? "at least" : "";
+    return roundsToZero(from, peak[3]) ? "at most" : "range";
+  }
   return { exact: "exact", sampled: "sampled", censored: peak[2] ? "range" : "at most" }[peak[1]];
 }
 
@@ -608,8 +617,8 @@ function operationsTable() {
     several ? { title: "Pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => maybe(r.pid, String) } : null,
     { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => maybe(r.start, duration) },
     { title: "Time", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
-    trees ? { title: "Needed", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? size(r.largest) : peakFigure(r.tree)) } : null,
-    trees ? { title: "", sort: () => 0, show: (r) => (r.times ? "largest" : certaintyWord(r.tree)) } : null,
+    trees ? { title: "Needed", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? (r.largest > 0 ? size(r.largest) : "") : peakFigure(r.tree)) } : null,
+    trees ? { title: "", sort: () => 0, show: (r) => (r.times ? (r.largest > 0 ? "largest" : "") : certaintyWord(r.tree)) } : null,
     { title: "Resident", optional: true, wide: true, number: true, sort: (r) => r.resident ?? (r.peak || [])[0], show: (r) => (r.times ? maybe(r.resident, size) : peakFigure(r.peak)) },
     { title: "", optional: true, wide: true, sort: () => 0, show: (r) => (r.times ? (r.resident === undefined ? "" : "largest") : certaintyWord(r.peak)) },
     { title: "Change", optional: true, wide: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
