@@ -6,7 +6,7 @@ from itertools import islice, repeat
 from math import floor, isinf
 
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
-from otel_memwatch.run.attribution import Candidates, where
+from otel_memwatch.run.attribution import READING_SECONDS, Candidates, where
 from otel_memwatch.run.results import OperationFigures, Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
@@ -113,7 +113,11 @@ def figures_of(
     delta = None
     if operation.start_bytes is not None and operation.end_bytes is not None:
         delta = operation.end_bytes - operation.start_bytes
-    tree_peak = part_of_tree(_tree_peak(operation, end, context), peaks.tree)
+    tree_peak = part_of_tree(
+        _tree_peak(operation, end, context),
+        peaks.tree,
+        throughout=_had_run_peak(operation.start, end, context, peaks.tree),
+    )
     peak = no_more_than(operation.peak, peaks.process)
     machine = context.conditions.machine_bytes
     tree_peak, peak = (within_machine(part, machine) for part in (tree_peak, peak))
@@ -141,6 +145,14 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
         if found is not None:
             return found.operation.position if found.certain else None
     return None
+
+
+def _had_run_peak(start: float, end: float, context: OperationContext, whole: Peak | None) -> bool:
+    """Return whether an operation lasted throughout the window of the run's peak, though the record lacks its samples."""
+    if whole is None or whole.at is None or end <= context.watched_until:
+        return False
+    at = whole.at + context.conditions.started
+    return start <= at - context.window and end >= at + READING_SECONDS
 
 
 def _end(operation: RecordedOperation, context: OperationContext) -> float:

@@ -110,7 +110,7 @@ def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Pe
     return peak._replace(estimate=estimate, evidence=(Evidence.ONE_SAMPLE, Evidence.PROCESS_PEAK_SUM))
 
 
-def part_of_tree(part: Peak | None, whole: Peak | None) -> Peak | None:
+def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = False) -> Peak | None:
     """Return the tree's peak in a part of the run, which never needed more than the whole run.
 
     An operation that lasts from the sample before the run's peak to the sample after it has the run's lower bound by its
@@ -133,8 +133,18 @@ def part_of_tree(part: Peak | None, whole: Peak | None) -> Peak | None:
     * from below: it includes pages of files, which were not read at that moment.
 
     So it gives the best estimate (`likely_in_operation`).
+
+    Args:
+        part: peak of the part by its own evidence.
+        whole: peak of the run.
+        throughout: whether the part lasted throughout the window of the run's peak, and its samples are not in the record.
     """
     part = no_more_than(part, whole)
+    if throughout and whole is not None:
+        if part is None:
+            return whole._replace(operation=None, operations=())
+        if (part.low or 0) < (whole.low or 0):
+            part = part._replace(bytes=max(part.bytes, whole.low or 0), low=whole.low)
     if part is None or whole is None or part.certainty is Certainty.SAMPLED:
         return part
     if part.low is None or whole.low is None:
