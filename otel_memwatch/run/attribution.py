@@ -234,7 +234,7 @@ def where(
     `known` caches the results for other peaks of the run: the same operations often held several.
     """
     by_process = alone or peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence
-    # Several processes may have had the peak together: one of them alone must reach the upper bound.
+    # Several processes can have reached the peak together: one of them alone must reach the upper bound.
     reached = peak.low if by_process else peak.high or peak.bytes
     ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
     if not by_process and peak.at is not None:

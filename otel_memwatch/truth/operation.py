@@ -91,8 +91,8 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
 def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Peak | None:
     """Return the memory that the tree needed during an operation without a dedicated cgroup; `None`: nothing is known.
 
-    The rule is the run's (`tree_between`). The resident size of a process is no lower bound, not even an exact one: it
-    includes pages of files and libraries, which the kernel can reclaim.
+    The rule is the run's (`tree_between`). An exact resident size is no lower bound either: it includes pages of files and
+    libraries, which the kernel can reclaim.
 
     Example: a process with libraries of 300 MiB reports 1.16 GiB for its operation. A sample inside found 0.84 GiB of
     anonymous and shared memory: between 0.84 and 1.16 GiB, best estimate 0.86.
@@ -113,9 +113,9 @@ def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Pe
 def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = False) -> Peak | None:
     """Return the tree's peak in a part of the run, which never needed more than the whole run.
 
-    An operation that lasts from the sample before the run's peak to the sample after it has the run's lower bound by its
-    own evidence, so both are one figure. An operation that only touches this window may have had the peak: its upper
-    bound includes the window, its lower bound is its own.
+    An operation that lasts from the sample before the run's peak to the sample after it reaches the run's lower bound by
+    its samples. Both are then one figure. An operation that only touches this window keeps the lower bound of its
+    samples, and its upper bound includes the window.
 
     Example: the tree needed 49.6 MiB exactly (49.1 to 50.1). The samples of "Sort" say 49.1 to 49.6: in "Sort" it needed
     49.6 MiB, exactly. "Load" ended in the same window, with 20.3 to 50.1 by its samples: that range stays.
@@ -135,7 +135,7 @@ def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = Fa
     So it gives the best estimate (`likely_in_operation`).
 
     Args:
-        part: peak of the part by its own evidence.
+        part: peak of the part, from its samples.
         whole: peak of the run.
         throughout: whether the part lasted throughout the window of the run's peak, and its samples are not in the record.
     """
