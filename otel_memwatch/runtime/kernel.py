@@ -16,7 +16,6 @@ KiB.
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 TYPE_CHECKING = False  # type checkers know this name; `typing` takes 2 ms to import
@@ -27,7 +26,7 @@ _SYSCONF = hasattr(os, "sysconf")
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if _SYSCONF else 4096
 """Bytes of a base page."""
-KERNEL_STACK = max(16384, PAGE_SIZE) if sys.maxsize > 1 << 32 else 8192
+KERNEL_STACK = max(16384, PAGE_SIZE) if hasattr(os, "uname") and "64" in os.uname().machine else 8192
 """Bytes of a thread's kernel stack (THREAD_SIZE): 16 KiB on 64-bit processors, or a larger base page; else 8 KiB."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if _SYSCONF else 100
 """Clock ticks per second, the unit of times in /proc/PID/stat."""

@@ -72,14 +72,14 @@ class Measurement:
         inside = [t for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended]
         with_children = max((t.rss - beside for t in inside if t.rss is not None), default=0.0)
         start = figures.start if figures is not None else None
+        own_high = max(peak, (figures.high or 0) if figures is not None else 0)
         if children.faults > self._children.faults:
             certainty = "sampled"  # a child ended in this cell, and the samples may have missed it
-            inherited = max(peak, _usage(resource.RUSAGE_SELF).peak) + 2 * rss_error()
-            if children.peak > max(self._children.peak, inherited):
+            # A child begins with the high-water mark of this process, which the operation reset at the start of the cell.
+            if children.peak > max(self._children.peak, own_high + 2 * rss_error()):
                 own = size_of(os.getpid())
                 with_children = max(with_children, children.peak + min(start or 0, own.rss if own else 0))
-        # A sample is exact on new kernels, but the mark is not: a slightly larger sample may be this process alone.
-        own_high = max(peak, (figures.high or 0) if figures is not None else 0)
+        # A sample is exact on new kernels, but the mark is not: a slightly larger sample can be this process alone.
         if with_children > own_high:
             peak, certainty = int(with_children), "sampled"
         start = start if before is None else before

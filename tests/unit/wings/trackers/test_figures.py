@@ -23,8 +23,8 @@ def with_operations(place: Path, number: int) -> None:
             for index in range(number)
             for line in (
                 {**OPENING, "open": index, "time": 0.1, "name": f"step {index} (a/b, 90 %)", "span": f"{index:016x}"},
-                {**CLOSING, "close": index, "time": 0.3, "peak": (20 + index) * MIB, "low": (20 + index) * MIB,
-                 "high": (20 + index) * MIB},
+                {**CLOSING, "close": index, "time": 0.3, "peak": (index + 1) * MIB // 8, "low": (index + 1) * MIB // 8,
+                 "high": (index + 1) * MIB // 8},
             )
         ],
         pid=7000,

@@ -55,7 +55,8 @@ def test_shared_pages_count_once() -> None:
         assert resident >= 4 * 64 * MIB
         assert uss < 40 * MIB
         assert needed is not None
-        assert 64 * MIB <= needed < pss
+        # Without files, but with page tables and kernel stacks, of which five processes have at most 2 MiB.
+        assert 64 * MIB <= needed < pss + 2 * MIB
         psutils = sum(p.memory_full_info().pss for p in (psutil.Process(family.pid), *children))
         assert pss == pytest.approx(psutils, rel=0.05)
     finally:
