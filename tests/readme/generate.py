@@ -101,7 +101,7 @@ def documents() -> list[Path]:
 def run_demo(folder: Path) -> str:
     argv = [*PROGRAM, "wrap", "--", "otel-memwatch", "demo"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
-    (run,) = (folder / "memwatch-runs").glob("*-demo-*")
+    (run,) = (folder / "memwatch-runs").glob("*demo*")
     shoot_for_readme(run)
     return fenced("$ otel-memwatch wrap -- otel-memwatch demo\n" + done.stdout + done.stderr)
 
