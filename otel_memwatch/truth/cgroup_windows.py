@@ -92,3 +92,21 @@ def touched(seconds: float, cpus: int) -> int:
     Example: a monitor waits for its processor for 11 ms just then, on two processors: 110 MB.
     """
     return int(seconds * cpus * _TOUCHED_PER_SECOND)
+
+
+def missed_seconds(gap: float, top: int, ever: int | None, cpus: int) -> float:
+    """Return the seconds of a gap in which memory above `top` can have been missed.
+
+    A peak that is never reset bounds what came and went during the gap. On version 1 it is the peak of memory and swap together,
+    which is never below that of memory.
+
+    Example: the monitor waits 58 ms between reading a peak of 80 MiB and resetting it. The peak that is never reset is 80 MiB
+    too: nothing was missed. If it is 100 MiB, two processors touch the difference in 2 ms.
+
+    Args:
+        gap: seconds between reading the peak and resetting it.
+        top: the peak that was read, in bytes.
+        ever: the peak that is never reset, in bytes, read after the gap; `None`: the kernel has none.
+        cpus: processors of the machine.
+    """
+    return gap if ever is None else min(gap, max(0, ever - top) / (cpus * _TOUCHED_PER_SECOND))

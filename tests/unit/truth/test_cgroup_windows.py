@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.truth.cgroup_windows import charge_error, needed_between_ticks
+from otel_memwatch.truth.cgroup_windows import charge_error, missed_seconds, needed_between_ticks, touched
 from tests.support.run_directory import MIB
 
 
@@ -36,3 +36,10 @@ def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None,
     tick["locked"] = 0
     bounds = needed_between_ticks(**(tick | {"error": 1, "cpus": 2} | facts))
     assert bounds == expected
+
+
+@pytest.mark.parametrize(
+    ("ever", "expected"), [(None, 580 * 10**6), (80 * MIB, 0), (60 * MIB, 0), (100 * MIB, 20 * MIB)]
+)
+def test_a_peak_that_is_never_reset_bounds_what_a_late_reset_missed(ever: int | None, expected: int) -> None:
+    assert touched(missed_seconds(0.058, 80 * MIB, ever, 2), 2) == pytest.approx(expected, abs=1)

@@ -6,10 +6,11 @@ import contextlib
 import os
 import time
 
+from otel_memwatch.runtime.kernel import usable_processors
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup_windows import slab_in_use
+from otel_memwatch.truth.cgroup_windows import missed_seconds, slab_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,8 +73,11 @@ class _Files:
 
     Attributes:
         highest: largest watermark as of the last `window`, in bytes, if `usage` leaves the peak to it; else `None`.
+        never_reset: file with a watermark of the cgroup's whole life, at least that of its memory.
 
     """
+
+    never_reset: str
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -86,8 +90,8 @@ class _Files:
         """Read and reset the watermark in the file `name`.
 
         Returns:
-            Bytes of the watermark since its previous reset, and the seconds from reading to reset, during which growth
-            is missed. These are 0 up to `LONGEST_GAP`. Both are `None` if the kernel cannot reset it.
+            Bytes of the watermark since its previous reset, and the seconds from reading to reset in which growth can be
+            missed (`missed_seconds`). These are 0 up to `LONGEST_GAP`. Both are `None` if the kernel cannot reset it.
 
         """
         if self._resettable is None:
@@ -106,6 +110,8 @@ class _Files:
             self._resettable = -1
             return None, None
         gap = time.monotonic() - began
+        if gap > LONGEST_GAP:
+            gap = missed_seconds(gap, value, self._number(self.never_reset), usable_processors())
         return value, round(gap, 6) if gap > LONGEST_GAP else 0
 
     def _optional(self, path: str) -> bytes | None:
@@ -166,6 +172,7 @@ class Version1(_Files):
     """Version 1: memory and CPU in separate hierarchies."""
 
     event_names = ("oom_kill", "max")
+    never_reset = "memory.memsw.max_usage_in_bytes"
 
     def usage(self) -> tuple[int, int | None, int | None]:
         """Return usage, peak and OOM kills. Raises `OSError` if the cgroup is gone.
@@ -243,6 +250,7 @@ class Version2(_Files):
     """Version 2: all controllers in one hierarchy."""
 
     event_names = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
+    never_reset = "memory.peak"
 
     def usage(self) -> tuple[int, int | None, int | None]:
         """Return usage, peak and OOM kills, like version 1."""

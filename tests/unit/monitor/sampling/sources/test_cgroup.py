@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -246,3 +247,20 @@ def test_reclaimable_slab_counts_as_page_cache(tmp_path: Path, slab: str, file: 
     context = version2(tmp_path, memory__stat=stat)
     found = readings(find(context)).statistics()
     assert found == (file, 7, locked, 500)
+
+
+@pytest.mark.parametrize(
+    ("names", "missed"),
+    [
+        ({"max_usage_in_bytes": 400}, True),
+        ({"max_usage_in_bytes": 400, "memsw__max_usage_in_bytes": 400}, False),
+        ({"max_usage_in_bytes": 400, "memsw__max_usage_in_bytes": 4 << 40}, True),
+    ],
+)
+def test_a_late_reset_misses_nothing_above_the_peak_of_the_whole_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, int], missed: bool
+) -> None:
+    context = version1(tmp_path)
+    group(tmp_path / "memory/jobs/7", **{f"memory__{name}": value for name, value in names.items()})
+    monkeypatch.setattr(time, "monotonic", iter((1.0, 1.058)).__next__)
+    assert readings(find(context)).window() == (400, 0.058 if missed else 0)
