@@ -13,6 +13,7 @@ from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.run.process_names import INTERPRETERS, distinguishing_words
+from otel_memwatch.runtime.exactness import EXACT_BYTES, is_small
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.text import (
@@ -30,6 +31,7 @@ from otel_memwatch.text import (
     size,
 )
 from otel_memwatch.truth.cgroup import BY_CGROUP
+from otel_memwatch.truth.cgroup_windows import charge_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,16 +106,25 @@ def address_space(run: RecordedRun) -> str | None:
 
 
 def would_be_exact(run: RecordedRun) -> str:
-    """Say how to get an exact figure of needed memory, or a narrower range; empty if the range is narrow already."""
+    """Say how to get an exact figure of needed memory, or a narrower range; empty if the range is narrow already.
+
+    Counters of a cgroup are less exact on many processors (`charge_error`). So the sentence promises an exact figure only if
+    they allow it.
+    """
     peak = run.peaks.tree
     if peak is None or peak.certainty is not Certainty.INTERVAL:
         return ""
     if peak.high is not None and peak.low and peak.high <= _NEAR * peak.low:
         return ""
+    processors = run.host.get("cpus")
+    error = charge_error(processors) if isinstance(processors, int) else 0
+    figure = "an exact figure" if is_small(error, peak.low or 0) else "a narrower range"
     if run.fields.cgroup_hint:
-        return f"for an exact figure: {clean(run.fields.cgroup_hint)}"
+        return f"for {figure}: {clean(run.fields.cgroup_hint)}"
     if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
-        return "for an exact figure: run in a dedicated cgroup (without --cgroup off)"
+        return f"for {figure}: run in a dedicated cgroup (without --cgroup off)"
+    if peak.high is not None and peak.high - (peak.low or 0) <= 2 * error + EXACT_BYTES:
+        return f"the kernel's counters of {processors} processors are off by up to {size(error)}"
     interval = run.settings.get("interval")
     if not _LESS_CACHE.isdisjoint(peak.evidence) and isinstance(interval, int | float) and interval > _NEARER:
         return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"

@@ -38,6 +38,8 @@ def _found(need: str) -> bool:
     return shutil.which(need) is not None or shutil.which(need, path=SEARCH) is not None
 
 
+RUST = f"RUSTUP_HOME={Path.home()}/.rustup CARGO_HOME={Path.home()}/.cargo"
+"""Variables that let another user run the compiler of the user who started this."""
 PY = sys.executable
 """A Python with the modules of the tests, which a user may reach through a capability only."""
 PLAIN = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -45,7 +47,7 @@ _TABLE = f"""
 compiler | gcc -O2 | gcc | gcc -O2 -c $D/big.c -o big.o
 compiler | gcc -O0, link | gcc | gcc -g $D/big.c -o big
 compiler | g++ templates | g++ | g++ -O2 -std=c++17 -c $D/big.cc -o big.o
-compiler | rustc -O | rustc | RUSTUP_HOME=/root/.rustup CARGO_HOME=/root/.cargo rustc -O --edition 2021 $D/big.rs -o big
+compiler | rustc -O | rustc | {RUST} rustc -O --edition 2021 $D/big.rs -o big
 compiler | go build | go | GOCACHE=$HOME GOFLAGS=-mod=mod go build -o big $D/big.go
 compiler | clang -O2 | clang | clang -O2 -c $D/big.c -o big.o
 compiler | tcc | tcc | tcc -c $D/big.c -o big.o

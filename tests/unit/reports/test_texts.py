@@ -149,7 +149,9 @@ def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
         {"tree": Peak.interval(100 * MIB, high * MIB, estimate=105 * MIB).to_json()} for high in (200, 110)
     )
     path = recorded.workers(tmp_path / "w")
-    assert f"for an exact figure: {hint}" in summary(changed(path, cgroup_hint=hint, peaks=wide))
+    for processors, figure in ((2, "an exact figure"), (64, "a narrower range")):
+        run = changed(path, cgroup_hint=hint, peaks=wide, host={"cpus": processors})
+        assert f"for {figure}: {hint}" in summary(run)
     assert "100-200 MiB, best estimate 105 MiB" in summary(load(path))
     assert "for an exact figure" not in summary(changed(path, cgroup_hint=hint, peaks=near))
     assert "for an exact figure" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
@@ -163,6 +165,17 @@ def test_where_cache_parts_the_bounds_shorter_intervals_are_named(tmp_path: Path
         path = recorded.workers(tmp_path / f"{interval}")
         changed(path, peaks={"tree": wide.to_json()}, settings={"interval": interval, "cgroup": "auto"})
         assert ("for a narrower range: --interval 20ms" in summary(load(path))) is named
+
+
+def test_the_error_of_many_processors_has_no_remedy(tmp_path: Path) -> None:
+    peak = Peak.interval(
+        155 * MIB, 187 * MIB, evidence=(Evidence.CGROUP_PEAK_LESS_CACHE,), estimate=171 * MIB
+    )
+    settings = {"interval": 0.1, "cgroup": "auto"}
+    path = recorded.workers(tmp_path / "w")
+    told = summary(changed(path, peaks={"tree": peak.to_json()}, settings=settings, host={"cpus": 64}))
+    assert "the kernel's counters of 64 processors are off by up to 16.0 MiB" in told
+    assert "--interval" not in told
 
 
 def test_nothing_known_is_still_a_report(tmp_path: Path) -> None:

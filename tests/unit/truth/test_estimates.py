@@ -18,7 +18,8 @@ FLOOR = 10
         (200, None, {}, 0),
         (FLOOR / MIB, 0, {"faults": 9}, 0),
         # a command smaller than its launcher: only its page faults are known
-        (FLOOR / MIB, None, {"faults": 2304, "alone": True}, 9),
+        (FLOOR / MIB, None, {"faults": 2304, "alone": True}, 7.5),
+        (FLOOR / MIB, None, {"faults": 320, "alone": True}, 1.25 / 16),
         (FLOOR / MIB, None, {"alone": True}, 0),
         # single pages
         (200, 6, {"faults": 60_000}, 194),
