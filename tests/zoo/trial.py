@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import random
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from otel_memwatch.model import ProcessNote
+from otel_memwatch.reports import render
+from otel_memwatch.run import load
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
 from tests.zoo.marked import Known, steps_of
@@ -169,11 +172,9 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
 
 
 def _report(directory: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [*PROGRAM, "report", str(directory), "--json"],
-        capture_output=True, text=True, timeout=120, check=True, env=environment(PYTHONPATH=str(HERE.parents[1])),
-    )  # fmt: skip
-    return dict(json.loads(done.stdout))
+    out = io.BytesIO()
+    render("json", load(directory), out)
+    return dict(json.loads(out.getvalue()))
 
 
 def _unknowable(part: Part, told: str) -> bool:
