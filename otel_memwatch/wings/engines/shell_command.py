@@ -89,24 +89,18 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     path = place / name
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} is there already.", "--force replaces it")
+    real = shlex.quote(os.path.abspath(found))
+    text = _SHIM.format(
+        real=real,
+        python=shlex.quote(os.path.abspath(sys.executable)),
+        program=shlex.quote(_PROGRAM),
+        package=shlex.quote(PACKAGE_PARENT),
+        runs="" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=real),
+        options="" if runs is None else '--runs "$runs" ',
+    )
     try:
         place.mkdir(parents=True, exist_ok=True)
-        text = _text(os.path.abspath(found), runs)
         replace_file(path, text.encode("utf-8", "surrogateescape"), mode=0o755)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
     click.echo(path)
-
-
-def _text(real: str, runs: str | None) -> str:
-    """Return the file that records `real`, with its runs in a directory."""
-    quoted = shlex.quote(real)
-    check = "" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=quoted)
-    return _SHIM.format(
-        real=quoted,
-        python=shlex.quote(os.path.abspath(sys.executable)),
-        program=shlex.quote(_PROGRAM),
-        package=shlex.quote(PACKAGE_PARENT),
-        runs=check,
-        options="" if runs is None else '--runs "$runs" ',
-    )
