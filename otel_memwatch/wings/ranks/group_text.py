@@ -62,7 +62,18 @@ def what_ran(group: RankGroup, page: Page) -> None:
     page.fact("started", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(group.started)))
     page.fact("duration", duration(group.seconds) + (" so far" if group.state == "running" else ""))
     page.fact("missing", missing(group), "bad")
-    page.fact("failed first", _failed_first(group), "bad")
+    death, words = group.first_death, ""
+    if death is not None:
+        words = f"{death.rank.label} on {clean(death.rank.host)}, {duration(death.at)} after the start: {clean(death.rank.run.ending.reason)}"
+        if death.operation is not None:
+            words += f", during {shorten(clean(death.operation), 40)}"
+        if death.others:
+            others = ", ".join(rank.label for rank in death.others[:_NAMED])
+            others += " ..." if len(death.others) > _NAMED else ""
+            stopped = any(rank.run.state == "incomplete" for rank in (death.rank, *death.others))
+            why = "a record stops early" if stopped else "clocks differ between hosts"
+            words += f". It may have been {others} too: {why}"
+    page.fact("failed first", words, "bad")
     if len(group.dead) > 1:
         numbers = [rank.rank for rank in group.dead if rank.rank is not None]
         page.fact("failed", _numbers(numbers) if numbers else count(len(group.dead), "run"), "bad")
@@ -72,23 +83,6 @@ def what_ran(group: RankGroup, page: Page) -> None:
 def missing(group: RankGroup) -> str:
     """Name the ranks without a record; "" if there are none."""
     return f"{_numbers(group.missing)}: no record" if group.missing else ""
-
-
-def _failed_first(group: RankGroup) -> str:
-    """Say which rank failed first, why and when; "" if none failed."""
-    death = group.first_death
-    if death is None:
-        return ""
-    words = f"{death.rank.label} on {clean(death.rank.host)}, {duration(death.at)} after the start: {clean(death.rank.run.ending.reason)}"
-    if death.operation is not None:
-        words += f", during {shorten(clean(death.operation), 40)}"
-    if death.others:
-        others = ", ".join(rank.label for rank in death.others[:_NAMED])
-        others += " ..." if len(death.others) > _NAMED else ""
-        stopped = any(rank.run.state == "incomplete" for rank in (death.rank, *death.others))
-        why = "a record stops early" if stopped else "clocks differ between hosts"
-        words += f". It may have been {others} too: {why}"
-    return words
 
 
 def _numbers(ranks: Sequence[int]) -> str:

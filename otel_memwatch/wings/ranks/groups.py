@@ -139,7 +139,13 @@ def opened(group: FoundGroup) -> RankGroup:
             continue  # broken since the index was made; the rank is missing
     if not runs:
         raise RunError(f"No run of the group {group.names[0]} can be read.")
-    outer = _around(runs)
+    # The enclosing run of each run that another run on the same machine started.
+    outer: dict[RecordedRun, RecordedRun] = {}
+    of_span = {run.trace.get("span_id"): run for run in runs if run.trace.get("span_id")}
+    for run in runs:
+        parent = of_span.get(run.trace.get("parent_span_id"))
+        if parent is not None and parent is not run and _machine(parent) == _machine(run):
+            outer[run] = parent
     # A run around others is not a rank, even if its launcher numbered it; it stands for its whole host.
     outermost = set(outer.values())
     ranked = [run for run in runs if run not in outermost]
@@ -163,17 +169,6 @@ def opened(group: FoundGroup) -> RankGroup:
 
 def _order(rank: Rank) -> tuple[float, str, float]:
     return (math.inf if rank.rank is None else rank.rank, rank.host, rank.run.started_wall)
-
-
-def _around(runs: Sequence[RecordedRun]) -> dict[RecordedRun, RecordedRun]:
-    """Return the enclosing run of each run that another run on the same machine started."""
-    of_span = {run.trace.get("span_id"): run for run in runs if run.trace.get("span_id")}
-    found = {}
-    for run in runs:
-        outer = of_span.get(run.trace.get("parent_span_id"))
-        if outer is not None and outer is not run and _machine(outer) == _machine(run):
-            found[run] = outer
-    return found
 
 
 def _machine(run: RecordedRun) -> object:
