@@ -38,7 +38,15 @@ def curve(
     columns = width - _LABEL - 1
     if not points or columns < 8 or height < 2:
         return []
-    heights = _columns(points, max(seconds, 1e-9), columns)
+    # The largest value of each column. A stretch longer than a column fills several.
+    heights: list[int | None] = [None] * columns
+    seconds = max(seconds, 1e-9)
+    for index, (begin, value) in enumerate(points):
+        end = points[index + 1][0] if index + 1 < len(points) else seconds
+        first = min(columns - 1, int(begin / seconds * columns))
+        last = min(columns - 1, max(first, int(end / seconds * columns) - 1))
+        for column in range(first, last + 1):
+            heights[column] = max(value, heights[column] or 0)
     most = max(value for _, value in points)
     top = limit if limit is not None and most > 0 and limit <= _NEAR * most else most
     levels = _BLOCKS if blocks else _LETTERS
@@ -46,21 +54,9 @@ def curve(
     lines = []
     for row in range(height - 1, -1, -1):
         text = ""
-        for value in heights:
-            filled = 0.0 if value is None or top <= 0 else value / top * height - row
+        for most_here in heights:
+            filled = 0.0 if most_here is None or top <= 0 else most_here / top * height - row
             text += levels[max(0, min(steps, round(filled * steps)))]
         label = size(top) if row == height - 1 else "0" if row == 0 else ""
         lines.append(f"{label:>{_LABEL}} {text}".rstrip())
     return lines
-
-
-def _columns(points: Sequence[tuple[float, int]], seconds: float, columns: int) -> list[int | None]:
-    """Return the largest value of each column. A stretch longer than a column fills several."""
-    most: list[int | None] = [None] * columns
-    for index, (begin, value) in enumerate(points):
-        end = points[index + 1][0] if index + 1 < len(points) else seconds
-        first = min(columns - 1, int(begin / seconds * columns))
-        last = min(columns - 1, max(first, int(end / seconds * columns) - 1))
-        for column in range(first, last + 1):
-            most[column] = max(value, most[column] or 0)
-    return most

@@ -29,6 +29,8 @@ _SILENT = 5
 _LEAST_SILENCE = 3.0
 _FAR = 86400.0
 """Longest time until the limit, in seconds, that is worth showing."""
+_SOON = 600.0
+"""Time until the limit, in seconds, below which it is a warning."""
 _FULL = 0.9
 _OPERATION = 40
 _WIDTH = 100
@@ -73,7 +75,14 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
     if figures.read < 1:
         # Current figures come from the end of the record; the earlier part is still being read.
         yield Fact("record", f"{100 * figures.read:.0f} % read so far; the peak may be higher", "warning")
-    yield from _limit(figures)
+    if figures.limit is not None and figures.now is not None:
+        owner = "of the machine" if figures.limit_of == "machine" else "allowed"
+        text = f"{size(figures.limit)} {owner}, {share(figures.now, figures.limit)} in use"
+        left, tone = figures.to_limit, ""
+        if left is not None and left < _FAR:
+            text += f", reached in {duration(left)} at this pace ({size(figures.pace)}/s)"
+            tone = "warning" if left < _SOON else ""
+        yield Fact("limit", text, "bad" if figures.now / figures.limit >= _FULL else tone)
     silence = None if last_tick_wall is None else time.time() - last_tick_wall
     if (
         figures.state == "running"
@@ -81,23 +90,6 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
         and silence > max(_LEAST_SILENCE, _SILENT * interval)
     ):
         yield Fact("silence", f"no sample for {duration(silence)}", "warning")
-
-
-def _limit(figures: LiveFigures) -> Iterator[Fact]:
-    if figures.limit is None or figures.now is None:
-        return
-    used = figures.now / figures.limit
-    owner = "of the machine" if figures.limit_of == "machine" else "allowed"
-    text = f"{size(figures.limit)} {owner}, {share(figures.now, figures.limit)} in use"
-    left = figures.to_limit
-    soon = left is not None and left < _FAR
-    if soon:
-        text += f", reached in {duration(left)} at this pace ({size(figures.pace)}/s)"
-    yield Fact(
-        "limit",
-        text,
-        "bad" if used >= _FULL else "warning" if soon and left is not None and left < 600 else "",
-    )
 
 
 def operations(figures: LiveFigures) -> list[str]:

@@ -162,7 +162,15 @@ class LiveRun:
         started = self._aggregator.conditions.started
         last = None if newest.time is None else newest.time - started
         now, needed = self._now(newest)
-        limit, owner = self._smallest_limit(newest)
+        group_limits = _whole(newest.latest.limit), self._fields.limits.get("cgroup_bytes")
+        limit = min(filter(None, group_limits), default=None)
+        owner = "machine" if limit is None else "control group"
+        if limit is None:
+            limit = self._fields.limits.get("host_bytes") or self._fields.host.memory_bytes
+        curve = self._curve.points()
+        if newest is not self._newest:  # add the points beyond the part of the record that is read
+            after = curve[-1][0] if curve else -1.0
+            curve += [point for point in newest.recent if point[0] > after]
         self._time = newest.time
         return LiveFigures(
             command=self._fields.command,
@@ -175,7 +183,7 @@ class LiveRun:
             limit=limit,
             limit_of=owner,
             pace=newest.pace,
-            curve=self._curve_to(newest),
+            curve=curve,
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
             operations=open_operations,
             devices=self._devices(newest),
@@ -252,14 +260,6 @@ class LiveRun:
             tree=tree, main=stopped(peaks.main), process=stopped(peaks.process), cgroup=stopped(peaks.cgroup)
         )
 
-    def _curve_to(self, newest: NewestSample) -> list[tuple[float, int]]:
-        """Return the points of the curve, also beyond the part of the record that is read."""
-        points = self._curve.points()
-        if newest is self._newest:
-            return points
-        after = points[-1][0] if points else -1.0
-        return [*points, *(point for point in newest.recent if point[0] > after)]
-
     def _live(self, record: ProcessRecord) -> None:
         """Update the living processes."""
         key = record.pid, record.start
@@ -280,14 +280,6 @@ class LiveRun:
         if self._aggregator.conditions.own_cgroup and latest.usage is not None and latest.file is not None:
             return max(0, int(latest.usage - latest.file)), True
         return _whole(latest.rss), False
-
-    def _smallest_limit(self, newest: NewestSample) -> tuple[int | None, str]:
-        """Return the limit that applies, and its owner."""
-        limits = self._fields.limits
-        group = [v for v in (_whole(newest.latest.limit), limits.get("cgroup_bytes")) if v]
-        if group:
-            return min(group), "control group"
-        return limits.get("host_bytes") or self._fields.host.memory_bytes, "machine"
 
     def _devices(self, newest: NewestSample) -> list[LiveDevice]:
         found: dict[str, dict[str, float]] = {}
