@@ -105,7 +105,18 @@ def list_command(
         looked_at += 1
         return accepts is None or accepts(row)
 
-    found = _sorted(index(map(here, directories), newest=last, accepts=meant if accepts else None), sort)
+    found = index(map(here, directories), newest=last, accepts=meant if accepts else None)
+    if sort is not None:
+        field, *more = run_fields.columns(sort.lstrip("-"), "--sort")
+        if more:
+            raise UsageError(f"--sort takes one field, not {sort!r}.", "as in --sort -memory")
+
+        def key(row: IndexedRun) -> Any:
+            return field.of(row)
+
+        # Unknown values come last.
+        known = sorted((row for row in found if key(row) is not None), key=key, reverse=sort.startswith("-"))
+        found = known + [row for row in found if key(row) is None]
     if form == "text" and not found:
         place = ", ".join(directories) or runs_home()
         # A "." at the end would merge with the sentence's period.
@@ -165,22 +176,6 @@ def _write(content: bytes | str, output: str | None) -> None:
         Path(str(output)).write_bytes(data)
     except OSError as error:
         raise RunError(f"{output} cannot be written: {error.strerror}.") from None
-
-
-def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
-    """Sort by a field; unknown values come last."""
-    if by is None:
-        return rows
-    backwards = by.startswith("-")
-    field, *more = run_fields.columns(by.lstrip("-"), "--sort")
-    if more:
-        raise UsageError(f"--sort takes one field, not {by!r}.", "as in --sort -memory")
-    known = [row for row in rows if field.of(row) is not None]
-
-    def key(row: IndexedRun) -> Any:
-        return field.of(row)
-
-    return sorted(known, key=key, reverse=backwards) + [row for row in rows if field.of(row) is None]
 
 
 def _as_json(row: IndexedRun) -> dict[str, Any] | None:

@@ -80,42 +80,28 @@ def find_running(given: str | None) -> Path:
     if given is None or not (given.isascii() and given.isdecimal()) or os.path.isdir(given):
         return find_run(given)
     pid = int(given)
-    found = _of_environment(pid) or _of_record(pid)
-    if found is None:
-        raise UsageError(
-            f"Process {pid} belongs to no run that can be found from here.",
-            f"name its run directory, or record it with: otel-memwatch attach {pid}",
-        )
-    return found
-
-
-def _of_environment(pid: int) -> Path | None:
-    """Return the run named in the process's environment, which `wrap` sets for its command."""
+    # `wrap` names the run directory in the environment of its command.
     wanted = f"{RUN_DIRECTORY_VARIABLE}=".encode()
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return None
-    for variable in variables:
-        if variable.startswith(wanted):
-            path = Path(os.fsdecode(variable.removeprefix(wanted)))
-            return path if os.path.isfile(path / RUN_FILE) else None
-    return None
-
-
-def _of_record(pid: int) -> Path | None:
-    """Return the run below the default directory with this process as target or monitor."""
-    try:
-        runs = [Path(path) for path in run_directories(runs_home())]
-    except RunError:
-        return None
-    for path in runs:
-        with contextlib.suppress(RunError):
-            info = RunInfo.of(read_info(path / RUN_FILE))
-            if info.state == RUNNING and pid in (info.target.pid, info.monitor.pid):
-                return path
-    return None
+        variables = []
+    named = next((variable for variable in variables if variable.startswith(wanted)), None)
+    if named is not None:
+        path = Path(os.fsdecode(named.removeprefix(wanted)))
+        if os.path.isfile(path / RUN_FILE):
+            return path
+    # Search the default directory for a run with this process as target or monitor.
+    with contextlib.suppress(RunError):
+        for path in map(Path, run_directories(runs_home())):
+            with contextlib.suppress(RunError):
+                info = RunInfo.of(read_info(path / RUN_FILE))
+                if info.state == RUNNING and pid in (info.target.pid, info.monitor.pid):
+                    return path
+    raise UsageError(
+        f"Process {pid} belongs to no run that can be found from here.",
+        f"name its run directory, or record it with: otel-memwatch attach {pid}",
+    )
 
 
 def find_runs(given: Sequence[str]) -> list[IndexedRun]:
@@ -125,7 +111,19 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     """
     rows: dict[str, IndexedRun] = {}
     for one in map(here, given):
-        for row in _matching(one):
+        if os.path.lexists(one):
+            path = Path(one)
+            matching = index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
+        elif one == LATEST or one.startswith(_LATEST_OF):
+            matching = index([find_run(one)])
+        else:
+            matching = _named(one) or _rank(one) or [row for row in index() if row.group == one]
+            if not matching:
+                raise UsageError(
+                    f"There is no run {one}: neither a path nor the name of a run below {runs_home()}.",
+                    "`otel-memwatch runs` lists them",
+                )
+        for row in matching:
             rows.setdefault(os.path.realpath(row.path), row)
     found = rows.values() if given else index()
     return sorted(found, key=lambda row: (row.started, row.path))
@@ -143,22 +141,6 @@ def find_paths(given: str | None) -> list[Path]:
         if os.path.lexists(given)
         else [Path(row.path) for row in _named(given)] or [Path(given)]
     )
-
-
-def _matching(given: str) -> list[IndexedRun]:
-    """Return the runs that one argument selects. Raises `UsageError` if there are none."""
-    if os.path.lexists(given):
-        path = Path(given)
-        return index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
-    if given == LATEST or given.startswith(_LATEST_OF):
-        return index([find_run(given)])
-    found = _named(given) or _rank(given) or [row for row in index() if row.group == given]
-    if not found:
-        raise UsageError(
-            f"There is no run {given}: neither a path nor the name of a run below {runs_home()}.",
-            "`otel-memwatch runs` lists them",
-        )
-    return found
 
 
 def _named(name: str) -> list[IndexedRun]:

@@ -121,12 +121,17 @@ def _written(measured: Measured, by: str, source: str, into: str, *, index: int,
     evidence = (Evidence.LARGEST_PROCESS,) if measured.process else ()
     peak = largest_sample(measured.memory, *evidence, source=by).to_json()
     seconds = measured.seconds or 0.0
+    reason = "ended" if measured.exit_code is None else f"exit code {measured.exit_code}"
+    if measured.killed_for_memory:
+        reason = "killed for memory"
+    elif measured.signal is not None:
+        reason = f"killed by signal {measured.signal}"
     info = {
         "schema": SCHEMA, "marks": [], "state": FINISHED, "id": directory.name, "name": measured.name, "tags": dict(measured.tags),
         "measured_by": by, "imported_from": os.path.abspath(source), "command": list(measured.command), "cwd": None,
         "started": {"wall": started, "monotonic": 0.0}, "ended": {"wall": started + seconds, "monotonic": seconds},
         "exit": {"exit_code": measured.exit_code, "signal": measured.signal, "oom_kills": 1 if measured.killed_for_memory else None,
-                 "reason": _reason(measured)},
+                 "reason": reason},
         "peaks": {"main": None, "process": peak if measured.process else None, "tree": peak, "cgroup": None, "gpu": {}, "hugetlb": None},
         "totals": {"cpu_seconds": measured.cpu, "read_bytes": measured.read, "write_bytes": measured.written},
         "quality": {"ticks": 0},
@@ -143,14 +148,6 @@ def _written(measured: Measured, by: str, source: str, into: str, *, index: int,
     except OSError as error:
         raise RunError(f"{directory} cannot be written: {error.strerror}.") from None
     return True
-
-
-def _reason(measured: Measured) -> str:
-    if measured.killed_for_memory:
-        return "killed for memory"
-    if measured.signal is not None:
-        return f"killed by signal {measured.signal}"
-    return "ended" if measured.exit_code is None else f"exit code {measured.exit_code}"
 
 
 # -- values

@@ -128,7 +128,18 @@ class IndexCache:
             yield from self._newest(newest + len(gone) + len(missing), entries, missing)
         if gone:
             self._keep([], gone)
-        yield from self._made_anew(missing, make)
+        # Make the missing rows and store them in batches: an interrupted reader keeps the finished batches.
+        fresh: list[tuple[str, Signature, IndexedRun]] = []
+        # Sorted as in the file, rows are appended at its end. In another order each would touch another page.
+        for name in sorted(missing):
+            row, signature = make(f"{self._directory}/{name}"), missing[name]
+            if signature is not None and row.state in _FINAL:
+                fresh.append((name, signature, row))
+            if len(fresh) >= _TOGETHER:
+                self._keep(fresh, [])
+                fresh.clear()
+            yield row
+        self._keep(fresh, [])
 
     def _newest(
         self, number: int, entries: Mapping[str, Signature | None], missing: dict[str, Signature | None]
@@ -146,22 +157,6 @@ class IndexCache:
                 missing[name] = entries[name]
         if self._database is None:  # the file was damaged, and any run may be among the newest
             missing.update((name, entries[name]) for name in known)
-
-    def _made_anew(
-        self, missing: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
-    ) -> Iterator[IndexedRun]:
-        """Make rows and store them in batches: an interrupted reader keeps the finished batches."""
-        fresh: list[tuple[str, Signature, IndexedRun]] = []
-        # Sorted as in the file, rows are appended at its end. In another order each would touch another page.
-        for name in sorted(missing):
-            row, signature = make(f"{self._directory}/{name}"), missing[name]
-            if signature is not None and row.state in _FINAL:
-                fresh.append((name, signature, row))
-            if len(fresh) >= _TOGETHER:
-                self._keep(fresh, [])
-                fresh.clear()
-            yield row
-        self._keep(fresh, [])
 
     # -- the file
 

@@ -56,12 +56,19 @@ def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
     if row.state == "broken":
         # Only the last column may be long: it does not widen other rows.
         return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
+    certainty = "" if row.certainty is None else CERTAINTY_WORDS[Certainty(row.certainty)]
+    if row.by is not None:
+        certainty = f"sampled, {clean(row.by)}"
+    elif row.certainty == Certainty.INTERVAL.value and row.high is None:
+        certainty = "at least" if row.low or row.memory else ""
+    elif row.certainty == Certainty.INTERVAL.value and rounds_to_zero(row.low or 0, row.high or 0):
+        certainty = "at most"
     end = row.reason if row.state == "finished" else row.state
     command = command_line(row.command, room)
     if len(end) > _END:
         # A long reason stands in the last column too, or is shortened on a terminal.
         end, command = ("", f"{end}  {command}") if room is None else (shorten(end, _END), command)
-    return (path, name, started, duration(row.seconds), memory(row), _certainty(row), end, command)
+    return (path, name, started, duration(row.seconds), memory(row), certainty, end, command)
 
 
 def memory(row: IndexedRun) -> str:
@@ -76,18 +83,6 @@ def memory(row: IndexedRun) -> str:
     if row.certainty == Certainty.CENSORED.value:
         return size_range(row.low, row.memory, "-") if row.low else f"<= {size(row.memory)}"
     return size(row.memory)
-
-
-def _certainty(row: IndexedRun) -> str:
-    if row.by is not None:
-        return f"sampled, {clean(row.by)}"
-    if row.certainty is None:
-        return ""
-    if row.certainty == Certainty.INTERVAL.value and row.high is None:
-        return "at least" if row.low or row.memory else ""
-    if row.certainty == Certainty.INTERVAL.value and rounds_to_zero(row.low or 0, row.high or 0):
-        return "at most"
-    return CERTAINTY_WORDS[Certainty(row.certainty)]
 
 
 def _local(unix: float) -> str:

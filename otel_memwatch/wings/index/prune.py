@@ -49,17 +49,6 @@ class Removal(NamedTuple):
     """Remaining files and the reason, in one line; empty if nothing remains."""
 
 
-class _Entries(NamedTuple):
-    """Contents of a run directory."""
-
-    ours: list[str]
-    size: int
-    """Disk space of these, in bytes."""
-    written: float
-    """Latest modification time of these, in Unix seconds."""
-    others: list[str]
-
-
 def resolve(named: str) -> str:
     """Resolve a directory from the command line. Raises `RunError` if it is a link of another user.
 
@@ -111,20 +100,32 @@ def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> R
     root = next(root for root in roots if f"{row.path}/".startswith(f"{root.rstrip('/')}/"))
     try:
         with _opened(row.path, root) as (parent, name, directory):
-            entries = _entries(directory)
-            why = _why_not(row, directory, entries)
+            ours, others, freed, written = [], [], 0, 0.0
+            for one in sorted(os.listdir(directory)):
+                try:
+                    found = os.stat(one, dir_fd=directory, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                # A link or a directory of such a name is not ours.
+                if stat.S_ISREG(found.st_mode) and is_run_file(one):
+                    ours.append(one)
+                    freed += found.st_blocks * 512
+                    written = max(written, found.st_mtime)
+                else:
+                    others.append(one)
+            why = _why_not(row, directory, written)
             if why:
                 return Removal(False, note=f"{row.path} stays: {why}")
             note = ""
-            if entries.others:
-                note = f"{row.path} keeps {_named(entries.others, directory)}: not part of this run"
+            if others:
+                note = f"{row.path} keeps {_named(others, directory)}: not part of this run"
             if not dry_run:
                 # The description goes last: an interrupted removal leaves a run that can be removed.
-                for one in sorted(entries.ours, key=lambda one: one == RUN_FILE):
+                for one in sorted(ours, key=lambda one: one == RUN_FILE):
                     os.unlink(one, dir_fd=directory)
-                if not entries.others:
+                if not others:
                     note = _remove_empty(row.path, parent, name, directory)
-            return Removal(True, entries.size, note)
+            return Removal(True, freed, note)
     except OSError as error:
         return Removal(False, note=f"{row.path} stays: {error.strerror}")
 
@@ -167,8 +168,8 @@ def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
         yield parent, names[-1], opened(names[-1], parent)
 
 
-def _why_not(row: IndexedRun, directory: int, entries: _Entries) -> str | None:
-    """Return why the run must stay; `None` if it may go."""
+def _why_not(row: IndexedRun, directory: int, written: float) -> str | None:
+    """Return why the run must stay; `None` if it may go. `written`: latest write to its files, in Unix seconds."""
     try:
         info = read_info(Path(RUN_FILE), directory)
     except RunError:
@@ -181,26 +182,9 @@ def _why_not(row: IndexedRun, directory: int, entries: _Entries) -> str | None:
     if state_of(info, Path(row.path)) == RUNNING:
         return "it is still running"
     silent = fields.state == RUNNING and not is_monitor_visible(info)
-    if silent and time.time() - entries.written < _ABANDONED:
+    if silent and time.time() - written < _ABANDONED:
         return "it may still be running on another machine, which wrote to it within the last day"
     return None
-
-
-def _entries(directory: int) -> _Entries:
-    ours, others, size, written = [], [], 0, 0.0
-    for name in sorted(os.listdir(directory)):
-        try:
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            continue
-        # A link or a directory of such a name is not ours.
-        if stat.S_ISREG(found.st_mode) and is_run_file(name):
-            ours.append(name)
-            size += found.st_blocks * 512
-            written = max(written, found.st_mtime)
-        else:
-            others.append(name)
-    return _Entries(ours, size, written, others)
 
 
 def _named(others: Sequence[str], directory: int) -> str:
