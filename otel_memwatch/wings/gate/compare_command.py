@@ -31,8 +31,6 @@ from otel_memwatch.wings.gate.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from otel_memwatch.wings.gate.comparison import Comparison
-
 _DIVIDER = "\0"
 """Replacement of `--` among the runs: no path can have this name."""
 
@@ -89,7 +87,14 @@ def command(
     five. Exit codes: 0; 1 if a figure regressed; 2 if nothing could be compared; 3 with --strict if one is inconclusive.
     """
     effect, others = _effect(effects), parse_also(also, FORMATS)
-    base_names, divider, head_names = _sides(runs, two=baseline is None)
+    base_names: Sequence[str] = ()
+    head_names: Sequence[str] = runs
+    if _DIVIDER in runs:
+        place = runs.index(_DIVIDER)
+        base_names, head_names = runs[:place], runs[place + 1 :]
+    elif baseline is None and len(runs) == 2:
+        base_names, head_names = runs[:1], runs[1:]
+    divider = _DIVIDER in runs or bool(base_names)
     if divider == (baseline is not None):
         raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
     if not head_names or (divider and not base_names):
@@ -124,18 +129,11 @@ def command(
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
-    return _code(found, strict=strict, require_operations=require_operations)
-
-
-def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """Return the base, whether a divider separates it from the head, and the head.
-
-    With `two`, the first of two names is the base.
-    """
-    if _DIVIDER not in runs:
-        return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
-    place = runs.index(_DIVIDER)
-    return runs[:place], True, runs[place + 1 :]
+    gone = [one for one in found.figures if one.head is None and one.name.startswith(OPERATION)]
+    if found.having(ComparisonVerdict.REGRESSED) or (require_operations and gone):
+        return FAILED
+    open_ = found.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
+    return UNKNOWN if strict and open_ else 0
 
 
 def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
@@ -153,11 +151,3 @@ def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
         return found
 
     return effect
-
-
-def _code(comparison: Comparison, *, strict: bool, require_operations: bool) -> int:
-    gone = [one for one in comparison.figures if one.head is None and one.name.startswith(OPERATION)]
-    if comparison.having(ComparisonVerdict.REGRESSED) or (require_operations and gone):
-        return FAILED
-    open_ = comparison.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
-    return UNKNOWN if strict and open_ else 0

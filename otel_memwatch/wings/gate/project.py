@@ -44,9 +44,15 @@ def project(directory: str = ".") -> Project:
 
     Cost: a few system calls; no module is loaded unless the file names this package.
     """
-    path = _nearest(directory)
-    if path is None:
+    try:
+        here = os.path.abspath(directory)
+    except OSError:  # the working directory is gone
         return Project()
+    while not os.path.isfile(path := os.path.join(here, FILE)):
+        above = os.path.dirname(here)
+        if above == here:
+            return Project()
+        here = above
     from otel_memwatch.runtime.user_files import read_file
 
     try:
@@ -82,21 +88,6 @@ def with_budgets(
 
         load(settings["baseline"])  # raises for an unusable baseline
     return {**settings, "budget": given + more, "baseline": baseline}
-
-
-def _nearest(directory: str) -> str | None:
-    try:
-        here = os.path.abspath(directory)
-    except OSError:  # the working directory is gone
-        return None
-    while True:
-        path = os.path.join(here, FILE)
-        if os.path.isfile(path):
-            return path
-        above = os.path.dirname(here)
-        if above == here:
-            return None
-        here = above
 
 
 def _parse(text: bytes, path: str) -> Project:
