@@ -31,7 +31,27 @@ class _TaskRun:
     task: Operation | None = None
 
 
-def _begin(task_instance: Any) -> None:
+def _end(error: BaseException | None = None) -> None:
+    """End the task's run and write its memory into the task's log. Raises nothing."""
+    run, task = _TaskRun.current, _TaskRun.task
+    _TaskRun.current = _TaskRun.task = None
+    if run is None or task is None:
+        return
+    try:
+        task.__exit__(None if error is None else type(error), error, None)
+        run.stop()
+        from otel_memwatch.run import load
+        from otel_memwatch.text import peak_sentence
+
+        figures = load(run.path).operations[0]
+        needed = peak_sentence(figures.tree_peak, source=False)
+        _log.info("otel-memwatch: memory %s; otel-memwatch report %s", needed, run.path)
+    except Exception as failure:  # noqa: BLE001 - as above
+        _log.warning("otel-memwatch: the record of this task cannot be read: %s", failure)
+
+
+@hookimpl
+def on_task_instance_running(task_instance: Any) -> None:
     """Begin to record a task in this process. Raises nothing."""
     if not os.environ.get(OPTIONS["runs"].variable) or _TaskRun.current is not None:
         return
@@ -56,31 +76,6 @@ def _begin(task_instance: Any) -> None:
         _TaskRun.task.__enter__()
     except Exception as error:  # noqa: BLE001 - a task must not fail because it is watched
         _log.warning("otel-memwatch: this task is not recorded: %s", error)
-
-
-def _end(error: BaseException | None = None) -> None:
-    """End the task's run and write its memory into the task's log. Raises nothing."""
-    run, task = _TaskRun.current, _TaskRun.task
-    _TaskRun.current = _TaskRun.task = None
-    if run is None or task is None:
-        return
-    try:
-        task.__exit__(None if error is None else type(error), error, None)
-        run.stop()
-        from otel_memwatch.run import load
-        from otel_memwatch.text import peak_sentence
-
-        figures = load(run.path).operations[0]
-        needed = peak_sentence(figures.tree_peak, source=False)
-        _log.info("otel-memwatch: memory %s; otel-memwatch report %s", needed, run.path)
-    except Exception as failure:  # noqa: BLE001 - as above
-        _log.warning("otel-memwatch: the record of this task cannot be read: %s", failure)
-
-
-@hookimpl
-def on_task_instance_running(task_instance: Any) -> None:
-    """Airflow's hook."""
-    _begin(task_instance)
 
 
 @hookimpl

@@ -62,7 +62,14 @@ class DaskTaskPlugin(WorkerPlugin):
             self._running[key] = METER.begin(key_split(key), {"dask.key": str(key)})
         elif finish not in _BEGUN and key in self._running:
             assert self._worker is not None
-            figures = METER.end(self._running.pop(key), self._failure(key) if finish == "error" else None)
+            error: BaseException | None = None
+            if finish == "error":
+                # The worker keeps only the text of an exception. METER needs only the name of its type.
+                task = self._worker.state.tasks.get(key)
+                text = (task.exception_text if task is not None else "") or "Exception"
+                name = text.partition("(")[0]
+                error = type(name if name.isidentifier() else "Exception", (Exception,), {})()
+            figures = METER.end(self._running.pop(key), error)
             self._worker.log_event(TOPIC, figures._asdict())
 
     def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
@@ -71,14 +78,6 @@ class DaskTaskPlugin(WorkerPlugin):
             METER.end(self._running.popitem()[1])
         if self._run is not None:
             self._run.stop()
-
-    def _failure(self, key: Any) -> BaseException:
-        """Return an exception with the name of the task's exception: the worker keeps only its text."""
-        assert self._worker is not None
-        task = self._worker.state.tasks.get(key)
-        text = (task.exception_text if task is not None else "") or "Exception"
-        name = text.partition("(")[0]
-        return type(name if name.isidentifier() else "Exception", (Exception,), {})()  # type: ignore[no-any-return]
 
 
 class DaskTaskTable(SchedulerPlugin):

@@ -12,7 +12,6 @@ Jobs with another shell are not recorded and have no metrics.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import time
 from pathlib import Path
@@ -67,7 +66,14 @@ class MemwatchPlugin(InstrumentPlugin):
         run = Path(self._noted(job_directory)).read_text(encoding="utf-8", errors="surrogateescape").strip()
         if not run:
             return {}
-        info = _finished(os.path.join(run, RUN_FILE))
+        # The record stays incomplete if, for example, its monitor was killed.
+        until = time.monotonic() + _PATIENCE
+        while True:
+            text = Path(run, RUN_FILE).read_text(encoding="utf-8", errors="surrogateescape")
+            info: dict[str, Any] = json.loads(text)
+            if info.get("state") == FINISHED or time.monotonic() > until:
+                break
+            time.sleep(0.05)
         peak = Peaks.from_json(info.get("peaks") or {}).tree
         found = {"run": run, "cpu_seconds": (info.get("totals") or {}).get("cpu_seconds")}
         if peak is not None:
@@ -81,16 +87,6 @@ class MemwatchPlugin(InstrumentPlugin):
 
     def _noted(self, job_directory: str) -> str:
         return str(self._instrument_file_path(job_directory, "run"))
-
-
-def _finished(path: str) -> dict[str, Any]:
-    """Return the description of a run; incomplete if it does not end in time, for example if its monitor was killed."""
-    until = time.monotonic() + _PATIENCE
-    while True:
-        info: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8", errors="surrogateescape"))
-        if info.get("state") == FINISHED or time.monotonic() > until:
-            return info
-        time.sleep(0.05)
 
 
 __all__ = ("MemwatchPlugin",)

@@ -112,23 +112,19 @@ class _Task:
         self._running: RunningTask | None = None
 
     def __enter__(self) -> None:
-        self._running = METER.begin(self._name, _identity(), here=True)
+        try:
+            import ray
+
+            context = ray.get_runtime_context()
+            ids = {"ray.task_id": context.get_task_id(), "ray.actor_id": context.get_actor_id()}
+        except Exception:  # noqa: BLE001 - outside of a worker there is none
+            ids = {}
+        known = {name: value for name, value in ids.items() if value}
+        self._running = METER.begin(self._name, known, here=True)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self._running is not None
         _PEAKS.add(METER.end(self._running, error))
-
-
-def _identity() -> dict[str, object]:
-    """Return the ids of the running call in Ray's own tools."""
-    try:
-        import ray
-
-        context = ray.get_runtime_context()
-        found = {"ray.task_id": context.get_task_id(), "ray.actor_id": context.get_actor_id()}
-    except Exception:  # noqa: BLE001 - outside of a worker there is none
-        return {}
-    return {name: value for name, value in found.items() if value}
 
 
 class _PeaksInRay:

@@ -100,19 +100,15 @@ def judge(
         if high is not None and high <= limit.bytes:
             continue
         beyond = low is not None and low > limit.bytes
-        measured = f"{KINDS[limit.kind]} {_range(low, high)}"
-        verdicts.append(
-            LimitVerdict(limit, beyond, f"{measured}; limit {size(limit.bytes)} ({limit.source})")
-        )
+        if low is None:
+            measured = "an unknown size" if high is None else f"at most {size(high)}"
+        elif high is None:
+            measured = f"at least {size(low)}"
+        else:
+            measured = size_range(low, high, "-")
+        words = f"{KINDS[limit.kind]} {measured}; limit {size(limit.bytes)} ({limit.source})"
+        verdicts.append(LimitVerdict(limit, beyond, words))
     return verdicts
-
-
-def _range(low: int | None, high: int | None) -> str:
-    if low is None:
-        return "an unknown size" if high is None else f"at most {size(high)}"
-    if high is None:
-        return f"at least {size(low)}"
-    return size_range(low, high, "-")
 
 
 def bounds_of_call(call: PhaseFigures) -> dict[str, tuple[int | None, int | None]]:

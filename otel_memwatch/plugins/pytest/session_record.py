@@ -207,27 +207,6 @@ class SessionRecord:
         return load(self.directory)
 
 
-def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
-    """Return the recorded peak of the tree for each wanted operation."""
-    left = set(wanted)
-    children = _seen_children(run)
-    found = {}
-    for figures in run.operations:
-        operation, peak = figures.operation, figures.tree_peak
-        key = operation.pid, operation.id
-        if key in left and peak is not None and operation.end is not None:
-            # Children of this phase alone: a sample within the phase includes them. Their start has a resolution of one
-            # clock tick, and could belong to a child of the previous test.
-            inside = [
-                child.low
-                for child in children
-                if operation.start - CLOCK_TICK <= child.start
-                and operation.start <= child.seen <= operation.end - READING_SECONDS
-            ]
-            found[key] = peak._replace(low=max(peak.low or 0, *inside, 0))
-    return found
-
-
 class SeenChild(NamedTuple):
     """A sampled process other than the one that runs the tests. Times are monotonic seconds."""
 
@@ -238,12 +217,28 @@ class SeenChild(NamedTuple):
     """Lower bound of its peak, in bytes."""
 
 
-def _seen_children(run: RecordedRun) -> list[SeenChild]:
+def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
+    """Return the recorded peak of the tree for each wanted operation."""
+    left = set(wanted)
     error = RunConditions.of(run.info).rss_error
-    found: dict[tuple[int, float], SeenChild] = {}
+    children: dict[tuple[int, float], SeenChild] = {}
     for line in run.record.process_records():
         if line.pid != os.getpid():
-            key = line.pid, line.start
-            child = found.get(key) or SeenChild(line.start, line.time, 0)
-            found[key] = child._replace(low=max(child.low, (line.peak or 0) - error))
-    return list(found.values())
+            child = children.get((line.pid, line.start)) or SeenChild(line.start, line.time, 0)
+            low = max(child.low, (line.peak or 0) - error)
+            children[line.pid, line.start] = child._replace(low=low)
+    found = {}
+    for figures in run.operations:
+        operation, peak = figures.operation, figures.tree_peak
+        key = operation.pid, operation.id
+        if key in left and peak is not None and operation.end is not None:
+            # Children of this phase alone: a sample within the phase includes them. Their start has a resolution of one
+            # clock tick, and could belong to a child of the previous test.
+            inside = [
+                child.low
+                for child in children.values()
+                if operation.start - CLOCK_TICK <= child.start
+                and operation.start <= child.seen <= operation.end - READING_SECONDS
+            ]
+            found[key] = peak._replace(low=max(peak.low or 0, *inside, 0))
+    return found

@@ -196,7 +196,11 @@ class WorkerPlugin:
             return report
         test = more = None
         if call.when == "teardown":
-            test = self._end_of_test(fields)
+            alone, children = self._children.turn()
+            self._record.note_test(self._began, alone, (*self._ids, fields[1]))
+            self._ids.clear()
+            # Most tests share one object: each additional object slows down Python's garbage collection.
+            test = _PLAIN if alone and self._is_whole else (alone, self._is_whole, children)
         else:
             self._ids.append(fields[1])
         if self._fixtures or self._undecided:
@@ -232,14 +236,6 @@ class WorkerPlugin:
         if fields is not None:
             self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
         return result
-
-    def _end_of_test(self, last: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the fields of `TestEnd` for a test that has ended; `last` are the figures of its last phase."""
-        alone, children = self._children.turn()
-        self._record.note_test(self._began, alone, (*self._ids, last[1]))
-        self._ids.clear()
-        # Most tests share one object: each additional object slows down Python's garbage collection.
-        return _PLAIN if alone and self._is_whole else (alone, self._is_whole, children)
 
     def judge(self, item: pytest.Item) -> None:
         """Fail a test that has passed but certainly exceeded a limit. Also ends the measurement of its call."""
