@@ -16,14 +16,13 @@ import atexit
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from otel_memwatch.config import OPTIONS, as_arguments
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
-from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
+from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT, interpreter
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.wait_readable import readable
@@ -126,7 +125,7 @@ class MonitorProcess:
             # `status` comes only when the monitor ends.
             alive = OwnedDescriptor(os.dup(ready.number))
             opened.callback(alive.close)
-            program = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM]
+            program = [*interpreter(), "-W", "ignore", "-c", _MONITOR_PROGRAM]
             words = ["attach", str(pid), f"--out={directory}", *as_arguments(settings, "attach"), *more]
             words += [f"--ready-fd={ready.number}", f"--stop-fd={stop_seen.number}"]
             launcher = subprocess.Popen(

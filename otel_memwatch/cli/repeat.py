@@ -11,7 +11,7 @@ import sys
 
 from otel_memwatch.config import MOST_REPEATS, OPTIONS, as_arguments
 from otel_memwatch.errors import MemwatchError, Unavailable, shell_code
-from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT, interpreter
+from otel_memwatch.runtime.own_python import command_line
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_PROGRAM = f"{FIND_PACKAGE}\nfrom otel_memwatch.cli import main\nmain()"
 _OURS = ("repeat", "warmup", "out", "runs")
 """Settings that are not passed to the runs, because each has another directory."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -82,17 +81,7 @@ def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep:
     names = {OPTIONS[name].variable for name in _OURS}
     environment = {key: value for key, value in os.environ.items() if key not in names}
     out = f"--out={directory}"
-    command = [
-        *interpreter(),
-        "-c",
-        _PROGRAM,
-        PACKAGE_PARENT,
-        "wrap",
-        *options,
-        out,
-        "--",
-        *argv,
-    ]
+    command = command_line("wrap", *options, out, "--", *argv)
     started: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _: object) -> None:

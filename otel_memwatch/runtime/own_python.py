@@ -40,9 +40,18 @@ its score.
 """
 
 
+_COMMAND_LINE = f"{FIND_PACKAGE}\nfrom otel_memwatch.cli import main\nmain()"
+
+
 def interpreter() -> list[str]:
-    """Return the start of a command that runs this Python, isolated if this process is: it ignores PYTHONHOME and PYTHONPATH."""
-    return [sys.executable or "python3", *(["-I"] if sys.flags.isolated else [])]
+    """Return the start of a command that runs this Python. It ignores PYTHONHOME and PYTHONPATH if this process does."""
+    flags = ["-I"] if sys.flags.isolated else ["-E"] if sys.flags.ignore_environment else []
+    return [sys.executable or "python3", *flags]
+
+
+def command_line(*arguments: str) -> list[str]:
+    """Return the command that runs `otel-memwatch` with these arguments in a separate Python process."""
+    return [*interpreter(), "-c", _COMMAND_LINE, PACKAGE_PARENT, *arguments]
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

@@ -369,6 +369,27 @@ def test_under_hostile_settings_of_the_interpreter(tmp_path: Path) -> None:
     assert info(tmp_path / "run")["state"] == "finished"
 
 
+@pytest.mark.parametrize("flag", ["-I", "-E"])
+def test_a_program_that_ignores_the_variables_of_python(flag: str, tmp_path: Path) -> None:
+    """Its monitor ignores them too; otherwise it would not find Python's own library."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        f"import sys\nsys.path.append({str(ROOT)!r})\n"
+        "import otel_memwatch\nwith otel_memwatch.watch('run', report=False, plot=False): pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, flag, script],
+        cwd=tmp_path,
+        env=environment(PYTHONHOME="/nonexistent"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert info(tmp_path / "run")["state"] == "finished"
+
+
 class TestMark:
     """`otel-memwatch mark` in a shell script."""
 

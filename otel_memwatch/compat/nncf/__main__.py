@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from otel_memwatch.monitor.run.supervise import end_like, launch
+from otel_memwatch.runtime import own_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         parser.error("the following arguments are required: executable")
     logs = Path(given.log_dir)
     run = logs / f"run-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
-    wrap = [sys.executable, "-m", "otel_memwatch", "wrap", "--out", str(run), "--log-dir", str(logs)]
-    settings = ["--quiet", "--no-report", "--no-plot"]
+    options = [f"--out={run}", f"--log-dir={logs}", "--quiet", "--no-report", "--no-plot"]
     # launch() closes inherited descriptors including stdout, but the summary goes to stdout.
     with suppress(OSError):
         stdout = os.dup(1)
-    ended = launch([*wrap, *settings, "--", *command], variables={}).wait(lambda _: None)
+    ended = launch(own_python.command_line("wrap", *options, "--", *command), variables={}).wait(
+        lambda _: None
+    )
     with suppress(OSError, NameError):  # stdout may be closed
         os.write(stdout, _summary(logs).encode() + b"\n")
     end_like(ended)

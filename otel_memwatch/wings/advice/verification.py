@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.record.open import read_info
 from otel_memwatch.record.run_info_schema import RunInfo
+from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, duration
 from otel_memwatch.wings.advice.targets import mebibytes
@@ -44,8 +44,8 @@ def verify(advice: Advice, row: IndexedRun) -> Iterator[str]:
 def _tried(row: IndexedRun, limit: int) -> str:
     with tempfile.TemporaryDirectory(prefix="memwatch-verify-") as folder:
         out = f"{folder}/run"
-        argv = [sys.executable or "python3", "-m", "otel_memwatch", "wrap", "--quiet", "--no-plot", "--no-report", f"--limit={limit}MiB", "--out", out, "--",
-                *row.command]  # fmt: skip
+        options = ["--quiet", "--no-plot", "--no-report", f"--limit={limit}MiB", f"--out={out}"]
+        argv = own_python.command_line("wrap", *options, "--", *row.command)
         done = subprocess.run(argv, cwd=row.cwd or os.curdir, check=False)
         try:
             info = RunInfo.of(read_info(Path(out) / RUN_FILE))

@@ -17,11 +17,17 @@ def test_the_package_lies_where_its_own_python_looks_for_it() -> None:
     assert Path(own_python.PACKAGE_PARENT, "otel_memwatch", "__init__.py").samefile(otel_memwatch.__file__)
 
 
-@pytest.mark.parametrize(("isolated", "options"), [(1, ["-I"]), (0, [])])
+@pytest.mark.parametrize(
+    ("isolated", "ignore_environment", "options"), [(1, 1, ["-I"]), (0, 1, ["-E"]), (0, 0, [])]
+)
 def test_a_python_of_its_own_ignores_what_this_one_ignores(
-    isolated: int, options: list[str], monkeypatch: pytest.MonkeyPatch
+    isolated: int, ignore_environment: int, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PYTHONHOME and PYTHONPATH are then meant for the command."""
-    monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=isolated))
-    assert own_python.interpreter() == [sys.executable, *options]
-    assert own_python.python_command("m")[: 1 + len(options)] == [sys.executable, *options]
+    flags = SimpleNamespace(isolated=isolated, ignore_environment=ignore_environment)
+    monkeypatch.setattr(sys, "flags", flags)
+    start = [sys.executable, *options]
+    assert own_python.interpreter() == start
+    assert own_python.python_command("m")[: len(start)] == start
+    assert own_python.command_line("wrap", "x")[: len(start) + 1] == [*start, "-c"]
+    assert own_python.command_line("wrap", "x")[-2:] == ["wrap", "x"]
