@@ -211,14 +211,15 @@ class Telemetry:
             if self._pipeline is not None:
                 with contextlib.suppress(Exception):
                     self._pipeline.look_for_events()
-                with contextlib.suppress(Exception):
-                    self._join()
+            self._join()
+        self._join()
         self._measure_operations()
 
     def _join(self) -> None:
         joined, self._joined = self._joined, None
         if joined is not None and self._pipeline is not None:
-            self._pipeline.join(joined)
+            with contextlib.suppress(Exception):
+                self._pipeline.join(joined)
 
     def join(self, columns: Sequence[Column]) -> None:
         """Export these columns soon: those so far, and others of devices behind them."""

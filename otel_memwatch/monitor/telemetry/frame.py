@@ -63,7 +63,7 @@ class Frame:
         peaks: Callable[[], Any],
         failures: Callable[[], Mapping[str, int]],
     ) -> None:
-        self.columns = tuple(columns)
+        self.columns: tuple[Column, ...] = ()
         self.names = Names()
         self._latest = latest
         self._health = health
@@ -79,7 +79,21 @@ class Frame:
         self._final: dict[tuple[str, Attributes], Value] = {}
         self._exit_code: int | None = None
         self._ended: float | None = None
+        self._indexes: dict[str, list[int]] = {}
         self.running = True
+        self.set_columns(columns)
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Set the columns of the snapshots. Later calls add columns behind those so far."""
+        indexes: dict[str, list[int]] = {}
+        for index, column in enumerate(columns):
+            indexes.setdefault(column.metric, []).append(index)
+        self.columns = tuple(columns)
+        self._indexes = indexes
+
+    def metrics(self) -> tuple[str, ...]:
+        """Return the metrics that have columns, in their order."""
+        return tuple(self._indexes)
 
     def pin(self) -> None:
         """Keep the latest snapshot: all values until the next call belong to one moment."""
@@ -137,6 +151,11 @@ class Frame:
         if final is not None:
             return final
         return self._values[index] if index < len(self._values) else None
+
+    def series_of(self, metric: str) -> Iterator[Series]:
+        """Yield a metric's value at the pinned moment for each of its columns."""
+        for index in self._indexes[metric]:
+            yield self.column(index), dict(self.columns[index].attributes)
 
     def own_series(self) -> dict[str, Callable[[], Iterator[Series]]]:
         """Return the metrics without a column, each with the callable that yields its series."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
@@ -13,6 +14,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter
 
+    from otel_memwatch.model import Column
+
 
 def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Mapping[str, Histogram]:
     """Create the instruments of all `chosen` metrics on `meter`; return the histograms by name.
@@ -20,26 +23,27 @@ def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Ma
     The columns and the bounds of `Frame` fix the number of series, for any process tree. Metrics of the catalogue
     without a source in the run do not appear.
     """
-    every = {**frame.own_series(), **_by_metric(frame)}
+    every = {**frame.own_series(), **_of_columns(frame)}
     found = [(name, series) for name, series in every.items() if name in chosen]
     for number, (name, series) in enumerate(found):
         _observe(meter, name, series if number else _pinning(frame, series))
     return {name: _histogram(meter, name) for name in BOUNDS if name in chosen}
 
 
-def create_joined_instruments(meter: Meter, frame: Frame, chosen: Container[str], joined: int) -> None:
-    """Create the instruments of metrics that only the columns from number `joined` on have."""
-    before = {column.metric for column in frame.columns[:joined]}
-    for name, series in _by_metric(frame).items():
+def join_columns(meter: Meter, frame: Frame, chosen: Container[str], columns: Sequence[Column]) -> None:
+    """Export `columns`: those so far, and others behind them.
+
+    A metric that already has an instrument gets more series; any other metric gets an instrument.
+    """
+    before = frame.metrics()
+    frame.set_columns(columns)
+    for name, series in _of_columns(frame).items():
         if name in chosen and name not in before:
             _observe(meter, name, series)
 
 
-def _by_metric(frame: Frame) -> dict[str, Callable[[], Iterator[Series]]]:
-    indexes: dict[str, list[int]] = {}
-    for index, column in enumerate(frame.columns):
-        indexes.setdefault(column.metric, []).append(index)
-    return {name: _columns(frame, where) for name, where in indexes.items()}
+def _of_columns(frame: Frame) -> dict[str, Callable[[], Iterator[Series]]]:
+    return {name: partial(frame.series_of, name) for name in frame.metrics()}
 
 
 def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[], Iterator[Series]]:
@@ -50,16 +54,6 @@ def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[
         yield from series()
 
     return pinned
-
-
-def _columns(frame: Frame, indexes: list[int]) -> Callable[[], Iterator[Series]]:
-    attributes = {index: dict(frame.columns[index].attributes) for index in indexes}
-
-    def series() -> Iterator[Series]:
-        for index in indexes:
-            yield frame.column(index), attributes[index]
-
-    return series
 
 
 def _observe(meter: Meter, name: str, series: Callable[[], Iterable[Series]]) -> None:

@@ -248,12 +248,10 @@ class Pipeline:
 
     def join(self, columns: Sequence[Column]) -> None:
         """Export these columns from now on: those so far, and others of devices behind them."""
-        from otel_memwatch.monitor.telemetry.instruments import create_joined_instruments
+        from otel_memwatch.monitor.telemetry.instruments import join_columns
 
-        joined = len(self._frame.columns)
-        self._frame.columns = tuple(columns)
         if self._meter is not None:
-            create_joined_instruments(self._meter, self._frame, wanted_metrics(self._settings), joined)
+            join_columns(self._meter, self._frame, wanted_metrics(self._settings), columns)
 
     def _resource(self) -> Resource:
         from opentelemetry.sdk.resources import Resource
