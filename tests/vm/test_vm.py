@@ -127,7 +127,7 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
     is_interval(job)
-    is_hinted(job, "for an exact figure: a cgroup of its own (the service manager gave no cgroup within")
+    is_hinted(job, ": a cgroup of its own (the service manager gave no cgroup within")
     job.is_clean()
 
 
@@ -163,9 +163,9 @@ def test_a_service_of_a_user_is_not_left(machine: Path, name: str) -> None:
         (
             "root-service",
             "/system.slice/memwatch-job.service",
-            "for an exact figure: set Delegate=yes in the unit",
+            ": set Delegate=yes in the unit",
         ),
-        ("root-service-limited", "/system.slice/run-", "for an exact figure: set Delegate=yes in the unit"),
+        ("root-service-limited", "/system.slice/run-", ": set Delegate=yes in the unit"),
         ("user-login-limited", "/user.slice/user-1000.slice/session-", "with the same limit"),
     ],
 )
