@@ -2,28 +2,85 @@
 
 Imports delay the start of the command, and `typing` takes 2 to 3 ms. Type checkers see the originals. Modules with
 named tuples need `from __future__ import annotations`.
+
+A hundred named tuples are defined for a short run. `collections.namedtuple` compiles a constructor for each, in 0.07 ms.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 else:
-    from collections import namedtuple
+    try:
+        from _collections import _tuplegetter
+    except ImportError:  # as in `collections`: not CPython
+        from operator import itemgetter
+
+        def _tuplegetter(index: int, doc: str | None) -> property:
+            return property(itemgetter(index), doc=doc)
 
     Any = BinaryIO = NoReturn = Protocol = object
+
+    _getters: list[Any] = []
+    """Descriptor of each index, shared by all classes."""
+
+    def _initializer(fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return the `__new__` of a named tuple. Compiling it takes most of the time that `collections` needs."""
+        names = ", ".join(fields)
+        made = eval(f"lambda _cls, {names}: _new(_cls, ({names},))", {"_new": tuple.__new__})  # noqa: S307
+        made.__defaults__ = defaults
+        return made
+
+    class _Tuple(tuple):
+        """Methods of all named tuples."""
+
+        __slots__ = ()
+        _fields = ()
+
+        def __new__(cls, *values: Any, **named: Any) -> Any:
+            """Compile the constructor at its first call: on the way to a command few classes have instances."""
+            owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
+            made = _initializer(owner._fields, tuple(owner._field_defaults.values()))
+            made.__name__ = made.__qualname__ = owner.__name__  # the subject of its error messages
+            owner.__new__ = staticmethod(made)
+            return cls.__new__(cls, *values, **named)
+
+        @classmethod
+        def _make(cls, values: Iterable[Any]) -> _Tuple:
+            made = tuple.__new__(cls, values)
+            if len(made) != len(cls._fields):
+                raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, not {len(made)}")
+            return made
+
+        def _replace(self, /, **changes: Any) -> _Tuple:
+            made = self._make(map(changes.pop, self._fields, self))
+            if changes:
+                raise ValueError(f"{type(self).__name__} has no field {', '.join(changes)}")
+            return made
+
+        def _asdict(self) -> dict[str, Any]:
+            return dict(zip(self._fields, self, strict=True))
+
+        def __repr__(self) -> str:
+            shown = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+            return f"{type(self).__name__}({shown})"
+
+        def __getnewargs__(self) -> tuple[Any, ...]:
+            return tuple(self)
 
     class _NamedTupleMaker(type):
         """Metaclass that turns `class Point(NamedTuple)` into a named tuple, like `typing.NamedTuple`."""
 
         def __new__(cls, name: str, _bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             fields = tuple(namespace["__annotations__"])
-            defaults = [namespace.pop(field) for field in fields if field in namespace]
-            made = namedtuple(name, fields, defaults=defaults, module=namespace["__module__"])  # noqa: PYI024
-            for key, value in namespace.items():
-                setattr(made, key, value)
-            return made
+            defaults = {field: namespace[field] for field in fields if field in namespace}
+            while len(_getters) < len(fields):
+                _getters.append(_tuplegetter(len(_getters), None))
+            namespace.update(zip(fields, _getters))  # noqa: B905 - there may be more getters
+            namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults, __match_args__=fields)
+            return type(name, (_Tuple,), namespace)
 
     class _NamedTuple:
         """Placeholder for the base class, replaced when a class statement names it."""

@@ -63,3 +63,22 @@ def test_copies() -> None:
             assert (metric, period) == ("name", 0.0)
         case _:
             pytest.fail("no match")
+
+
+def test_a_constructor_is_compiled_at_its_first_call() -> None:
+    class Pair(NamedTuple):
+        left: int
+        right: int = 1
+
+    class Doubled(Pair):
+        @classmethod
+        def of(cls, value: int) -> Doubled:
+            return cls(value, right=value)
+
+    assert "__new__" not in vars(Pair)
+    doubled = Doubled.of(2)
+    assert type(doubled) is Doubled
+    assert doubled == (2, 2)
+    assert "__new__" in vars(Pair)
+    assert "__new__" not in vars(Doubled)
+    assert Pair(1) == (1, 1)
