@@ -294,7 +294,9 @@ def _destination(path: Path, run_directory: Path, *, force: bool) -> Iterator[Bi
 
 @contextlib.contextmanager
 def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
-    kind = _kind(path)
+    kind = None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        kind = path.stat().st_mode
     if kind is not None and stat.S_ISDIR(kind):
         raise UsageError(f"{path} is a directory.", "name a file in it")
     if kind is not None and not stat.S_ISREG(kind):
@@ -316,13 +318,6 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _kind(path: Path) -> int | None:
-    try:
-        return path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _move(temporary: Path, target: Path, *, force: bool) -> None:

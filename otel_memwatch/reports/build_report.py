@@ -48,7 +48,14 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     within = options.get("within") or (limit.bytes if limit else None)
     fits = parallelism(actions, beside_actions(run.processes), within) if actions and within else None
     if options.get("as_json"):
-        out.write(_json(actions, fits))
+        document = {
+            "actions": [
+                {**action._asdict(), "peak": None if action.peak is None else action.peak.to_json()}
+                for action in actions
+            ],
+            "parallelism": None if fits is None else fits._asdict(),
+        }
+        out.write((strict_json.dumps(document, indent=2) + "\n").encode("ascii"))
         return
     whose = "" if options.get("within") or limit is None else f" (limit of the {limit.owner})"
     text = "\n".join(_lines(run, actions, fits, whose)) + "\n"
@@ -105,17 +112,3 @@ def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]
     if isinstance(processors, int) and 0 < processors < fits.jobs:
         fit += f" The machine has {count(processors, 'processor')}."
     return [fit]
-
-
-def _json(actions: list[BuildAction], fits: Parallelism | None) -> bytes:
-    document = {
-        "actions": [
-            {
-                **action._asdict(),
-                "peak": None if action.peak is None else action.peak.to_json(),
-            }
-            for action in actions
-        ],
-        "parallelism": None if fits is None else fits._asdict(),
-    }
-    return (strict_json.dumps(document, indent=2) + "\n").encode("ascii")

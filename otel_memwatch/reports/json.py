@@ -77,7 +77,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "quality", _totals(run.quality)
     yield "operations", map(_operation, run.iterate_operations())
     yield "processes", map(_process, run.processes)
-    yield "limit", _limit(run)
+    limit = phrases.limit(run)
+    yield "limit", None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}
     yield (
         "trouble",
         {
@@ -120,14 +121,12 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _totals(totals: Mapping[str, float | None]) -> dict[str, float | int | None]:
     """Return counts and bytes as integers, even if the record holds floats."""
-    return {name: _plain(name, value) for name, value in totals.items()}
-
-
-def _plain(name: str, value: float | None) -> float | int | None:
-    if value is None:
-        return None
-    whole = not name.endswith((_SECONDS, "interval", "hz", "gap"))
-    return int(value) if whole and float(value).is_integer() else round(value, 6)
+    found: dict[str, float | int | None] = dict.fromkeys(totals)
+    for name, value in totals.items():
+        if value is not None:
+            whole = not name.endswith((_SECONDS, "interval", "hz", "gap"))
+            found[name] = int(value) if whole and float(value).is_integer() else round(value, 6)
+    return found
 
 
 def _peak(peak: Peak | None) -> dict[str, object] | None:
@@ -169,8 +168,3 @@ def _process(process: ProcessFigures) -> dict[str, Any]:
     for name in ("start", "end", "cpu_seconds"):
         fields[name] = _rounded(fields[name])
     return fields
-
-
-def _limit(run: RecordedRun) -> dict[str, Any] | None:
-    limit = phrases.limit(run)
-    return None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}

@@ -12,7 +12,6 @@ from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
 
@@ -29,10 +28,13 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
         from pyarrow import parquet
     except ImportError:
         raise Unavailable("Parquet needs pyarrow.", "pip install 'otel-memwatch[parquet]'") from None
-    columns = run.record.columns
+    integers = {name for name, metric in METRICS.items() if metric.integer}
     schema = pyarrow.schema(
         [("time", pyarrow.float64()), ("wall", pyarrow.timestamp("us", tz="UTC"))]
-        + [(column.series, _kind(column, pyarrow)) for column in columns],
+        + [
+            (column.series, pyarrow.int64() if column.metric in integers else pyarrow.float64())
+            for column in run.record.columns
+        ],
         metadata={"memwatch": strict_json.dumps({**run.info, "command": [public_name(run.command)]})},
     )
     started, offset = run.started, run.started_wall - run.started
@@ -54,8 +56,3 @@ def _table(rows: list[tuple[Any, ...]], schema: Any, pyarrow: Any) -> Any:
             values = [None if value is None else int(value) for value in values]
         arrays.append(pyarrow.array(values, field.type))
     return pyarrow.Table.from_arrays(arrays, schema=schema)
-
-
-def _kind(column: Column, pyarrow: Any) -> Any:
-    metric = METRICS.get(column.metric)
-    return pyarrow.int64() if metric is not None and metric.integer else pyarrow.float64()

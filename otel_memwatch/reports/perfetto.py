@@ -51,6 +51,12 @@ def _events(run: RecordedRun) -> Iterator[Json]:
         yield _name(process.pid, process.command or str(process.pid))
         end = run.seconds if process.end is None else process.end
         start = max(0.0, process.start)
+        details = {
+            "peak_bytes": process.peak.bytes if process.peak else None,
+            "cpu_seconds": process.cpu_seconds,
+            "exit_code": process.exit_code,
+            "signal": process.signal,
+        }
         yield {
             "ph": "X",
             "name": process.command or str(process.pid),
@@ -59,14 +65,7 @@ def _events(run: RecordedRun) -> Iterator[Json]:
             "tid": process.pid,
             "ts": _micro(start),
             "dur": _micro(max(0.0, end - start)),
-            "args": _known(
-                {
-                    "peak_bytes": process.peak.bytes if process.peak else None,
-                    "cpu_seconds": process.cpu_seconds,
-                    "exit_code": process.exit_code,
-                    "signal": process.signal,
-                }
-            ),
+            "args": {name: value for name, value in details.items() if value is not None},
         }
     yield from _operations(run)
     samples = run.samples()
@@ -111,10 +110,6 @@ def _curve(samples: Samples, column: Column) -> Iterator[Json]:
 
 def _name(pid: int, name: str) -> Json:
     return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
-
-
-def _known(values: dict[str, Any]) -> Json:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _micro(seconds: float) -> float:

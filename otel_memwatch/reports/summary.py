@@ -46,7 +46,11 @@ def summary(
 
     """
     page = TerminalPage(display, label_width=_LABEL)
-    page.heading(_title(run, public=public))
+    own = "otel-memwatch"
+    command = clean(public_name(run.command)) if public else command_line(run.command)
+    program, _, rest = command.partition(" ")
+    # Avoid "otel-memwatch: otel-memwatch demo".
+    page.heading(f"{own}: {rest if os.path.basename(program) == own and rest else command}")
     headline.facts(run, page, public=public)
     _group(run, page)
     headline.misplaced_option(run, page)
@@ -59,14 +63,6 @@ def summary(
         if (run.path / PAGE_FILE).exists():
             page.fact("page", _shell_path(run.path / PAGE_FILE), "faint")
     return page.text().rstrip("\n")
-
-
-def _title(run: RecordedRun, *, public: bool) -> str:
-    own = "otel-memwatch"
-    command = clean(public_name(run.command)) if public else command_line(run.command)
-    program, _, rest = command.partition(" ")
-    # Avoid "otel-memwatch: otel-memwatch demo".
-    return f"{own}: {rest if os.path.basename(program) == own and rest else command}"
 
 
 def _group(run: RecordedRun, page: TerminalPage) -> None:
@@ -88,10 +84,8 @@ def _shell_path(path: Path) -> str:
     near = from_here(path)
     if near.isprintable():
         return shell_word(near)
-    return "$'" + "".join(_escaped(byte) for byte in os.fsencode(near)) + "'"
-
-
-def _escaped(byte: int) -> str:
-    character = chr(byte)
-    plain = 0x20 <= byte < 0x7F and character not in "'\\"
-    return character if plain else f"\\{byte:03o}"
+    characters = [
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\{byte:03o}"
+        for byte in os.fsencode(near)
+    ]
+    return f"$'{''.join(characters)}'"

@@ -42,9 +42,17 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     inert = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     for character in "<>&":
         inert = inert.replace(character, f"\\u{ord(character):04x}")
+    # The policy loads nothing and accepts only the package's scripts and styles. It is in the page because `file:` URLs
+    # have no response headers.
+    scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in SCRIPTS)
+    styles = " ".join(f"'sha256-{HASHES[name]}'" for name in STYLES)
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">\n',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n',
         f"<title>{escaped(program(run))} - otel-memwatch</title>\n",
@@ -58,16 +66,6 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     ]
     # File names may contain bytes that are not valid UTF-8.
     out.write("".join(parts).encode("utf-8", "backslashreplace"))
-
-
-def _policy() -> str:
-    """Return a policy that loads nothing and accepts only the package's scripts and styles.
-
-    It is in the page because `file:` URLs have no response headers.
-    """
-    scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in SCRIPTS)
-    styles = " ".join(f"'sha256-{HASHES[name]}'" for name in STYLES)
-    return f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def _asset(name: str) -> str:

@@ -64,7 +64,13 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
         f'<figure id="picture" role="img" aria-label="{escaped(words)}">{picture(run, data)}</figure>\n'
         "</section>\n"
     )
-    parts = (_head(run), _cards(run), charts, page.text(), _foot(run))
+    command = f"otel-memwatch report {shorten(os.path.basename(str(run.path)), 80)} --json"
+    source = (
+        f"Recorded by otel-memwatch {escaped(run.fields.monitor.version or '')}. The same figures as JSON: "
+    )
+    foot = tag("p", source + tag("code", escaped(command)))
+    foot += tag("p", "This page loads nothing and sends nothing.")
+    parts = (_head(run), _cards(run), charts, page.text(), tag("footer", foot))
     return f'<main id="page">\n{"".join(parts)}</main>\n'
 
 
@@ -98,11 +104,16 @@ def _verdict(run: RecordedRun) -> str:
     if run.ending.oom_kills and phrases.ended_badly(run) and limit is not None and limit.whose != "machine":
         most = tag("strong", f"more than {escaped(size(limit.bytes))}", class_="nowrap")
         return f"{escaped(program(run))} needed {most}, the limit of its {limit.owner}."
-    amount = tag("strong", escaped(_amount(peak)), class_="nowrap")
+    if peak is None:
+        amount = "an unknown amount of memory"
+    elif peak.certainty is Certainty.EXACT:
+        amount = f"exactly {size(peak.bytes)}"
+    else:
+        amount = peak_sentence(peak._replace(estimate=None), source=False)
     verb = "needs" if run.state == "running" else "needed"
     share = _share(run)
     of_limit = f", {escaped(share)}" if share and _is_tight(run) else ""
-    return f"{escaped(program(run))} {verb} {amount}{of_limit}."
+    return f"{escaped(program(run))} {verb} {tag('strong', escaped(amount), class_='nowrap')}{of_limit}."
 
 
 def _share(run: RecordedRun) -> str:
@@ -117,14 +128,6 @@ def _is_tight(run: RecordedRun) -> bool:
     if limit is None or peak is None:
         return False
     return limit.whose != "machine" or max(peak.bytes, peak.high or 0) >= limit.bytes / 2
-
-
-def _amount(peak: Peak | None) -> str:
-    if peak is None:
-        return "an unknown amount of memory"
-    if peak.certainty is Certainty.EXACT:
-        return f"exactly {size(peak.bytes)}"
-    return peak_sentence(peak._replace(estimate=None), source=False)
 
 
 def _cards(run: RecordedRun) -> str:
@@ -177,16 +180,3 @@ def _card(label: str, figure: str, more: str = "", known: str = "", **attributes
     if more:
         lines.append(tag("dd", escaped(more), class_="more"))
     return tag("dl", "".join(lines), class_="card", **attributes)
-
-
-def _foot(run: RecordedRun) -> str:
-    command = f"otel-memwatch report {shorten(os.path.basename(str(run.path)), 80)} --json"
-    return tag(
-        "footer",
-        tag(
-            "p",
-            f"Recorded by otel-memwatch {escaped(run.fields.monitor.version or '')}. The same figures as JSON: "
-            + tag("code", escaped(command)),
-        )
-        + tag("p", "This page loads nothing and sends nothing."),
-    )

@@ -40,11 +40,18 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
     """Return the object. The script that reads it describes its keys."""
     curves = run.curves
     limit = phrases.limit(run)
+    # Gaps of the record: the next bucket, and the ms at which it begins.
+    longest = max(_GAP * (run.interval or 0.1), 2 * curves.step)
+    holes = [
+        [index, round(curves.first[index] * 1000)]
+        for index in range(1, len(curves.last))
+        if curves.first[index] - curves.last[index - 1] > longest
+    ]
     return {
         "seconds": run.seconds,
         "interval": run.interval,
         "step": curves.step,
-        "buckets": _buckets(run, curves),
+        "buckets": {"ends": steps(curves.last, 0.001), "holes": holes},
         "memory": _memory(run, curves),
         "peak": peak_json(run.peaks.tree),
         "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.owner},
@@ -92,17 +99,6 @@ def column(values: Sequence[float]) -> dict[str, Any]:
     """Return a column of bytes, in KiB if that is exact."""
     unit = 1 if any(value % 1024 for value in values if value == value) else 1024  # noqa: PLR0124 - NaN
     return {"unit": unit, "steps": steps(values, unit)}
-
-
-def _buckets(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
-    """Return the ends of the buckets in ms, and the gaps of the record: next bucket and the time at which it resumes."""
-    longest = max(_GAP * (run.interval or 0.1), 2 * curves.step)
-    holes = [
-        [index, round(curves.first[index] * 1000)]
-        for index in range(1, len(curves.last))
-        if curves.first[index] - curves.last[index - 1] > longest
-    ]
-    return {"ends": steps(curves.last, 0.001), "holes": holes}
 
 
 def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
@@ -224,6 +220,7 @@ def _gpus(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
         name = next(
             (dict(key[1]).get("hw.name", "") for key in keys if dict(key[1]).get("hw.id", "") == device), ""
         )
+        limits = [] if found["limit"] is None else found["limit"].high
         shown.append(
             {
                 "label": " ".join(word for word in (f"GPU {number}", shorten(name, 32)) if word),
@@ -231,13 +228,8 @@ def _gpus(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
                 "peak": peak_json(run.peaks.gpu.get(device)),
                 "used": None if found["used"] is None else column(found["used"].high),
                 "held": None if found["held"] is None else column(found["held"].high),
-                "limit": _largest(found["limit"]),
+                "limit": max((value for value in limits if value == value), default=None),  # noqa: PLR0124 - NaN
                 "busy": None if found["busy"] is None else steps(found["busy"].high, 0.001),
             }
         )
     return shown
-
-
-def _largest(curve: Curve | None) -> float | None:
-    known = [] if curve is None else [value for value in curve.high if value == value]  # noqa: PLR0124 - NaN
-    return max(known, default=None)

@@ -36,7 +36,11 @@ def operations_data(run: RecordedRun) -> dict[str, Any] | None:
     listed = run.operations
     if not listed:
         return None
-    rows = _chosen(listed)
+    rows = list(range(len(listed)))
+    if len(listed) > ROWS:
+        by_size = sorted(rows, key=lambda i: (not listed[i].sets_run_peak, -_need(listed[i]), i))
+        by_time = sorted(rows, key=lambda i: (-listed[i].seconds, i))
+        rows = sorted({*by_size[: ROWS // 2], *by_time[: ROWS // 2]})
     row_of = {index: row for row, index in enumerate(rows)}
     return {
         "total": len(listed),
@@ -69,15 +73,6 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
         ],
         **_lanes(run, listed, {index: index for index in range(len(listed))}),
     }
-
-
-def _chosen(listed: Sequence[OperationFigures]) -> list[int]:
-    """Return the indices of the operations that get a row, in order of time."""
-    if len(listed) <= ROWS:
-        return list(range(len(listed)))
-    by_size = sorted(range(len(listed)), key=lambda i: (not listed[i].sets_run_peak, -_need(listed[i]), i))
-    by_time = sorted(range(len(listed)), key=lambda i: (-listed[i].seconds, i))
-    return sorted({*by_size[: ROWS // 2], *by_time[: ROWS // 2]})
 
 
 def _need(figures: OperationFigures) -> int:

@@ -47,6 +47,13 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
     def y(value: float) -> str:
         return f"{_TOP + up * (1 - value / top):.1f}"
 
+    # The line has the largest value of each part of the time axis.
+    largest: dict[int, tuple[float, float]] = {}
+    for time, value in zip(times, values, strict=True):
+        place = int(_PARTS * time / seconds)
+        if value is not None and (place not in largest or value > largest[place][1]):
+            largest[place] = time, value
+    steps = "".join(f"{'L' if i else 'M'}{x(t)} {y(v)}" for i, (t, v) in enumerate(largest.values()))
     parts = []
     for value, label in ticks:
         parts.append(_path(f"M{_LEFT} {y(value)}H{WIDTH - _RIGHT}", _LINE))
@@ -54,7 +61,7 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
     parts += [
         _text(_LEFT, HEIGHT - 8, "0 s", "start"),
         _text(WIDTH - _RIGHT, HEIGHT - 8, duration(seconds), "end"),
-        _path(_steps(times, values, seconds, x, y), _NEEDED, stroke_width="1.8", stroke_linejoin="round"),
+        _path(steps, _NEEDED, stroke_width="1.8", stroke_linejoin="round"),
     ]
     if limit is not None and near:
         level, words = y(limit["bytes"]), f"limit {size(limit['bytes'])}"
@@ -88,16 +95,6 @@ def _values(steps: Sequence[int | None]) -> list[int | None]:
             level += step
         found.append(None if step is None else level)
     return found
-
-
-def _steps(times: Sequence[float], values: Sequence[float | None], seconds: float, x: Any, y: Any) -> str:
-    """Return the path of the line, with the largest value of each part of the time axis."""
-    largest: dict[int, tuple[float, float]] = {}
-    for time, value in zip(times, values, strict=True):
-        place = int(_PARTS * time / seconds)
-        if value is not None and (place not in largest or value > largest[place][1]):
-            largest[place] = time, value
-    return "".join(f"{'L' if i else 'M'}{x(t)} {y(v)}" for i, (t, v) in enumerate(largest.values()))
 
 
 def _ticks(top: float) -> tuple[list[tuple[float, str]], float]:

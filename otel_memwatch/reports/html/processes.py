@@ -23,7 +23,8 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
     """Return the total number of processes, rows with depths in tree order, and the stack of the largest."""
     listed = run.processes
     parents = _parents(listed)
-    chosen = set(sorted(range(len(listed)), key=lambda i: (-_size(listed[i]), i))[:ROWS])
+    sizes = [-1 if process.peak is None else process.peak.bytes for process in listed]
+    chosen = set(sorted(range(len(listed)), key=lambda i: (-sizes[i], i))[:ROWS])
     for index in list(chosen):
         parent = parents[index]
         while parent is not None and parent not in chosen:
@@ -40,14 +41,29 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
     waiting = [(index, 0) for index in children.get(None, ())]
     while waiting:
         index, depth = waiting.pop()
-        rows.append(_row(run, listed[index], names[index], depth))
+        process = listed[index]
+        end = run.seconds if process.end is None else process.end
+        peak, start = process.peak, phrases.process_start(run, process)
+        row = {
+            "name": names[index],
+            "command": command_line(process.argv, _COMMAND) if process.argv else None,
+            "pid": process.pid,
+            "ppid": process.ppid,
+            "depth": depth,
+            "start": start,
+            "seconds": round(max(0.0, end - start), 4),
+            "peak": None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high],
+            "how": clean(peak.how) if peak is not None else None,
+            "cpu": process.cpu_seconds,
+            "read": process.read_bytes,
+            "write": process.write_bytes,
+            "end": phrases.process_ending(process),
+            "bad": bool(process.signal or process.exit_code) or None,
+        }
+        rows.append({key: value for key, value in row.items() if value is not None})
         waiting.extend((child, depth + 1) for child in children.get(index, ()))
     by_identity = {(listed[index].pid, listed[index].start): name for index, name in names.items()}
     return {"total": len(listed), "rows": rows, "stack": stack_data(run, curves, by_identity)}
-
-
-def _size(process: ProcessFigures) -> int:
-    return -1 if process.peak is None else process.peak.bytes
 
 
 def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
@@ -68,25 +84,3 @@ def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
         # Processes are sorted by start; a later parent would make a cycle.
         found.append(parent if parent is not None and parent < index else None)
     return found
-
-
-def _row(run: RecordedRun, process: ProcessFigures, name: str, depth: int) -> dict[str, Any]:
-    end = run.seconds if process.end is None else process.end
-    peak, start = process.peak, phrases.process_start(run, process)
-    row = {
-        "name": name,
-        "command": command_line(process.argv, _COMMAND) if process.argv else None,
-        "pid": process.pid,
-        "ppid": process.ppid,
-        "depth": depth,
-        "start": start,
-        "seconds": round(max(0.0, end - start), 4),
-        "peak": None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high],
-        "how": clean(peak.how) if peak is not None else None,
-        "cpu": process.cpu_seconds,
-        "read": process.read_bytes,
-        "write": process.write_bytes,
-        "end": phrases.process_ending(process),
-        "bad": bool(process.signal or process.exit_code) or None,
-    }
-    return {key: value for key, value in row.items() if value is not None}

@@ -62,11 +62,16 @@ def stack_data(run: RecordedRun, curves: DrawnCurves, names: Mapping[Identity, s
     for place, life in enumerate(lives):
         if main is not None and life.pid == target:
             # The main process is read at every sample.
-            last[place] = following[place] = most[place] = [_known(main.high[index]) for index in moments]
+            resident = [main.high[index] for index in moments]
+            known = [round(value) if value == value else 0 for value in resident]  # noqa: PLR0124 - NaN
+            last[place] = following[place] = most[place] = known
     sums = [round(total.high[index]) for index in moments]
     rows = map(_shares, sums, zip(*last, strict=True), zip(*following, strict=True), zip(*most, strict=True))
     columns = list(zip(*rows, strict=True))
-    labels = [_label(names.get((life.pid, life.start), ""), life.pid) for life in lives]
+    labels = []
+    for life in lives:
+        name = names.get((life.pid, life.start), "")
+        labels.append(f"{shorten(name, 36)} ({life.pid})" if name else f"pid {life.pid}")
     if others:
         labels.append("all others")
     return {
@@ -75,14 +80,6 @@ def stack_data(run: RecordedRun, curves: DrawnCurves, names: Mapping[Identity, s
         "pids": [life.pid for life in lives],
         "kib": [[value >> 10 for value in values] for values in columns[: len(labels)]],
     }
-
-
-def _label(name: str, pid: int) -> str:
-    return f"{shorten(name, 36)} ({pid})" if name else f"pid {pid}"
-
-
-def _known(value: float) -> int:
-    return round(value) if value == value else 0  # noqa: PLR0124 - NaN
 
 
 def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:

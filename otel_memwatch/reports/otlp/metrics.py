@@ -16,7 +16,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.recording import exported_fields
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column, RecordedOperation, Value
+    from otel_memwatch.model import Column, Value
     from otel_memwatch.run import RecordedRun
 
 _POINTS_PER_LINE = 4000
@@ -133,62 +133,50 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     code = ending.shell_code
     if code is not None:
         yield single(catalog.MEMWATCH_RUN_EXIT_CODE, code, {})
-    yield from _operations((figures.operation for figures in run.iterate_operations()), times)
+    yield from _operations(run, times)
 
 
-def _operations(operations: Iterable[RecordedOperation], times: Times) -> Iterator[Json]:
+_Series = list[tuple[Mapping[str, str], Any]]
+"""Attributes and value of each series of a metric."""
+
+
+def _operations(run: RecordedRun, times: Times) -> Iterator[Json]:
+    """Yield metrics of operations by name: count, time and largest peak, then histograms of durations and peaks."""
     durations: dict[tuple[str, str], list[float]] = {}
+    seconds: dict[str, float] = {}
     peaks: dict[str, list[float]] = {}
-    for operation in operations:
+    for operation in (figures.operation for figures in run.iterate_operations()):
         if operation.end is not None:
-            seconds = max(0.0, operation.end - operation.start)
-            durations.setdefault((operation.name, operation.status), []).append(seconds)
+            duration = max(0.0, operation.end - operation.start)
+            durations.setdefault((operation.name, operation.status), []).append(duration)
         if operation.peak is not None:
             peaks.setdefault(operation.name, []).append(operation.peak.bytes)
-    yield from _totals_of_operations(durations, peaks, times)
-    metric = catalog.MEMWATCH_OPERATION_DURATION
-    points = [
-        _histogram(
-            metric, {"memwatch.operation.name": name, "memwatch.operation.status": status}, values, times
-        )
-        for (name, status), values in durations.items()
-    ]
-    if points:
-        yield _metric(metric, points)
-    metric = catalog.MEMWATCH_OPERATION_MEMORY_PEAK
-    points = [
-        _histogram(metric, {"memwatch.operation.name": name}, values, times) for name, values in peaks.items()
-    ]
-    if points:
-        yield _metric(metric, points)
-
-
-def _totals_of_operations(
-    durations: Mapping[tuple[str, str], list[float]], peaks: Mapping[str, list[float]], times: Times
-) -> Iterator[Json]:
-    """Yield gauges and counters of operations by name: count, time, largest peak."""
-    by_name: dict[str, float] = {}
-    for (name, _), seconds in durations.items():
-        by_name[name] = by_name.get(name, 0.0) + sum(seconds)
-    status = "memwatch.operation.status"
-    found: dict[str, list[tuple[Mapping[str, str], Value]]] = {
-        catalog.MEMWATCH_OPERATION_COUNT: [
-            ({"memwatch.operation.name": name, status: how}, len(all_of_them))
-            for (name, how), all_of_them in durations.items()
-        ],
-        catalog.MEMWATCH_OPERATION_TIME: [
-            ({"memwatch.operation.name": name}, seconds) for name, seconds in by_name.items()
-        ],
+    for (name, _), values in durations.items():
+        seconds[name] = seconds.get(name, 0.0) + sum(values)
+    named, status = "memwatch.operation.name", "memwatch.operation.status"
+    by_status: _Series = [({named: name, status: how}, values) for (name, how), values in durations.items()]
+    by_name: _Series = [({named: name}, values) for name, values in peaks.items()]
+    totals: dict[str, _Series] = {
+        catalog.MEMWATCH_OPERATION_COUNT: [(labels, len(values)) for labels, values in by_status],
+        catalog.MEMWATCH_OPERATION_TIME: [({named: name}, total) for name, total in seconds.items()],
         catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX: [
-            ({"memwatch.operation.name": name}, int(max(values))) for name, values in peaks.items()
+            (labels, int(max(values))) for labels, values in by_name
         ],
     }
-    for metric, series in found.items():
-        points = [
+    points = {
+        metric: [
             _point(metric, attributes(labels), value, times.end, times.start) for labels, value in series
         ]
-        if points:
-            yield _metric(metric, points)
+        for metric, series in totals.items()
+    }
+    for metric, series in (
+        (catalog.MEMWATCH_OPERATION_DURATION, by_status),
+        (catalog.MEMWATCH_OPERATION_MEMORY_PEAK, by_name),
+    ):
+        points[metric] = [_histogram(metric, labels, values, times) for labels, values in series]
+    for metric, of_metric in points.items():
+        if of_metric:
+            yield _metric(metric, of_metric)
 
 
 def _histogram(metric: str, labels: Mapping[str, str], values: list[float], times: Times) -> Json:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 STYLES = ("memory",)
 
+_RANDOM_NAME = re.compile(rb'\bid="([a-z]*[0-9a-f]{10})"')
+_NAMED = re.compile(rb"(?<=[\"#])[a-z]*[0-9a-f]{10}(?=[\")])")
+
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Write the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
@@ -47,7 +50,12 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
         canvas = FigureCanvasAgg(drawn)
         canvas.print_png(buffer)
     image = buffer.getvalue()
-    out.write(_with_stable_names(image) if form == "svg" else image)
+    if form == "svg":
+        # Replace matplotlib's random ids by numbers.
+        ids = dict.fromkeys(_RANDOM_NAME.findall(image))
+        names = {name: b"n%d" % number for number, name in enumerate(ids)}
+        image = _NAMED.sub(lambda found: names.get(found[0], found[0]), image)
+    out.write(image)
 
 
 def figure(run: RecordedRun, options: Options | None = None) -> Figure:
@@ -59,13 +67,3 @@ def figure(run: RecordedRun, options: Options | None = None) -> Figure:
     from otel_memwatch.reports.plot.picture import picture
 
     return picture(run, options)
-
-
-_RANDOM_NAME = re.compile(rb'\bid="([a-z]*[0-9a-f]{10})"')
-_NAMED = re.compile(rb"(?<=[\"#])[a-z]*[0-9a-f]{10}(?=[\")])")
-
-
-def _with_stable_names(svg: bytes) -> bytes:
-    """Replace matplotlib's random ids by numbers."""
-    names = {name: b"n%d" % number for number, name in enumerate(dict.fromkeys(_RANDOM_NAME.findall(svg)))}
-    return _NAMED.sub(lambda found: names.get(found[0], found[0]), svg)

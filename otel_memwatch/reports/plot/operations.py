@@ -59,15 +59,24 @@ def draw_lanes(axes: Axes, lanes: Lanes, view: View, renderer: RendererAgg) -> D
             zorder=3 if marked else 2,
         )
         axes.add_patch(bar_area)
+    # A legend below the lanes names the colours of bars without a readable name.
     unnamed = _names(axes, lanes.bars, scale, least, renderer)
-    _key(axes, unnamed, colours)
+    keys = [name for name in unnamed if name in colours][:_KEYS]
+    if keys:
+        patches = [Rectangle((0, 0), 1, 1, facecolor=colours[name], edgecolor="none") for name in keys]
+        labels = [style.lettering(shorten(unnamed[name], _KEY_LETTERS)) for name in keys]
+        axes.legend(
+            patches, labels, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=len(patches), frameon=False,
+            prop=style.font(style.SMALL - 1), labelcolor=style.INK, borderaxespad=0.1, borderpad=0.1, handlelength=0.9,
+            handletextpad=0.4, columnspacing=1.2,
+        )  # fmt: skip
     if lanes.hidden:
         axes.text(
             1.004, 0.0, f"+{lanes.hidden}", transform=axes.transAxes, va="bottom", ha="left", color=style.SOFT,
             fontproperties=style.font(style.SMALL - 1), gid=f"{count(lanes.hidden, 'operation')} not shown",
         )  # fmt: skip
     _owners(axes, lanes, phrases.lane_owners(view.run, lanes.owners))
-    return Drawn(lanes.bars, colours, key=axes.get_legend() is not None)
+    return Drawn(lanes.bars, colours, key=bool(keys))
 
 
 def _owners(axes: Axes, lanes: Lanes, names: Mapping[int, str]) -> None:
@@ -124,19 +133,6 @@ def _names(
         for series, whole in written.items()
         if not whole
     }
-
-
-def _key(axes: Axes, names: dict[str, str], colours: dict[str, str]) -> None:
-    """Draw a legend below the lanes for the colours of bars without a name."""
-    shown = [name for name in names if name in colours][:_KEYS]
-    patches = [Rectangle((0, 0), 1, 1, facecolor=colours[name], edgecolor="none") for name in shown]
-    if patches:
-        labels = [style.lettering(shorten(names[series], _KEY_LETTERS)) for series in shown]
-        axes.legend(
-            patches, labels, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=len(patches), frameon=False,
-            prop=style.font(style.SMALL - 1), labelcolor=style.INK, borderaxespad=0.1, borderpad=0.1, handlelength=0.9,
-            handletextpad=0.4, columnspacing=1.2,
-        )  # fmt: skip
 
 
 def shade(axes: Axes, drawn: Drawn, scale: float) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.peak import Extent, peak_extent
+from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, duration, size_scale
@@ -15,7 +15,6 @@ from otel_memwatch.text import clean, duration, size_scale
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from otel_memwatch.reports import Options
@@ -59,7 +58,9 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
     style.plain_axes(axes, "Memory", unit, "points are peaks")
     axes.set_xlim(begin / time_scale, max(end, begin + 1e-3) / time_scale)
     axes.set_ylim(0, max(most, 1024.0) / scale * _HEADROOM)
-    names = _names(runs)
+    names = [phrases.process_name(None, run.command, _NAME) for run in runs]
+    if len(set(names)) < len(names):  # runs of one command
+        names = [clean(run.id)[:_NAME] for run in runs]
     for index, (run, (line, needed), peak) in enumerate(zip(runs, lines, peaks, strict=True)):
         extent = peak_extent(peak, (scale, unit))
         words = "unknown" if extent is None else extent.words
@@ -71,7 +72,14 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
             label=style.lettering(f"{names[index]}: {words}, {duration(run.seconds)}{remark}"),
         )  # fmt: skip
         if extent is not None and extent.at is not None and begin <= extent.at <= end:
-            _join(axes, line, extent, (time_scale, scale), colour)
+            known = ~np.isnan(line.value)
+            if known.any():
+                # Join the point of a peak between two samples to its curve.
+                curve = float(np.interp(extent.at, line.time[known], line.value[known]))
+                axes.plot(
+                    [extent.at / time_scale] * 2, [curve / scale, extent.high / scale], color=colour, linewidth=0.9,
+                    linestyle=":", marker="", zorder=2,
+                )  # fmt: skip
             axes.plot(
                 [extent.at / time_scale], [extent.high / scale], marker="o", markersize=6, linestyle="", color=colour,
                 markeredgecolor=style.INK, markeredgewidth=0.8, zorder=6,
@@ -90,19 +98,6 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
     return figure
 
 
-def _join(axes: Axes, line: Line, extent: Extent, scales: tuple[float, float], colour: str) -> None:
-    """Join the point of a peak between two samples to its curve."""
-    known = ~np.isnan(line.value)
-    if extent.at is None or not known.any():
-        return
-    curve = float(np.interp(extent.at, line.time[known], line.value[known]))
-    at, (time_scale, scale) = extent.at, scales
-    axes.plot(
-        [at / time_scale] * 2, [curve / scale, extent.high / scale], color=colour, linewidth=0.9, linestyle=":", marker="",
-        zorder=2,
-    )  # fmt: skip
-
-
 def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
     """Return needed memory over time and true, or the sum of resident sizes and false."""
     samples = run.samples([_RESIDENT, _CHARGED, _FILE]).between(begin, end)
@@ -111,9 +106,3 @@ def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
     if needed and np.isnan(values).all():
         needed, values = False, samples.column(_RESIDENT)
     return line_of(samples.time, values, 0.0, run.interval or 0.1), needed
-
-
-def _names(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the commands if all differ, else the ids of the runs."""
-    commands = [phrases.process_name(None, run.command, _NAME) for run in runs]
-    return commands if len(set(commands)) == len(commands) else [clean(run.id)[:_NAME] for run in runs]

@@ -71,10 +71,22 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
         panels = [panel._replace(height=max(_LEAST, panel.height * factor)) for panel in panels]
     height = _TOP + sum(panel.above + panel.height for panel in panels) + _BOTTOM
     figure.set_size_inches(width, height)
-    _lay_out(panels, width, height)
+    top = height - _TOP
+    for panel in panels:
+        top -= panel.above + panel.height
+        panel.axes.set_position(
+            (_LEFT / width, top / height, (width - _LEFT - _RIGHT) / width, panel.height / height)
+        )
+        panel.axes.tick_params(labelbottom=False)
     style.time_axis(panels[-1].axes, view.unit)
     _title(figure, run, renderer, view, options.get("title"))
-    _foot(figure, run)
+    # People share a picture without its directory.
+    host = run.host.get("name")
+    words = clean(run.id) + (f" on {clean(str(host))}" if host else "")
+    figure.text(
+        1 - _RIGHT / width, 0.1 / height, style.lettering(words[:60]), ha="right", va="bottom", color=style.SOFT,
+        fontproperties=style.font(style.SMALL - 1),
+    )  # fmt: skip
     if options.get("dark"):
         style.darken(figure)
     return figure
@@ -157,16 +169,6 @@ def _axes(figure: Figure, sharex: Axes | None) -> Axes:
     return figure.add_axes((_LEFT / width, 0.4, (width - _LEFT - _RIGHT) / width, 0.2), sharex=sharex)
 
 
-def _lay_out(panels: Sequence[_Panel], width: float, whole: float) -> None:
-    top = whole - _TOP
-    for panel in panels:
-        top -= panel.above + panel.height
-        panel.axes.set_position(
-            (_LEFT / width, top / whole, (width - _LEFT - _RIGHT) / width, panel.height / whole)
-        )
-        panel.axes.tick_params(labelbottom=False)
-
-
 def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, given: str | None) -> None:
     width, height = figure.get_size_inches()
     room = (width - _LEFT - _RIGHT) * figure.dpi
@@ -182,17 +184,6 @@ def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, 
     extent = peak_extent(run.peaks.tree, (view.byte_scale, view.byte_unit))
     memory = "unknown" if extent is None else extent.words
     style.fitted(second, f"{phrases.ending(run)}; memory needed: {memory}", room, renderer)
-
-
-def _foot(figure: Figure, run: RecordedRun) -> None:
-    """Write the id of the run: people share a picture without its directory."""
-    width, height = figure.get_size_inches()
-    host = run.host.get("name")
-    words = clean(run.id) + (f" on {clean(str(host))}" if host else "")
-    figure.text(
-        1 - _RIGHT / width, 0.1 / height, style.lettering(words[:60]), ha="right", va="bottom", color=style.SOFT,
-        fontproperties=style.font(style.SMALL - 1),
-    )  # fmt: skip
 
 
 def _mark_the_end(axes: Axes, view: View) -> None:

@@ -13,7 +13,7 @@ from otel_memwatch.text import size_scale
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from otel_memwatch.reports.plot.series import Array, View
+    from otel_memwatch.reports.plot.series import View
 
 _CPU, _DISK, _CALLS = (
     catalog.MEMWATCH_TREE_CPU_TIME,
@@ -38,9 +38,10 @@ def draw_cpu(axes: Axes, view: View) -> int:
     style.plain_axes(axes, "CPU", "cores")
     user = total(view.samples, _CPU, cpu_mode="user")
     system = total(view.samples, _CPU, cpu_mode="system")
-    if user is None and system is None:
+    known = [counter for counter in (user, system) if counter is not None]
+    if not known:
         return _not_recorded(axes)
-    both = rates(view.samples.time, _sum(user, system), _SHORTEST)
+    both = rates(view.samples.time, sum(known[1:], known[0]), _SHORTEST)
     _area(axes, both, view, style.BLUE, "user" if system is not None else "all")
     if user is not None and system is not None:
         # Both areas have the same steps if they use the same samples.
@@ -77,14 +78,6 @@ def has_io(view: View) -> bool:
             if values is not None and not np.isnan(values).all():
                 moved = max(moved, float(np.nanmax(values) - np.nanmin(values)))
     return moved >= _MOVED
-
-
-def _sum(first: Array | None, second: Array | None) -> Array:
-    if first is None or second is None:
-        known = first if first is not None else second
-        assert known is not None
-        return known
-    return first + second
 
 
 def draw_io(axes: Axes, view: View) -> int:

@@ -106,7 +106,15 @@ def line_of(times: Array, values: Array, period: float, interval: float) -> Line
             # A sample with an unknown value interrupts too, unless the gap is too short to be visible.
             missing |= (ticks > 1) & (step > 2 * width)
     kept = _kept(time, known, width) if len(time) > 4 * BUCKETS and width > 0 else np.arange(len(time))
-    return _interrupted(time, known, kept, np.flatnonzero(missing) + 1)
+    # Insert a NaN before each point that follows a gap.
+    at = np.searchsorted(kept, np.flatnonzero(missing) + 1, "left")
+    at = np.unique(at[(at > 0) & (at < len(kept))])
+    starts = np.zeros(len(kept) + 1, dtype=bool)
+    starts[[0, -1]] = True
+    starts[at] = True
+    lonely = starts[:-1] & starts[1:]
+    time, value = time[kept], known[kept]
+    return Line(np.insert(time, at, time[at]), np.insert(value, at, np.nan), np.insert(lonely, at, False))
 
 
 def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
@@ -125,21 +133,6 @@ def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
         values = value[begin : end + 1]
         kept.append(np.array((begin + values.argmin(), end - values[::-1].argmax())))
     return np.unique(np.concatenate(kept))
-
-
-def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDArray[np.intp]) -> Line:
-    """Return the kept points with a NaN before each index in `breaks`."""
-    at = np.searchsorted(kept, breaks, "left")
-    at = np.unique(at[(at > 0) & (at < len(kept))])
-    starts = np.zeros(len(kept) + 1, dtype=bool)
-    starts[[0, -1]] = True
-    starts[at] = True
-    lonely = starts[:-1] & starts[1:]
-    return Line(
-        np.insert(time[kept], at, time[kept][at]),
-        np.insert(value[kept], at, np.nan),
-        np.insert(lonely, at, False),
-    )
 
 
 def draw_line(axes: Axes, line: Line, time_scale: float, scale: float, **look: Any) -> None:

@@ -169,8 +169,13 @@ def legend(axes: Axes, taken: int = 0) -> int:
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return 1
+    # The panel is as wide as its figure; `room` is in characters.
+    figure = axes.get_figure()
+    room: float = _LETTERS
+    if figure is not None:
+        room *= float(figure.get_size_inches()[0]) / _WIDTH  # type: ignore[union-attr]
     rows = 1
-    while rows < len(labels) and _letters(labels, rows) > _room(axes) - taken:
+    while rows < len(labels) and _letters(labels, rows) > room - taken:
         rows += 1
     columns = -(-len(labels) // rows)
     made = axes.legend(
@@ -180,12 +185,6 @@ def legend(axes: Axes, taken: int = 0) -> int:
     )  # fmt: skip
     made.set_zorder(10)
     return rows
-
-
-def _room(axes: Axes) -> float:
-    """Return the number of characters that fit above the panel."""
-    figure = axes.get_figure()
-    return _LETTERS if figure is None else _LETTERS * float(figure.get_size_inches()[0]) / _WIDTH  # type: ignore[union-attr]
 
 
 def _letters(labels: Sequence[str], rows: int) -> int:

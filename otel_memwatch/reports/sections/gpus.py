@@ -38,23 +38,20 @@ def gpus(run: RecordedRun, page: Page) -> None:
         page.section(f"GPUs ({len(recorded)})")
         samples = run.samples(METRICS)
         for device in recorded:
-            _device(run, samples, device, page)
+            page.fact(
+                clean(device.name or "GPU"), clean(f"{device.id}, {device.pci}" if device.pci else device.id)
+            )
+            limit = _largest(samples, catalog.HW_GPU_MEMORY_LIMIT, device.id)
+            peak = run.peaks.gpu.get(device.id)
+            if peak is not None:
+                of = f" of {size(limit)}" if limit else ""
+                page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
+            for text in (*_tree(samples, device), *_meanwhile(samples, device)):
+                page.fact("", text)
     listed = run.operation_digest.on_devices if run.too_many_operations else run.operations
     operations = [figures for figures in listed if figures.operation.gpu]
     if operations:
         _operations(operations, page)
-
-
-def _device(run: RecordedRun, samples: Samples, device: GpuFields, page: Page) -> None:
-    key = device.id
-    page.fact(clean(device.name or "GPU"), clean(f"{key}, {device.pci}" if device.pci else key))
-    limit = _largest(samples, catalog.HW_GPU_MEMORY_LIMIT, key)
-    peak = run.peaks.gpu.get(key)
-    if peak is not None:
-        of = f" of {size(limit)}" if limit else ""
-        page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
-    for text in (*_tree(samples, device), *_meanwhile(samples, device)):
-        page.fact("", text)
 
 
 def _tree(samples: Samples, device: GpuFields) -> Iterator[str]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Peak
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
-    from otel_memwatch.run.operation_aggregator import NameTotals
     from otel_memwatch.run.operation_digest import OperationDigest
 
 FIRST, LAST = 100, 20
@@ -108,7 +107,20 @@ def operations(run: RecordedRun, page: Page) -> None:
 def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
     """Write the section of a run with too many operations to list: totals by name, and the largest."""
     page.section(f"Operations ({digest.number})")
-    page.table([_named(totals) for totals in digest.names[:_NAMES]], _BY_NAME_RESIDENT)
+    by_name = [
+        (
+            shorten(totals.name, _NAME) + (f" ({totals.failed} failed)" if totals.failed else ""),
+            str(totals.number),
+            duration(totals.seconds),
+            duration(totals.seconds / totals.number),
+            duration(totals.longest),
+            "-" if totals.mean_peak is None else size(totals.mean_peak),
+            "-" if totals.largest_peak is None else size(totals.largest_peak),
+            "-" if totals.cpu_seconds is None else duration(totals.cpu_seconds),
+        )
+        for totals in digest.names[:_NAMES]
+    ]
+    page.table(by_name, _BY_NAME_RESIDENT)
     rest = sum(totals.number for totals in digest.names[_NAMES:]) + digest.unnamed
     if rest:
         page.paragraph(f"... and {count(rest, 'operation')} with other names.")
@@ -118,19 +130,6 @@ def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
     _table([_row(Shown(0, (figures,)), several=several) for figures in digest.largest[:LAST]], page)
     page.paragraph("All operations: --json.")
     _open(run, [(figures, shorten(figures.operation.name, _NAME)) for figures in digest.open], page)
-
-
-def _named(totals: NameTotals) -> tuple[str, ...]:
-    return (
-        shorten(totals.name, _NAME) + (f" ({totals.failed} failed)" if totals.failed else ""),
-        str(totals.number),
-        duration(totals.seconds),
-        duration(totals.seconds / totals.number),
-        duration(totals.longest),
-        "-" if totals.mean_peak is None else size(totals.mean_peak),
-        "-" if totals.largest_peak is None else size(totals.largest_peak),
-        "-" if totals.cpu_seconds is None else duration(totals.cpu_seconds),
-    )
 
 
 def _table(timeline: list[tuple[str, ...]], page: Page) -> None:
@@ -265,30 +264,30 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
     if not repeated:
         return
     repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
+    rows = []
+    for name, group in repeated[:_NAMES]:
+        seconds = [figures.seconds for figures in group]
+        known = [peak for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
+        peaks = [peak.bytes if peak.estimate is None else peak.estimate for peak in known]
+        used = [_either(figures.totals, "cpu_seconds") for figures in group]
+        cpu = [value for value in used if value is not None]
+        rows.append(
+            (
+                shorten(name, _NAME),
+                str(len(group)),
+                duration(sum(seconds)),
+                duration(sum(seconds) / len(seconds)),
+                duration(max(seconds)),
+                size(sum(peaks) / len(peaks)) if peaks else "-",
+                size(max(peaks)) if peaks else "-",
+                duration(sum(cpu)) if cpu else "-",
+            )
+        )
     page.gap()
     page.paragraph("Repeated names:")
-    page.table([_group(name, group) for name, group in repeated[:_NAMES]], _BY_NAME)
+    page.table(rows, _BY_NAME)
     if len(repeated) > _NAMES:
         page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
-
-
-def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
-    seconds = [figures.seconds for figures in group]
-    known = [peak for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
-    peaks = [peak.bytes if peak.estimate is None else peak.estimate for peak in known]
-    cpu = [
-        value for value in (_either(figures.totals, "cpu_seconds") for figures in group) if value is not None
-    ]
-    return (
-        shorten(name, _NAME),
-        str(len(group)),
-        duration(sum(seconds)),
-        duration(sum(seconds) / len(seconds)),
-        duration(max(seconds)),
-        size(sum(peaks) / len(peaks)) if peaks else "-",
-        size(max(peaks)) if peaks else "-",
-        duration(sum(cpu)) if cpu else "-",
-    )
 
 
 def _open(run: RecordedRun, still_open: Sequence[tuple[OperationFigures, str]], page: Page) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
     clean,
@@ -21,10 +22,8 @@ from otel_memwatch.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from otel_memwatch.reports.pages import Page
-    from otel_memwatch.run import ProcessFigures, RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 _NEEDED = "Needed memory counts each page once, however many processes share it. Reclaimable page cache is excluded."
 _SUMMED = (
@@ -65,7 +64,11 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     """Write command, machine, result, and verdicts on limit and budgets."""
     page.fact("command", command_line(run.command, _COMMAND) or "unknown")
     page.fact("directory", shorten(run.cwd, _SENTENCE))
-    page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
+    started = "unknown"
+    with contextlib.suppress(OverflowError, OSError, ValueError):
+        if run.started_wall:
+            started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.started_wall))
+    page.fact("started", f"{started}{_on(run)}")
     page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
@@ -79,13 +82,6 @@ def budgets(run: RecordedRun, page: Page) -> None:
 
 
 _COMMAND = 2000
-
-
-def _wall(unix: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix)) if unix else "unknown"
-    except (OverflowError, OSError, ValueError):
-        return "unknown"
 
 
 def _on(run: RecordedRun) -> str:
@@ -109,7 +105,11 @@ def memory(run: RecordedRun, page: Page) -> None:
     _peak(run, page, "peak memory", peaks.tree)
     page.fact("", phrases.would_be_exact(run))
     page.fact("", phrases.hugetlb(run))
-    _limit(run, page)
+    limit = phrases.limit(run)
+    if limit is not None:
+        used = phrases.limit_used(run)
+        page.fact("limit", f"{size(limit.bytes)} ({limit.owner})" + (f", {used} used" if used else ""))
+    page.fact("" if limit else "limit", phrases.address_space(run) or "")
     if peaks.process is not None:
         _peak(run, page, "largest process", peaks.process)
         above = phrases.above_needed(run)
@@ -130,9 +130,9 @@ def memory(run: RecordedRun, page: Page) -> None:
     page.paragraph(_SUMMED if run.fields.portable else _NEEDED)
     page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu_of_run.values()]
-    used = {certainty(peak) for peak in shown}
+    words = {certainty(peak) for peak in shown}
     for word, meaning in _MEANINGS.items():
-        if word in used:
+        if word in words:
             page.paragraph(meaning)
     if run.state != "finished":
         page.paragraph(_NOT_FINISHED[run.state])
@@ -143,26 +143,15 @@ def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
         # A living process has no last reading before its end.
         still = tuple(one for one in peak.evidence if one is not Evidence.READ_BEFORE_END)
         peak = peak._replace(evidence=still)
-    page.fact(label, peak_sentence(peak) + _error(peak))
+    words = peak_sentence(peak)
+    if peak is not None and peak.certainty is Certainty.EXACT and peak.high is not None:
+        error = peak.high - peak.bytes
+        if error >= min(_NARROW, _NARROW_SHARE * peak.bytes):
+            words += f", error at most {size(error)}"
+    page.fact(label, words)
     where = phrases.when_and_where(run, peak)
     who = phrases.holder(run, peak, 80)
     page.fact("", ", ".join(filter(None, (where, who))))
-
-
-def _error(peak: Peak | None) -> str:
-    """Return the error of an exact peak if it is worth a word."""
-    if peak is None or peak.certainty is not Certainty.EXACT or peak.high is None:
-        return ""
-    error = peak.high - peak.bytes
-    return f", error at most {size(error)}" if error >= min(_NARROW, _NARROW_SHARE * peak.bytes) else ""
-
-
-def _limit(run: RecordedRun, page: Page) -> None:
-    limit = phrases.limit(run)
-    if limit is not None:
-        used = phrases.limit_used(run)
-        page.fact("limit", f"{size(limit.bytes)} ({limit.owner})" + (f", {used} used" if used else ""))
-    page.fact("" if limit else "limit", phrases.address_space(run) or "")
 
 
 def processes(run: RecordedRun, page: Page) -> None:
@@ -173,7 +162,26 @@ def processes(run: RecordedRun, page: Page) -> None:
     page.section("Processes")
     # Further ones show which words the names that are listed have in common.
     names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME, run.ranks)
-    rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
+    rows = []
+    for process, name in zip(listed[:_PROCESSES], names, strict=False):
+        start, end = phrases.process_start(run, process), run.seconds if process.end is None else process.end
+        # The command's parent is not part of the run.
+        parent = "" if process.ppid is None or process.pid == run.fields.target.pid else str(process.ppid)
+        rows.append(
+            (
+                str(process.pid),
+                parent,
+                peak_figure(process.peak),
+                certainty(process.peak),
+                duration(start),
+                duration(max(0.0, end - start)),
+                "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
+                "-" if process.read_bytes is None else size(process.read_bytes),
+                "-" if process.write_bytes is None else size(process.write_bytes),
+                phrases.process_ending(process),
+                name,
+            )
+        )
     page.table(rows, _PROCESS_COLUMNS)
     rest = listed[_PROCESSES:]
     if rest:
@@ -181,25 +189,6 @@ def processes(run: RecordedRun, page: Page) -> None:
         most = rest[0].peak
         above = f", none above {size(most.bytes if most.high is None else most.high)}" if most else ""
         page.paragraph(f"{count(len(rest), 'more process', 'more processes')}{above}.")
-
-
-def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str, ...]:
-    start, end = phrases.process_start(run, process), run.seconds if process.end is None else process.end
-    # The command's parent is not part of the run.
-    parent = "" if process.ppid is None or process.pid == run.fields.target.pid else str(process.ppid)
-    return (
-        str(process.pid),
-        parent,
-        peak_figure(process.peak),
-        certainty(process.peak),
-        duration(start),
-        duration(max(0.0, end - start)),
-        "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
-        "-" if process.read_bytes is None else size(process.read_bytes),
-        "-" if process.write_bytes is None else size(process.write_bytes),
-        phrases.process_ending(process),
-        name,
-    )
 
 
 def totals(run: RecordedRun, page: Page) -> None:
@@ -239,26 +228,24 @@ def recording(run: RecordedRun, page: Page) -> None:
 def _sources(run: RecordedRun, page: Page) -> None:
     if not run.sources:
         return
+    rows = []
+    for name, health in run.sources.items():
+        hint = str(health.get("hint") or "")
+        if name.startswith("gpu_") and hint.startswith("No "):
+            continue  # a GPU source that found no GPU is not worth a row
+        reads, failures, seconds = (health.get(key) for key in ("reads", "failures", "seconds"))
+        rows.append(
+            (
+                clean(name),
+                clean(str(health.get("state") or "unknown")),
+                "-" if not isinstance(reads, int) else str(reads),
+                str(failures) if isinstance(failures, int) and failures else "-",
+                duration(seconds) if isinstance(seconds, int | float) else "-",
+                clean(hint),
+            )
+        )
     page.gap()
-    # A GPU source that found no GPU is not worth a row.
-    rows = [
-        _source(name, health)
-        for name, health in run.sources.items()
-        if not (name.startswith("gpu_") and str(health.get("hint") or "").startswith("No "))
-    ]
     page.table(rows, Columns(("source", "state", "reads", "failed", "time", "note"), "llrrrl"))
-
-
-def _source(name: str, health: Mapping[str, Any]) -> tuple[str, ...]:
-    reads, failures, seconds = (health.get(key) for key in ("reads", "failures", "seconds"))
-    return (
-        clean(name),
-        clean(str(health.get("state") or "unknown")),
-        "-" if not isinstance(reads, int) else str(reads),
-        str(failures) if isinstance(failures, int) and failures else "-",
-        duration(seconds) if isinstance(seconds, int | float) else "-",
-        clean(str(health.get("hint") or "")),
-    )
 
 
 def _list(page: Page, heading: str, sentences: list[str]) -> None:
