@@ -9,9 +9,17 @@
 | measured by other tools | only without recorded runs: polling misses spikes |
 | on another system | a separate job: kernels count memory differently |
 
-The request is the needed memory, with the margins above, plus the most file pages that one process was sampled with. Below that
-sum, a program reads its code from disk again and again. PyTorch, Java and Chromium then hang, and no OOM kill ends them. The
-request is at least `LEAST_REQUEST`, and at most memory plus swap of the largest machine that the runs were on.
+Two sizes result:
+
+* minimum: the needed memory, with the margins above. Below it the kernel kills the job.
+* full speed: the minimum plus the most file pages that one process was sampled with. Below it a program may read its code from
+  disk again and again. PyTorch, Java and Chromium then hang, and no OOM kill ends them.
+
+The request is full speed, or the minimum with `tight`. A run without a limit shows which file pages it had, not which of them it
+reads again: its working set is a range between both sizes. If the needed memory has only a wide range, because page cache moved,
+full speed is at most the high-water mark of the run's cgroup. All that the run touched was charged there at once.
+
+Each size is at least `LEAST_REQUEST`, and at most memory plus swap of the largest machine that the runs were on.
 """
 
 from __future__ import annotations
@@ -90,7 +98,7 @@ class Advice(NamedTuple):
     runs: int
     """Number of runs that the memory is based on."""
     memory: int | None
-    """Bytes of the limit, and of the request; `files` are part of it."""
+    """Bytes of the request: those for full speed, with `files`; with `tight` the minimum."""
     odds: float | None
     """Probability that a run needs more; `None`: unknown."""
     median: int | None
@@ -116,6 +124,20 @@ class Advice(NamedTuple):
     """Bytes of `memory` for program files, libraries and mapped files; 0 if `memory` was raised or lowered to a fixed size."""
     basis: str = ""
     """Evidence in a few words: "12 runs; 1 in 1000 would need more"."""
+    minimum: int | None = None
+    """Bytes below which the job is killed; `None`: unknown."""
+    full_speed: int | None = None
+    """Bytes from which the job does not wait for file pages; `None`: unknown."""
+
+
+def tight(advice: Advice) -> Advice:
+    """Return the advice with the minimum as its request."""
+    if advice.memory is None or advice.minimum is None or advice.minimum >= advice.memory:
+        return advice
+    line, files = advice.line, advice.files
+    if line is not None:
+        line = line._replace(above=line.above - files, least=line.least - files)
+    return advice._replace(memory=advice.minimum, files=0, line=line)
 
 
 def advise(
@@ -219,7 +241,7 @@ def _of_job(
             line=need.line._replace(above=need.line.above + more, least=need.line.least + more)
         )
     advice = _advice(job, system, whole, need, odds)
-    return _finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis)
+    return _finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
 
 
 def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) -> _Need:
@@ -299,9 +321,19 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     return _finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
 
 
-def _finished(advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str) -> Advice:
-    """Return the advice with its request: needed memory plus files, within the limits of schedulers and machines."""
+def _finished(
+    advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str, beside: int = 0
+) -> Advice:
+    """Return the advice with both sizes and its request, within the limits of schedulers and machines.
+
+    `needed` includes `beside`: bytes for the kernel and the monitor.
+    """
     memory, notes = needed + files, list(advice.notes)
+    charged = _all_charged(advice, rows)
+    if charged is not None and charged + beside < memory:
+        memory = charged + beside
+        needed = min(needed, memory)
+        files = min(files, memory - needed)
     machines = [found for row in rows if (found := row.machine_bytes) is not None]
     if machines and memory > max(machines):
         # Swap was not recorded by older versions: a run may have needed more than the memory of its machine.
@@ -310,16 +342,62 @@ def _finished(advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun
         return advice._replace(
             memory=memory, odds=None, line=None, input_name=None, notes=tuple(notes),
             basis=f"{count(advice.runs, 'run')}; all that the machine has",
+            minimum=min(needed, memory), full_speed=memory,
         )  # fmt: skip
     if memory < LEAST_REQUEST:
         notes.append(f"{size(LEAST_REQUEST)} is the smallest request: schedulers start no job in less")
-        return advice._replace(memory=LEAST_REQUEST, notes=tuple(notes), basis=basis)
-    if files >= max(_CACHE_WORTH_NAMING * needed, _LEAST_CACHE):
+        return advice._replace(
+            memory=LEAST_REQUEST, notes=tuple(notes), basis=basis, minimum=LEAST_REQUEST, full_speed=LEAST_REQUEST,
+        )  # fmt: skip
+    minimum = min(memory, max(LEAST_REQUEST, needed))
+    if memory - minimum >= max(_CACHE_WORTH_NAMING * minimum, _LEAST_CACHE):
         notes.append(
-            f"{size(files)} of it keep program files, libraries and mapped files in memory; with less the job "
+            f"{size(memory - minimum)} of it keep program files, libraries and mapped files in memory; with less the job "
             "reads them from disk again and may hang"
         )
-    return advice._replace(memory=memory, files=files, notes=tuple(notes), basis=basis)
+        notes.append(_range_of_files(rows, minimum, memory))
+    return advice._replace(
+        memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
+        minimum=minimum, full_speed=memory,
+    )  # fmt: skip
+
+
+def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
+    """Return bytes within which the runs reclaimed nothing, with a margin; `None`: the cgroups do not bound it.
+
+    The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
+    before the run are charged to others; at most the largest process mapped them.
+    """
+    if advice.odds is not None or advice.guess or advice.at_least is not None or advice.line is not None:
+        return None
+    found = []
+    for row in rows:
+        if not row.own_group or row.cgroup is None or row.memory is None or row.at_limit:
+            return None
+        found.append(row.cgroup + _there_before(row))
+    return math.ceil(max(found) * (1 + ONE_RUN_MARGIN))
+
+
+def _there_before(row: IndexedRun) -> int:
+    """Return bytes of the run's file pages that were in memory before it, as far as its cgroup shows them."""
+    if not row.own_group or row.cgroup is None or row.memory is None:
+        return 0
+    return max(0, row.library_bytes - max(0, row.cgroup - row.memory))
+
+
+def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
+    """Return a note on the range of memory for full speed."""
+    before = max((_there_before(row) for row in rows), default=0)
+    there = f"; {size(before)} of them were in memory before the run" if before >= _LEAST_CACHE else ""
+    return (
+        f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: runs without a limit do not show "
+        f"which files are read again{there}"
+    )
+
+
+def mebibytes(value: float) -> int:
+    """Return bytes as whole MiB, rounded up."""
+    return math.ceil(value / MIB)
 
 
 def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds: float = ODDS) -> Advice:
@@ -488,6 +566,8 @@ def to_json(advice: Advice) -> dict[str, object]:
             "at_least": advice.at_least,
             "needed": None if advice.memory is None else advice.memory - advice.files,
             "files": advice.files,
+            "minimum": advice.minimum,
+            "full_speed": advice.full_speed,
         },
         "cpu": {"target": advice.cores},
         "seconds": advice.seconds,

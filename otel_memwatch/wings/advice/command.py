@@ -19,6 +19,7 @@ from otel_memwatch.wings.advice.advice import (
     cores_over_time,
     job_of,
     settings_export,
+    tight,
     to_json,
 )
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
@@ -75,6 +76,12 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     default=None,
     help="Add headroom for the monitor. Default: for slurm, kubernetes and docker.",
 )
+@click.option(
+    "--tight",
+    "minimal",
+    is_flag=True,
+    help="Request the minimum, with which the job is not killed, instead of the size for full speed.",
+)
 @click.option("--compare", is_flag=True, hidden=True, expose_value=False, callback=_note_compare)
 @click.option(
     "--apply",
@@ -102,6 +109,7 @@ def command(
     condition: str | None,
     feature: str | None,
     monitor: bool | None,
+    minimal: bool,
     manifest: str | None,
     container: str | None,
     dry_run: bool,
@@ -111,9 +119,9 @@ def command(
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
     A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
-    separate advice. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
-    files that the largest process maps, is at least 32 MiB, and at most the memory of the machine. If runs have no upper
-    bound, the advice says "at least" and gives no odds.
+    separate advice, with two sizes. The minimum is a prediction bound: the next run needs more with the odds asked, and is
+    killed. Full speed adds the files that the largest process maps, which the job reads again if they do not fit. Both are at
+    least 32 MiB, and at most the memory of the machine. If runs have no upper bound, the advice says "at least" and gives no odds.
     """
     asked = _odds(odds)
     groups = [group for name in runs for group in groups_and_runs(name)[0]]
@@ -141,6 +149,8 @@ def command(
         else one._replace(cores=cores_over_time(_of(rows, one, same_job)) or one.cores)
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
+    if minimal:
+        advised = [tight(one) for one in advised]
     if manifest is not None:
         _apply(manifest, advised, container, dry_run=dry_run, confirmed=confirmed)
     elif target == "json":

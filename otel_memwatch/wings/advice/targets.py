@@ -7,7 +7,7 @@ import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, digits, duration, size
-from otel_memwatch.wings.advice.advice import INPUT, MIB
+from otel_memwatch.wings.advice.advice import INPUT, MIB, mebibytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,6 @@ _CLASSES = 4
 """Number of requests by size of the input."""
 _FILES_WORTH_NAMING = 0.05
 """Least share of the request at which its line names program files."""
-
-
-def mebibytes(value: float) -> int:
-    """Return bytes as whole MiB, rounded up."""
-    return math.ceil(value / MIB)
 
 
 def processors(advice: Advice) -> int:
@@ -39,6 +34,11 @@ def minutes(advice: Advice) -> int:
 def text(advice: Advice) -> str:
     """Return the advice as text: the request, its certainty, and notes."""
     lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
+    if advice.minimum is not None and advice.full_speed is not None and advice.minimum < advice.full_speed:
+        least, full = mebibytes(advice.minimum), mebibytes(advice.full_speed)
+        lines.append(
+            f"  sizes        minimum {least} MiB (with less it may be killed), full speed {full} MiB"
+        )
     if advice.median is not None and advice.largest is not None:
         lines.append(
             f"  needed       median {size(advice.median)}, largest {size(advice.largest)} ({count(advice.runs, 'run')})"
@@ -127,11 +127,16 @@ def docker(advice: Advice) -> str:
 
 
 def kubernetes_resources(advice: Advice) -> dict[str, dict[str, str]]:
-    """Return the field `resources` of a container: memory is guaranteed; processors are requested, not limited."""
+    """Return the field `resources` of a container: processors are requested, not limited.
+
+    Memory up to the limit is guaranteed. With the minimum as the request, the limit stays at full speed: the node's spare
+    memory then holds program files.
+    """
     assert advice.memory is not None
-    memory = f"{mebibytes(advice.memory)}Mi"
+    memory, limit = advice.memory, max(advice.memory, advice.full_speed or 0)
     cores = max(0.05, math.ceil((advice.cores or 1.0) * 20) / 20)
-    return {"requests": {"memory": memory, "cpu": f"{cores * 1000:.0f}m"}, "limits": {"memory": memory}}
+    requests = {"memory": f"{mebibytes(memory)}Mi", "cpu": f"{cores * 1000:.0f}m"}
+    return {"requests": requests, "limits": {"memory": f"{mebibytes(limit)}Mi"}}
 
 
 def kubernetes(advice: Advice) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
 """Certainties of figures that are also their upper bound; None: a figure without a certainty."""
+_AT_LIMIT = 0.98
+"""Share of its limit that a cgroup can charge only by reclaiming: the kernel charges in batches and reads ahead."""
 
 
 class IndexedRun(NamedTuple):
@@ -146,6 +148,11 @@ class IndexedRun(NamedTuple):
             return self.file_bytes
         high = self.upper_bound
         return max(0, self.process_low - high) if self.process_low is not None and high is not None else 0
+
+    @property
+    def at_limit(self) -> bool:
+        """True if the cgroup's charge reached its limit: its high-water mark and page cache show the limit, not the job."""
+        return self.limit is not None and self.cgroup is not None and self.cgroup >= _AT_LIMIT * self.limit
 
     @property
     def killed_for_memory(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of, to_json
+from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of, tight, to_json
 from otel_memwatch.wings.advice.history import what_changed
 from otel_memwatch.wings.advice.targets import TARGETS, sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -151,6 +151,45 @@ def test_program_files_are_added_to_the_request() -> None:
     assert more.files == 303 * MIB
     (little,) = advise([row(527, file_bytes=2 * MIB, how="cgroup watermark")], by=job_of)
     assert sentence(little).startswith("request 582 MiB (from one run)")
+
+
+def test_advice_has_two_sizes_and_tight_requests_the_smaller_one() -> None:
+    (advice,) = advise([row(527, file_bytes=344 * MIB, how="cgroup watermark")], by=job_of)
+    assert advice.minimum is not None
+    assert advice.full_speed == advice.memory == advice.minimum + 344 * MIB
+    assert "sizes        minimum 580 MiB (with less it may be killed), full speed 924 MiB" in TARGETS["text"](
+        advice
+    )
+    document: Any = to_json(advice)
+    assert document["memory"]["minimum"] == advice.minimum
+    assert document["memory"]["full_speed"] == advice.full_speed
+    small = tight(advice)
+    assert sentence(small).startswith("request 580 MiB (from one run)")
+    assert "--mem=580M" in TARGETS["slurm"](small)
+    assert "--memory=580m" in TARGETS["docker"](small)
+    # The node's spare memory may hold the files: a pod's limit stays at full speed.
+    assert "    memory: 580Mi\n    cpu: 1500m\n  limits:\n    memory: 924Mi" in TARGETS["kubernetes"](small)
+    assert to_json(small)["memory"]["target"] == advice.minimum  # type: ignore[index]
+
+
+def test_tight_lowers_the_line_over_an_input_too() -> None:
+    rows = [row(20 + 2 * n, input_bytes=n * 10**6, file_bytes=100 * MIB) for n in range(10, 40)]
+    (advice,) = advise(rows, by=job_of)
+    small = tight(advice)
+    assert small.line is not None
+    assert small.line.at(small.line.largest) == pytest.approx(small.memory, abs=1)
+
+
+def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
+    """A program of 6 MiB that maps 256 MiB: 283 MiB needed and 263 MiB of files were advised, one file twice."""
+    mapped = row(6, low=6 * MIB, high=257 * MIB, certainty="interval", file_bytes=263 * MIB, own_group=1, cgroup=262 * MIB,
+                 how="cgroup watermark less page cache")  # fmt: skip
+    (advice,) = advise([mapped], by=job_of)
+    # 7 MiB of the 263 are not charged to the run.
+    assert advice.full_speed == pytest.approx(1.1 * 269 * MIB, abs=MIB)
+    (warm,) = advise([mapped._replace(high=6 * MIB, cgroup=10 * MIB)], by=job_of)  # in memory before the run
+    assert warm.full_speed == pytest.approx(1.1 * (10 + 259) * MIB, rel=0.1)
+    assert any("259.0 MiB of them were in memory before the run" in note for note in warm.notes)
 
 
 def test_an_older_run_shows_its_program_files_by_the_size_of_its_largest_process() -> None:
