@@ -137,31 +137,26 @@ class RunAggregator:
     def add(self, sample: Sample, missed: int = 0) -> None:
         """Add a sample; `missed`: deadlines that passed without one before it."""
         with self._lock:
-            self._add(sample, missed)
-
-    def _add(self, sample: Sample, missed: int) -> None:
-        time, evidence = sample.time, self._evidence
-        self.last_time = time - self.conditions.started
-        if self._latest is not None:
-            gap = time - self._latest
-            if self._longest_gap is None or gap > self._longest_gap:
-                self._longest_gap = gap
-        else:
-            self.first_time = self.last_time
-        self.samples += 1
-        self.missed += missed
-        for get, maximum in self._largest:
-            value = get(sample)
-            if value is not None and (maximum.value is None or value > maximum.value):
-                maximum.add(time, int(value))
-        self._add_totals(sample)
-        self._add_main(sample)
-        self._add_unseen(sample)
-        self._add_cgroup(sample)
-        self._devices.add(sample)
-        self._held_by_tree.add(sample)
-        self._latest = evidence.last_tick = time
-        self.processes.settle(time)
+            time = sample.time
+            self.last_time = time - self.conditions.started
+            if self._latest is None:
+                self.first_time = self.last_time
+            elif self._longest_gap is None or time - self._latest > self._longest_gap:
+                self._longest_gap = time - self._latest
+            self.samples += 1
+            self.missed += missed
+            for get, maximum in self._largest:
+                value = get(sample)
+                if value is not None and (maximum.value is None or value > maximum.value):
+                    maximum.add(time, int(value))
+            self._add_totals(sample)
+            self._add_main(sample)
+            self._add_unseen(sample)
+            self._add_cgroup(sample)
+            self._devices.add(sample)
+            self._held_by_tree.add(sample)
+            self._latest = self._evidence.last_tick = time
+            self.processes.settle(time)
 
     def _add_totals(self, sample: Sample) -> None:
         totals, evidence = self._totals, self._evidence

@@ -252,15 +252,11 @@ def where(
     there = list(operations.open_between(begin, end))
     if peak.pid is not None:
         there = [one for one in there if one.pid == peak.pid] or there
-    return _of_window(there, begin, end, operations) if there else None
-
-
-def _of_window(there: Sequence[Candidate], begin: float, end: float, operations: Candidates) -> Attributed:
-    """Attribute a peak that was reached between two moments, by the operations that were open in between."""
-    likely = max(there, key=most_at_moment)
-    around = max(there, key=lambda one: open_longest(one, begin, end))
-    if lasts(likely, begin, end):
-        around = likely
+    if not there:
+        return None
+    likely = around = max(there, key=most_at_moment)
+    if not lasts(likely, begin, end):
+        around = max(there, key=lambda one: open_longest(one, begin, end))
     names = dict.fromkeys((operations.name(likely), operations.name(around)))
     return Attributed(likely, tuple(names))
 

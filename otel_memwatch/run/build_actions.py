@@ -216,12 +216,15 @@ def _action(output: str, top: ProcessFigures, belonging: Sequence[ProcessFigures
     largest = max(belonging, key=_seen)
     until = max(end if process.end is None else process.end for process in belonging)
     known = [process.cpu_seconds for process in belonging if process.cpu_seconds is not None]
-    weights = [(one, _most(one) if one is largest else _seen(one)) for one in belonging]
+    peak = largest.peak
+    # The largest process counts with its upper bound; without one, with its measured peak.
+    most = 0 if peak is None else max(peak.bytes, peak.high or 0)
+    weights = [(one, most if one is largest else _seen(one)) for one in belonging]
     return BuildAction(
         output=output,
         times=1,
         program=os.path.basename(largest.argv[0]) if largest.argv else largest.command or "?",
-        peak=largest.peak,
+        peak=peak,
         needed=_at_once(weights),
         start=top.start,
         seconds=max(0.0, until - top.start),
@@ -237,12 +240,6 @@ def _seen(process: ProcessFigures) -> int:
     if peak is None:
         return 0
     return (peak.low or 0) if peak.certainty is Certainty.CENSORED else peak.bytes
-
-
-def _most(process: ProcessFigures) -> int:
-    """Return the process's upper bound in bytes, or the measured peak if it has none."""
-    peak = process.peak
-    return 0 if peak is None else peak.bytes if peak.high is None else max(peak.high, peak.bytes)
 
 
 def _at_once(weights: Iterable[tuple[ProcessFigures, int]]) -> int:

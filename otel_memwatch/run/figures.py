@@ -262,7 +262,10 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
 
     """
     workers = _Workers(run, looked_at=compared)
-    basis = _basis(run)
+    # A cgroup omits files, resident sizes do not.
+    basis = "the control group" if run.fields.own_cgroup else "the processes"
+    if run.fields.portable:
+        basis = "sizes at ticks"
     figures: dict[str, Figure] = {}
     for row in FIGURES:
         reading = row.of(run) if row.judged else None
@@ -281,13 +284,6 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
     if operations:
         figures.update(_operations(run, workers, basis))
     return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path))
-
-
-def _basis(run: RecordedRun) -> str:
-    """Return the source of the tree's memory: a cgroup omits files, resident sizes do not."""
-    if run.fields.portable:
-        return "sizes at ticks"
-    return "the control group" if run.fields.own_cgroup else "the processes"
 
 
 def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Figure]:

@@ -156,8 +156,13 @@ class OperationAggregator:
         if holders is not None and (row.high < 0 or row.high >= holders.best):
             holders.add(row, _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY)
         self._moments.add(row)
-        if row.has_gpu:
-            self._add_devices(row)
+        if not row.has_gpu:
+            return
+        for figures in allocator_figures(row.operation()):
+            held = max(figures.peak.bytes, figures.reserved_peak or 0)
+            largest = self._on_devices.get(figures.device)
+            if len(self._on_devices) < LARGEST if largest is None else held > largest[0]:
+                self._on_devices[figures.device] = held, row
 
     def _series_of(self, name: str, row: OperationRow) -> _Name | None:
         """Return the totals of a name; `None`: there are too many names."""
@@ -168,13 +173,6 @@ class OperationAggregator:
         if known is not None and len(self._series) < 4 * _NAMES:
             self._series[name] = known
         return known
-
-    def _add_devices(self, row: OperationRow) -> None:
-        for figures in allocator_figures(row.operation()):
-            held = max(figures.peak.bytes, figures.reserved_peak or 0)
-            known = self._on_devices.get(figures.device)
-            if len(self._on_devices) < LARGEST if known is None else held > known[0]:
-                self._on_devices[figures.device] = held, row
 
     def look_at(
         self, moments: Iterable[float], interval: float, still_open: Iterable[RecordedOperation]

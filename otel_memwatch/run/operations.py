@@ -119,6 +119,10 @@ def figures_of(
         throughout=_had_run_peak(operation.start, end, context, peaks.tree),
     )
     peak = no_more_than(operation.peak, peaks.process)
+    totals = dict(operation.totals)
+    for (name, name_of_tree), whole in used_by_tree:
+        # The tree's use includes the process's.
+        totals[name_of_tree] = max(whole, totals.get(name, 0))
     machine = context.conditions.machine_bytes
     tree_peak, peak = (within_machine(part, machine) for part in (tree_peak, peak))
     return OperationFigures(
@@ -127,7 +131,7 @@ def figures_of(
         round(end - context.conditions.started, 6),
         tree_peak,
         delta,
-        _totals(operation, used_by_tree),
+        totals,
         depth,
         parent,
         sets_run_peak=sets_run_peak,
@@ -232,14 +236,6 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
     if high is None or end > context.watched_until:
         return tree_while_cgroup_was_read(low)
     return tree_from_cgroup(low, high, likely=likely)
-
-
-def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:
-    """Return the use by its process and by the tree, which includes that process and is never less."""
-    totals = dict(operation.totals)
-    for (name, name_of_tree), whole in used_by_tree:
-        totals[name_of_tree] = max(whole, totals.get(name, 0))
-    return totals
 
 
 def _used_meanwhile(operations: Sequence[RecordedOperation], context: OperationContext) -> Iterator[_Used]:

@@ -137,38 +137,23 @@ class RunEvidence:
 
 def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
     """Return the peaks of a run; `gpu` is left empty. `whole`: it was sampled up to its end."""
-    machine = evidence.conditions.machine_bytes
-    found = _peaks_from(evidence, whole=whole)
-    return found._replace(
-        main=within_machine(found.main, machine),
-        process=within_machine(found.process, machine),
-        tree=within_machine(found.tree, machine),
-        cgroup=within_machine(found.cgroup, machine),
-    )
-
-
-def _peaks_from(evidence: RunEvidence, *, whole: bool) -> Peaks:
     main = _main(evidence)
     process = _process(evidence, main)
-    tree, hugetlb, seen = _tree(evidence, main, process), None, evidence.hugetlb
+    tree = _tree(evidence, main, process)
+    cgroup = _cgroup(evidence, whole=whole and evidence.watermark_read)
+    if not whole:
+        tree = stopped(_reported_later(evidence, process) or tree)
+        target = evidence.processes.main
+        end, anybody_alive = None if target is None else target.end, bool(evidence.processes.living)
+        if not is_over(end, evidence.last_tick, anybody_alive=anybody_alive):
+            process = stopped(process)
+    hugetlb, seen = None, evidence.hugetlb
     if seen.value:  # the kernel has no high-water mark of these pages
         at = evidence.conditions.since_start(seen.at)
         hugetlb = largest_sample(seen.value, Evidence.HUGETLB_SUM, at=at)
-    if whole:
-        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
-    target = evidence.processes.main
-    over = is_over(
-        None if target is None else target.end,
-        evidence.last_tick,
-        anybody_alive=bool(evidence.processes.living),
-    )
-    return Peaks(
-        main,
-        process if over else stopped(process),
-        stopped(_reported_later(evidence, process) or tree),
-        _cgroup(evidence, whole=False),
-        hugetlb=hugetlb,
-    )
+    machine = evidence.conditions.machine_bytes
+    main, process, tree, cgroup = (within_machine(peak, machine) for peak in (main, process, tree, cgroup))
+    return Peaks(main, process, tree, cgroup, hugetlb=hugetlb)
 
 
 def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:
@@ -286,18 +271,29 @@ def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:
 
 def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Peak | None:
     """Return the memory that the whole tree needed."""
-    conditions, rss = evidence.conditions, evidence.rss
+    conditions, processes, rss = evidence.conditions, evidence.processes, evidence.rss
+    since_start = conditions.since_start
     if conditions.portable:
         if rss.value is None:
             return None
-        return largest_sample(rss.value, Evidence.RSS_SUM, at=conditions.since_start(rss.at))
+        return largest_sample(rss.value, Evidence.RSS_SUM, at=since_start(rss.at))
     if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
         return _tree_by_cgroup(evidence, evidence.watermark.value)
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
-    if main is not None and evidence.single_process and not evidence.processes.knows_needed:
+    if main is not None and evidence.single_process and not processes.knows_needed:
         return tree_of_one_process(main)
-    return _tree_by_bounds(evidence, process)
+    if processes.knows_needed:
+        lows = [Certificate(processes.charged_bytes, Evidence.LARGEST_PROCESS)]
+    else:
+        low, at = (0, None) if process is None else (process.low or 0, process.at)
+        pss = Certificate(evidence.pss.value or 0, Evidence.PSS_SUM, since_start(evidence.pss.at))
+        lows = [Certificate(low, Evidence.LARGEST_PROCESS, at), pss]
+    if conditions.own_cgroup:  # it could be read for a time
+        needed, _ = evidence.needed_bounds()
+        lows.append(Certificate(needed.value or 0, Evidence.CGROUP_LESS_CACHE, since_start(needed.at)))
+    high = _bound_by_processes(evidence)
+    return tree_between(highest(*lows), high, _bound_by_group(evidence), conditions.rss_error)
 
 
 def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
@@ -365,22 +361,6 @@ def _bound_by_faults(evidence: RunEvidence) -> int | None:
         and not is_after(target.end, evidence.last_tick)
     )
     return evidence.ledger.most(_sums(evidence), over=over)
-
-
-def _tree_by_bounds(evidence: RunEvidence, process: Peak | None) -> Peak | None:
-    conditions, processes = evidence.conditions, evidence.processes
-    since_start = conditions.since_start
-    if processes.knows_needed:
-        lows = [Certificate(processes.charged_bytes, Evidence.LARGEST_PROCESS)]
-    else:
-        low, at = (0, None) if process is None else (process.low or 0, process.at)
-        pss = Certificate(evidence.pss.value or 0, Evidence.PSS_SUM, since_start(evidence.pss.at))
-        lows = [Certificate(low, Evidence.LARGEST_PROCESS, at), pss]
-    if conditions.own_cgroup:  # it could be read for a time
-        needed, _ = evidence.needed_bounds()
-        lows.append(Certificate(needed.value or 0, Evidence.CGROUP_LESS_CACHE, since_start(needed.at)))
-    high = _bound_by_processes(evidence)
-    return tree_between(highest(*lows), high, _bound_by_group(evidence), conditions.rss_error)
 
 
 def _bound_by_processes(evidence: RunEvidence) -> Certificate | None:

@@ -173,7 +173,9 @@ class TreeBounds:
         key = record.pid, record.start
         process = self._living.get(key)
         if process is None:
-            if record.event is ProcessEvent.EXIT and self._has_ended(record):
+            ended = self._by_pid.get(record.pid)
+            has_ended = ended is not None and ended.end is not None and ended.start == record.start
+            if has_ended and record.event is ProcessEvent.EXIT:
                 return None
             process = self._living[key] = self._begin(record)
         process.add_record(record, self._conditions.floor)
@@ -203,10 +205,6 @@ class TreeBounds:
             process.add_segment(early.value, early.time)
             del self._segments[record.pid]
         return process
-
-    def _has_ended(self, record: ProcessRecord) -> bool:
-        process = self._by_pid.get(record.pid)
-        return process is not None and process.end is not None and process.start == record.start
 
     def _add_exit(self, process: ProcessBounds, record: ProcessRecord) -> None:
         self.ended_faults += (record.minor_faults or 0) + (record.major_faults or 0)

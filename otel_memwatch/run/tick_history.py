@@ -25,7 +25,7 @@ from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.model import Value
     from otel_memwatch.record.schema import Sample
@@ -95,6 +95,11 @@ class TickHistory:
         """Add a sample."""
         time = round(sample.time, TICK_DECIMALS)
         usage, file, shmem, kernel = sample.usage, sample.file, sample.shmem, sample.kernel
+        since, new, level = time, 0.0, sample.unseen
+        if level is not None:
+            # Short-lived processes since the last sample that counted them.
+            since, self._unseen_before = self._unseen_before, time
+            new, self._unseen_level = max(0, level - self._unseen_level), max(level, self._unseen_level)
         self._rows.append(
             (
                 time,
@@ -106,7 +111,9 @@ class TickHistory:
                 _known(sample.needed_low),
                 _known(sample.needed),
                 *map(_known, _totals_of(sample)),
-                *self._new_unseen(time, sample.unseen),
+                since,
+                new,
+                0,
             )
         )
         watermark = sample.watermark
@@ -119,14 +126,6 @@ class TickHistory:
             window = self._bounds.add(sample)
             if window is not None:
                 self._windows.append(window)
-
-    def _new_unseen(self, time: float, level: float | None) -> tuple[float, float, float]:
-        """Return the short-lived processes since the last sample that counts them: since when, how many, 0 (one window)."""
-        if level is None:
-            return time, 0, 0
-        since, self._unseen_before = self._unseen_before, time
-        new, self._unseen_level = max(0, level - self._unseen_level), max(level, self._unseen_level)
-        return since, new, 0
 
     def merge(self, boundaries: Callable[[], Iterable[float]], horizon: float) -> None:
         """Merge old samples to release memory.
@@ -174,14 +173,13 @@ class TickHistory:
             faults=self._faults_elsewhere.of_tree,
             mapped=self._most_mapped,
             counters=counters,
-            unseen=tuple(self._unseen()),
+            # Two successive windows share a moment: the processes of both count at it.
+            unseen=tuple(
+                Span(since, time, 0, int(most * (2 if several else 1)))
+                for time, *_, since, most, several in self._rows
+                if most
+            ),
         )
-
-    def _unseen(self) -> Iterator[Span]:
-        for time, *_, since, most, several in self._rows:
-            if most:
-                # Two successive windows share a moment: the processes of both count at it.
-                yield Span(since, time, 0, int(most * (2 if several else 1)))
 
     def _series(self, place: int) -> TickSeries:
         known = [(row[0], row[place]) for row in self._rows if row[place] >= 0]

@@ -154,7 +154,6 @@ class TreeTicks:
     def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
         self._samples = samples
         self._started = conditions.started
-        self._all_ended = all_ended
         self._times = array("d", (samples.time + conditions.started).tobytes())
         self.main = self._series("main")
         self.rss = self._series("rss")
@@ -169,7 +168,13 @@ class TreeTicks:
         """The cgroup's high-water mark at the last sample that could read it, in bytes."""
         self.faults, self.faults_elsewhere = self._count_faults()
         """Page faults of the tree, and the faults among them that the run's cgroup did not count."""
-        self.windows = self._windows(conditions)
+        self.windows = CgroupHistory.of(())
+        if conditions.own_cgroup and self.watermark.known:
+            import numpy as np
+
+            starts, ends, low, high = bounds_between(samples, conditions, all_ended=all_ended)
+            low, high = np.nan_to_num(low), np.where(np.isnan(high), inf, high)
+            self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in (starts, ends, low, high)))
         self.mapped = self._series("main_file").largest(-inf, inf) or 0
         """Most file-backed memory of the target's process at a sample, in bytes."""
         self.needed = self._of(samples.field("usage") - samples.field("file"))
@@ -195,15 +200,6 @@ class TreeTicks:
         time, faults, charged = samples.time[both], faults[both], charged[both]
         later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
         return int(faults.max()), max(0, int((faults - charged[later]).max()))
-
-    def _windows(self, conditions: RunConditions) -> CgroupHistory:
-        if not (conditions.own_cgroup and self.watermark.known):
-            return CgroupHistory.of(())
-        import numpy as np
-
-        starts, ends, low, high = bounds_between(self._samples, conditions, all_ended=self._all_ended)
-        low, high = np.nan_to_num(low), np.where(np.isnan(high), inf, high)
-        return CgroupHistory(*(array("d", part.tobytes()) for part in (starts, ends, low, high)))
 
     def _of(self, values: Any) -> TickSeries:
         known = values == values  # noqa: PLR0124 - not NaN
