@@ -51,7 +51,29 @@ def gained_by_children(faults: int, own_faults: int, huge_pages: int, *, page: i
     return gained(faults + own_faults, max(0, huge_pages) * _HUGE_PAGE, page=page)
 
 
-def tree_kept(before: int, new: int, held: int | None) -> int:
+def left_of_huge_pages(freed_since: int, partly_free: int | None, size: int = _HUGE_PAGE) -> int:
+    """Return the most bytes that are charged for huge pages but that no process maps any more.
+
+    If a process frees a part of a huge page, the kernel keeps the whole page until memory is short. No resident size has
+    the freed part.
+
+    Example: an allocator takes 300 MiB as 150 huge pages, and gives back 900 KiB of each of 112. 202 MiB are resident, 301
+    MiB are charged, and up to 224 MiB can be left over.
+
+    | the kernel counts | the tree's pages are at most |
+    | --- | --- |
+    | partly freed pages at present (since Linux 6.12) | the smaller count |
+    | only the events | those since the start |
+
+    Args:
+        freed_since: huge pages of which a part was freed since the tree started, in the whole machine.
+        partly_free: huge pages that are partly free at present, in the whole machine; `None`: not counted.
+        size: bytes of a huge page.
+    """
+    return size * (freed_since if partly_free is None else min(freed_since, partly_free))
+
+
+def tree_kept(before: int, new: int, held: int | None, left: int = 0) -> int:
     """Return an upper bound of the private pages of a process tree at one moment, in bytes.
 
     The tree has at most the pages that it had, plus the gains of its processes since (`gained`). Between both moments it
@@ -65,8 +87,9 @@ def tree_kept(before: int, new: int, held: int | None) -> int:
         before: bytes that it had at the earlier moment.
         new: bytes that its processes gained since, those that have ended meanwhile included.
         held: sum of the resident private memory of all processes; `None`: a process may not have been found.
+        left: bytes of huge pages that no process maps any more (`left_of_huge_pages`).
     """
-    return before + new if held is None else min(before + new, held)
+    return before + new if held is None else min(before + new, held + left)
 
 
 def certainly_there(held: int, new: int) -> int:

@@ -61,8 +61,6 @@ KINDS = {
         ),
     )
 }
-KINDS["huge_split"] = Kind("huge_split", unmapped=1)
-"""Of a huge page that is given back but for 4 KiB the rest stays charged, mapped by nobody, until the kernel needs it."""
 
 
 class Leaf(NamedTuple):

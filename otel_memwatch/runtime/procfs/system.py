@@ -99,6 +99,8 @@ class Allocated(NamedTuple):
     """Current base pages of shared memory, including files in memory (tmpfs, memfd)."""
     swapped: int = 0
     """Base pages written to swap, or compressed in memory instead."""
+    partly_freed: int = 0
+    """Huge pages of which a process has freed a part. The kernel splits them later, if memory is short."""
 
 
 def parse_allocated(data: bytes) -> Allocated:
@@ -113,6 +115,7 @@ def parse_allocated(data: bytes) -> Allocated:
         field(b"\nthp_collapse_alloc "),
         field(b"\nnr_shmem "),
         field(b"\npswpout ") + field(b"\nzswpout "),
+        field(b"\nthp_deferred_split_page "),
     )
 
 

@@ -9,6 +9,7 @@ from otel_memwatch.truth.faults import (
     certainly_there_of_shares,
     family_there,
     gained,
+    left_of_huge_pages,
     own_pages,
     tree_kept,
 )
@@ -24,6 +25,16 @@ def test_the_fault_ledger_bounds_a_tree_by_what_it_gained_or_by_what_it_holds() 
     assert tree_kept(100 * MIB, new, 40 * MIB) == 40 * MIB
     # a child may have been born that nobody has read: it may have what was given back
     assert tree_kept(100 * MIB, new, None) == 112 * MIB
+
+
+@pytest.mark.parametrize(
+    ("freed_since", "partly_free", "left"), [(0, 50, 0), (112, 112, 224), (112, 150, 224), (150, 112, 224), (112, None, 224)]
+)  # fmt: skip
+def test_what_is_left_of_partly_freed_huge_pages(
+    freed_since: int, partly_free: int | None, left: int
+) -> None:
+    assert left_of_huge_pages(freed_since, partly_free) == left * MIB
+    assert tree_kept(100 * MIB, 200 * MIB, 202 * MIB, left * MIB) == min(300, 202 + left) * MIB
 
 
 def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:

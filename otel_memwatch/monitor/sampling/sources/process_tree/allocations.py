@@ -8,6 +8,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.procfs.system import other_page_sizes, parse_allocated
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.faults import left_of_huge_pages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +42,16 @@ class Allocations:
         self._sizes = self._sizes_in_use(pages)
         self.since_unknown = bool(self._sizes) or allocated_before is None
         """Huge pages from page faults between the tree's start and the first reading are unknown."""
+        self._stats = f"{pages}/hugepages-{self.huge_page >> 10}kB/stats"
         now = self._read()
-        self._huge, self._collapsed, shared, swapped = now
+        self._huge, self._collapsed, shared, swapped, self._freed_before = now
         if allocated_before is not None and not self._sizes:
             self._huge = allocated_before.huge * self.huge_page
             self._collapsed = allocated_before.collapsed * self.huge_page
         if allocated_before is not None:
             shared = min(shared, allocated_before.shared)
+            self._freed_before = allocated_before.partly_freed
+        self._freed = now[4]
         self._swapped_before = swapped if allocated_before is None else allocated_before.swapped
         self.swaps = False
         """The machine swapped between the start and the last reading."""
@@ -62,23 +66,25 @@ class Allocations:
     def _sizes_in_use(self, pages: Path) -> list[tuple[int, int]]:
         """Return bytes and the descriptor of each counter, for each size in use except the largest."""
         found: list[tuple[int, int]] = []
+        self._other_stats: list[tuple[int, str]] = []
         for size, directory in other_page_sizes(str(pages), self.huge_page):
             counters = [f"{directory}/stats/{event}" for event in _STATS]
             counters = [counter for counter in counters if os.path.exists(counter)]
             self.uncounted = self.uncounted or not counters
+            self._other_stats.append((size, f"{directory}/stats"))
             found += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
         return found
 
-    def _read(self) -> tuple[int, int, int, int]:
+    def _read(self) -> tuple[int, int, int, int, int]:
         found = parse_allocated(os.pread(self._vmstat, _READ, 0))
         huge = found.huge * self.huge_page
         for size, counter in self._sizes:
             huge += size * int(os.pread(counter, 32, 0))
-        return huge, found.collapsed * self.huge_page, found.shared, found.swapped
+        return huge, found.collapsed * self.huge_page, found.shared, found.swapped, found.partly_freed
 
     def read(self) -> None:
         """Read again. Raises `OSError` without /proc."""
-        huge, collapsed, shared, swapped = self._read()
+        huge, collapsed, shared, swapped, self._freed = self._read()
         self.swaps = self.swaps or swapped != self._swapped_before
         self.faulted, self._huge = max(0, huge - self._huge), huge
         self.collapsed, self._collapsed = max(0, collapsed - self._collapsed), collapsed
@@ -90,7 +96,23 @@ class Allocations:
         """Bytes of shared memory of the machine above their minimum so far."""
         return self.shared - self._least_shared
 
+    def left_of_huge_pages(self) -> int:
+        """Return the most bytes of huge pages that the tree may hold and that no process maps."""
+        freed = self._freed - self._freed_before
+        left = left_of_huge_pages(freed, _gauge(self._stats), self.huge_page) if freed else 0
+        for size, stats in self._other_stats:
+            left += left_of_huge_pages(_gauge(stats) or 0, None, size)
+        return left
+
     def close(self) -> None:
         """Close the files."""
         for descriptor in (self._vmstat, *(counter for _, counter in self._sizes)):
             os.close(descriptor)
+
+
+def _gauge(stats: str) -> int | None:
+    """Return the pages of one size that are partly free at present; `None`: the kernel does not count them (before 6.12)."""
+    try:
+        return int(read_once(f"{stats}/nr_anon_partially_mapped"))
+    except (OSError, ValueError):
+        return None

@@ -213,7 +213,8 @@ class FaultLedgerBounds:
         kernel_high, kernel_low = self._kernel_memory(readings)
         high = self._private + gains.known + gains.late + shared_high + kernel_high
         held = held if late == [] else None
-        self._private = self._kept(gains, held)
+        left = self._machine.left_of_huge_pages()
+        self._private = self._kept(gains, held, left)
         if self._memory.joining and held is not None:
             # The memory from before the run is known from now on, and belongs to this window.
             self._memory.joining = False
@@ -369,11 +370,17 @@ class FaultLedgerBounds:
         """Return the counter uncertainty of one process, in bytes."""
         return counter_error(threads, self._cpus, per_thread=self._thread_counters)
 
-    def _kept(self, gains: _Gains, held: int | None) -> int:
-        """Return the upper bound of private memory at the end of this scan. `held`: the members' sum; `None`: unknown."""
+    def _kept(self, gains: _Gains, held: int | None, left: int) -> int:
+        """Return the upper bound of private memory at the end of this scan.
+
+        Args:
+            gains: since the previous scan.
+            held: the members' sum; `None`: unknown.
+            left: bytes of huge pages that no process maps.
+        """
         if held is not None and self._memory.joining:
-            return held  # from page faults before the run
-        return tree_kept(self._private, gains.known + gains.unseen, held)
+            return held + left  # from page faults before the run
+        return tree_kept(self._private, gains.known + gains.unseen, held, left)
 
     def _reaching_back(self, high: int, found: TickFindings) -> int:
         """Return the upper bound of this window.

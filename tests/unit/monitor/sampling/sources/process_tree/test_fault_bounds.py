@@ -317,6 +317,48 @@ def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
     assert watched.high() >= MIB
 
 
+@pytest.mark.parametrize(
+    ("freed", "partly_free", "least"),
+    [
+        # An allocator gave back a half of each of 50 huge pages: the kernel keeps the whole pages.
+        (50, "50", 100),
+        # An older kernel counts only the events.
+        (50, None, 100),
+        # The kernel has split them since.
+        (50, "0", 51),
+        (0, "50", 51),
+    ],
+)
+def test_a_partly_freed_huge_page_stays_charged(
+    tmp_path: Path, freed: int, partly_free: str | None, least: int
+) -> None:
+    watched = Watched(tmp_path)
+    stats = tmp_path / "sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats"
+    stats.mkdir(parents=True)
+    if partly_free is not None:
+        (stats / "nr_anon_partially_mapped").write_text(f"{partly_free}\n")
+    watched.high()
+
+    def vmstat(freed: int) -> None:
+        lines = (
+            "nr_free_pages 1",
+            "nr_shmem 0",
+            "thp_fault_alloc 50",
+            f"thp_deferred_split_page {freed}",
+            "",
+        )
+        (watched.proc.path / "vmstat").write_text("\n".join(lines))
+
+    vmstat(0)
+    watched.proc.process(50, 1, rss=100 * MIB, minor=10 + 50, stack=8192)
+    watched.high()
+    vmstat(freed)
+    watched.proc.process(50, 1, rss=50 * MIB, minor=11 + 50, stack=8192)
+    watched.high()
+    watched.proc.process(50, 1, rss=51 * MIB, minor=11 + 50 + 256, stack=8192)
+    assert least * MIB <= watched.high() <= (least + 4) * MIB
+
+
 class Pool:
     """A parent with 50 MiB, and workers forked from it."""
 
