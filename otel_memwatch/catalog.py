@@ -151,6 +151,9 @@ MEMWATCH_TREE_MEMORY_PSS = _row(
 MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
     "memwatch.tree.memory.pss.needed", _U, "By", "Proportional set size of the tree without file pages, with page tables and "
     "kernel stacks: a lower bound of memory in use at one time.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", profile=_ALL)
+MEMWATCH_TREE_MEMORY_NEEDED_FACTOR = _row(
+    "memwatch.tree.memory.needed.factor", _G, "1", "Correction of memwatch.tree.memory.needed from the proportional set size "
+    "of the tree, at samples that read it.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", integer=False, profile=_ALL)
 MEMWATCH_TREE_MEMORY_HUGETLB = _row(
     "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
     (), "process_tree", note="Not part of resident memory, and usually not of a cgroup's memory. Shared pages count once "

@@ -201,7 +201,9 @@ class RunAggregator:
             evidence.window_bounds.add_tick(time, _whole(sample.bound), new)
         if self._by_faults:
             evidence.ledger.add_tick(time, _whole(sample.needed_high), faults)
-            evidence.ledger.add_guess(time, _whole(sample.needed), _whole(sample.needed_shares))
+            evidence.ledger.add_guess(
+                time, _whole(sample.needed), _whole(sample.needed_shares), sample.needed_factor
+            )
         self._close_unseen(faults)
         if new:
             begin = self.conditions.started if self._last_of_tree is None else self._last_of_tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.tree_bounds import UNCAPPED, SumOverTime, WindowBounds
 from otel_memwatch.runtime.kernel import sum_known
-from otel_memwatch.truth.estimates import share_of_estimate
+from otel_memwatch.truth.estimates import corrected, share_of_estimate
 from otel_memwatch.truth.faults import gained
 
 
@@ -27,15 +27,16 @@ class LedgerBounds:
 
     Attributes:
         low: the most that certainly existed at one moment.
-        estimate: the best estimate.
     """
 
     def __init__(self, page: int, *, carried: bool = False) -> None:
         self._page = page
         self._carried = carried
-        self.low, self.estimate = Maximum(), Maximum()
-        self._share: float | None = None
-        """Ratio of the sum of proportional sizes to the estimate; `None`: not read yet."""
+        self.low = Maximum()
+        self._confirmed, self._guesses = Maximum(), Maximum()
+        """Best estimate up to the last reading of proportional sizes, and the largest guess since, not corrected."""
+        self._correction = 1.0, 0
+        """Factor of the last reading of proportional sizes, and the guess at that sample."""
         self._unknown = WindowBounds()
         """Windows that page faults do not bound; the others are present as windows of 0 bytes."""
         self._most = 0
@@ -61,7 +62,9 @@ class LedgerBounds:
         self._open = time, high, faults
         self.known = self.known or high is not None
 
-    def add_guess(self, time: float, guess: int | None, shares: int | None) -> None:
+    def add_guess(
+        self, time: float, guess: int | None, shares: int | None, factor: float | None = None
+    ) -> None:
         """Add the best estimate of the needed memory.
 
         /proc does not show how much of the memory that forked processes gained they have freed since. It does at samples that
@@ -70,17 +73,27 @@ class LedgerBounds:
         Args:
             time: monotonic seconds.
             guess: bytes, as if nothing had been freed.
-            shares: sum of proportional sizes, in bytes; `None`: not read at this sample.
+            shares: certain part of the sum of proportional sizes, in bytes; `None`: not read at this sample.
+            factor: correction that the sum gives; `None`: an older record, which has only its certain part.
         """
         self.low.add(time, shares)
         if guess is None:
             return
-        if shares is not None and guess > 0:
-            share = share_of_estimate(shares, guess)
-            if self._share is None and self.estimate.value is not None:
-                self.estimate.value = int(self.estimate.value * share)
-            self._share = share
-        self.estimate.add(time, int(guess * (1.0 if self._share is None else self._share)))
+        self._guesses.add(time, guess)
+        read = guess
+        if factor is None and shares is not None and guess > 0:
+            factor, read = share_of_estimate(shares, guess), UNCAPPED
+        if factor is not None:
+            self._correction = factor, read
+            self._confirmed, self._guesses = self.estimate, Maximum()
+
+    @property
+    def estimate(self) -> Maximum:
+        """Return the largest best estimate. The last reading of proportional sizes corrects the guesses since the one before."""
+        estimate, guess = self._confirmed.copy(), self._guesses
+        if guess.value is not None and guess.at is not None:
+            estimate.add(guess.at, corrected(guess.value, *self._correction))
+        return estimate
 
     def _bound(self, high: int | None, *faults: int | None) -> int | None:
         told = sum_known(faults)

@@ -117,6 +117,23 @@ def likely_of_any(
     return max(brought // around, (around * brought - attained) // (around - 1))
 
 
+def likely_burst(mark: int, held: int, file: int, shared: int) -> int:
+    """Return the best estimate of private memory that a process had and freed between two samples, beyond what it holds.
+
+    Its high-water mark includes pages of files, and shared memory that the tree has anyway.
+
+    Example: a process held 10 MiB at a sample and its mark rose to 80. It maps 4 MiB of files, and 60 MiB of shared memory
+    that it has unmapped meanwhile: 6 MiB.
+
+    Args:
+        mark: its high-water mark, in bytes.
+        held: bytes of its private memory now.
+        file: the most file pages that it had at a sample, in bytes.
+        shared: bytes of shared memory of the tree, if the process ever mapped any; else 0.
+    """
+    return max(0, mark - file - shared - held)
+
+
 def frees_memory(most: int, now: int) -> bool:
     """Return whether a process allocates and frees, so its page faults say little about its current memory.
 
@@ -129,6 +146,22 @@ def frees_memory(most: int, now: int) -> bool:
         now: the present reading.
     """
     return most - now > _STEADY * most
+
+
+def brought_private(held: int, brought: int, shared: int) -> int:
+    """Return the most private memory that a process's page faults probably brought.
+
+    Faults of shared memory are counted too. A write faults for each page, a read maps up to 16 cached pages (`MAPPED_BY_FAULT`).
+
+    Example: a worker fills 60 MiB of shared memory, and copies 2 MiB of its parent's 9: 2 MiB, of 62 MiB of page faults.
+
+    Args:
+        held: bytes of its private memory.
+        brought: bytes that its page faults brought, a page for each.
+        shared: bytes of shared memory that it maps.
+    """
+    around = MAPPED_BY_FAULT // BASE_PAGE
+    return max(0, min(held, brought - (shared if brought >= shared else shared // around)))
 
 
 def likely_of_member(
@@ -155,12 +188,28 @@ def likely_of_member(
     return max(own, whole - min(least, oldest) if family_frees else brought)
 
 
+def likely_kept(brought: int, grown: int, snapshot: int) -> int:
+    """Return the best estimate of the pages that forked processes keep while their parent writes new copies of them.
+
+    A page fault of the parent without growth is a copy: the old page stays with the child. It lasts as long as a child does.
+
+    Example: a database of 120 MiB forks a child that saves it, and rewrites 100 MiB meanwhile. It grows by 4 MiB: the child
+    keeps 96 MiB that the parent no longer has.
+
+    Args:
+        brought: bytes that the parent's page faults brought since the birth of its eldest living child.
+        grown: bytes by which the parent has grown since.
+        snapshot: bytes that a child had of its parent's.
+    """
+    return max(0, min(snapshot, brought - max(0, grown)))
+
+
 def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
     """Return the best estimate of a family's private memory: the oldest member in full, plus the others' additional memory.
 
     Args:
         most: bytes that the family certainly does not exceed.
-        oldest: bytes that the oldest member certainly had.
+        oldest: bytes that the oldest member certainly had, and `likely_kept`.
         others: `likely_of_member` of the others.
     """
     return min(most, oldest + sum(others))
@@ -178,6 +227,43 @@ def share_of_estimate(shares: int, estimate: int) -> float:
         estimate: of the same sample, in bytes, above 0.
     """
     return min(1.0, shares / estimate)
+
+
+def correction(least: int, most: int, estimate: int) -> float:
+    """Return the factor for an estimate of the moment at which a reading of proportional sizes (PSS) began.
+
+    The tree changes during the reading, which takes a while if the machine is busy. So the sum is a range. The factor is
+    the one nearest to 1.
+
+    | the estimate | factor |
+    | --- | --- |
+    | is in the range | 1 |
+    | is above it: forked processes have freed some of their gains | brings it to the upper end |
+    | is below it: they have copied more pages | brings it to the lower end |
+
+    Example: 200 MiB were estimated. The sum is 150 MiB, of which 10 were gained during the reading: 0.75.
+
+    Args:
+        least: bytes that certainly existed when the reading began.
+        most: the sum, in bytes.
+        estimate: at the sample at which the reading began, in bytes, above 0.
+    """
+    return max(least, min(estimate, most)) / estimate
+
+
+def corrected(guess: int, factor: float, read: int) -> int:
+    """Return a guess with the correction of another sample.
+
+    The correction is for the memory at the reading of proportional sizes. Memory beyond that is not corrected.
+
+    Example: 10 MiB were guessed at the reading, which found 7. A guess of 8 MiB is 5.6, and one of 26 is 23.
+
+    Args:
+        guess: in bytes.
+        factor: `correction` of the reading.
+        read: guess at the reading, in bytes.
+    """
+    return max(0, guess - round((1 - factor) * min(guess, read)))
 
 
 def with_estimate(peak: Peak, seen: int, at: float | None, between_samples: int) -> Peak:

@@ -117,6 +117,10 @@ class KnownPids:
         """As it was given."""
         return self._needed_range
 
+    def needed_estimate(self) -> int | None:
+        """None."""
+        return None
+
     def pids(self) -> Sequence[int]:
         """As they were given."""
         return self._pids

@@ -54,3 +54,12 @@ def test_what_shares_tell_at_one_tick_corrects_the_guess_of_the_others(read_at: 
         bounds.add_guess(float(tick), guess, guess // 2 if tick == read_at else None)
     assert bounds.estimate.value == 100 * MIB
     assert bounds.low.value == (100 if read_at == 0 else 80) * MIB
+
+
+def test_a_factor_corrects_the_guesses_since_the_reading_before() -> None:
+    bounds = LedgerBounds(PAGE)
+    for tick, (guess, factor) in enumerate(((100, 1.2), (200, None), (150, 0.5), (110, None))):
+        bounds.add_guess(float(tick), guess * MIB, None if factor is None else 90 * MIB, factor)
+    assert bounds.estimate.value == 125 * MIB
+    bounds.add_guess(9.0, 260 * MIB, None)
+    assert bounds.estimate.value == 185 * MIB

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.truth.estimates import likely_between_ticks, likely_of_any
+from otel_memwatch.truth.estimates import (
+    brought_private,
+    corrected,
+    correction,
+    likely_between_ticks,
+    likely_burst,
+    likely_kept,
+    likely_of_any,
+)
 from tests.support.run_directory import MIB
 
 FLOOR = 10
@@ -47,3 +55,36 @@ def test_likely_between_ticks(
     top: int | None, before: int | None, after: int | None, likely: int | None
 ) -> None:
     assert likely_between_ticks(top, before, after) == likely
+
+
+@pytest.mark.parametrize(
+    ("brought", "grown", "snapshot", "kept"),
+    [(100, 4, 120, 96), (100, -50, 120, 100), (500, 0, 120, 120), (4, 30, 120, 0)],
+)
+def test_likely_kept(brought: int, grown: int, snapshot: int, kept: int) -> None:
+    assert likely_kept(brought, grown, snapshot) == kept
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "factor"), [(140, 150, 0.75), (140, 210, 1.0), (240, 250, 1.2), (0, 250, 1.0)]
+)
+def test_correction(least: int, most: int, factor: float) -> None:
+    assert correction(least, most, 200) == factor
+
+
+@pytest.mark.parametrize(
+    ("held", "brought", "shared", "private"),
+    [(9, 62, 60, 2), (9, 5, 0, 5), (9, 90, 60, 9), (9, 5, 32, 3), (9, 1, 32, 0)],
+)
+def test_brought_private(held: int, brought: int, shared: int, private: int) -> None:
+    assert brought_private(held, brought, shared) == private
+
+
+@pytest.mark.parametrize(("guess", "likely"), [(10, 7), (5, 3.5), (26, 23)])
+def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: float) -> None:
+    assert corrected(guess * MIB, 0.7, 10 * MIB) == pytest.approx(likely * MIB, abs=1)
+
+
+@pytest.mark.parametrize(("shared", "burst"), [(60, 6), (0, 66), (90, 0)])
+def test_likely_burst(shared: int, burst: int) -> None:
+    assert likely_burst(80, 10, 4, shared) == burst

@@ -93,6 +93,10 @@ class Context(NamedTuple):
         """Return `TreeSource.needed_range`, or `None` while process_tree is not open."""
         return None if self.tree is None else self.tree.needed_range()
 
+    def needed_estimate(self) -> int | None:
+        """Return `TreeSource.needed_estimate`, or `None` while process_tree is not open."""
+        return None if self.tree is None else self.tree.needed_estimate()
+
     def slow_period(self, seconds: float = SLOW_PERIOD) -> float:
         """Return the period of a column that needs a value about every `seconds`: at least one interval."""
         return max(self.interval, seconds)

@@ -1,7 +1,7 @@
 """Proportional and unique set size and swap of the tree, within a budget of time.
 
 The kernel walks all page tables of a process to answer (11 ms per GiB) and blocks its mmap calls meanwhile. Reading
-therefore takes at most `SHARE` of wall time, or `WIDE_SHARE` while it can narrow the range of memory needed. Long
+therefore takes at most `SHARE` of one core, or `WIDE_SHARE` while it can narrow the range of memory needed. Long
 readings run beside the sampler.
 """
 
@@ -12,6 +12,7 @@ import time
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources import columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
@@ -25,22 +26,26 @@ from otel_memwatch.runtime.procfs.process import (
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.estimates import correction
 from otel_memwatch.truth.faults import certainly_there_of_shares, gained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.model import Column, Value
+    from otel_memwatch.model import Value
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 SHARE = 0.001
-"""Share of wall time that reading may take."""
+"""Share of one core that reading may take."""
 WIDE_SHARE = 0.01
 """Share while the bounds of memory needed are further apart than `WIDE`: a sum of shares can raise the lower one."""
 WIDE = 1.2
 """Upper bound divided by lower bound."""
-ADVANCE = 0.01
-"""Seconds of reading that may be used ahead of the budget."""
+GROWN, LEVEL, REST = 1.1, 1.05, 0.1
+"""Growth of the upper bound that requires a new reading before the period is over, if the range is wide. A reading during
+growth says little, so the bound must have been level for these seconds."""
+ADVANCE = 0.02
+"""CPU seconds of reading that may be used ahead of the budget."""
 FIRST_AFTER = 0.5
 """Seconds until the first reading, if it is cheap enough."""
 PER_PROCESS, PER_BYTE = 20e-6, 11e-3 / (1 << 30)
@@ -57,7 +62,7 @@ _ROWS: tuple[Row[Rollup], ...] = (
     (catalog.MEMWATCH_TREE_MEMORY_SWAP, (), lambda sums: sums.swap),
 )
 _NEEDED: Row[Rollup] = (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, (), lambda sums: sums.needed)
-"""A column only without a cgroup of the run's."""
+"""A column only without a cgroup of the run's, like that of `_Round.factor`."""
 
 
 class _Round(NamedTuple):
@@ -65,6 +70,8 @@ class _Round(NamedTuple):
 
     sums: Rollup | None
     """`None`: denied, or the tree changed too much meanwhile for a meaningful sum."""
+    factor: float | None
+    """`truth.estimates.correction`; `None`: unknown."""
     seconds: float
     expected: float
 
@@ -94,11 +101,19 @@ class MemoryDetail:
         self._slower = 1.0
         """Measured cost over expected cost."""
         self._next = 0.0
+        self._wide = False
+        """A reading can narrow the range of memory needed."""
+        self._level = self._level_read = 0
+        """Upper bound of the tree's memory, as of its last growth, and at the last reading."""
+        self._level_since = 0.0
+        """Monotonic time of that growth."""
         self._thread: Thread | None = None
         self._done: _Round | None = None
         self._bounds_needed = context.own_cgroup is None
         self._rows = (*_ROWS, _NEEDED) if self._bounds_needed else _ROWS
         self.columns: Sequence[Column] = columns_of(self._rows, period)
+        if self._bounds_needed:
+            self.columns = (*self.columns, Column(catalog.MEMWATCH_TREE_MEMORY_NEEDED_FACTOR, (), period))
         self.idle: Sequence[Value] = (None,) * len(self.columns)
         """Values while nothing is new."""
 
@@ -106,10 +121,12 @@ class MemoryDetail:
         """Return the sums at the first sample after a round."""
         if self._last is None:
             self._last, self._next = now, now + FIRST_AFTER
-        self._allowed += (now - self._last) * self._share()
+        self._allowed += (now - self._last) * self._share(now)
         self._last = now
         # Not before the budget has caught up with the time spent.
-        if self._thread is None and now >= self._next and self._spent <= self._allowed:
+        regular = now >= self._next and self._spent <= self._allowed
+        grown = self._wide and self._level > GROWN * self._level_read and now - self._level_since >= REST
+        if self._thread is None and (regular or grown):
             self._start(now)
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
@@ -122,15 +139,20 @@ class MemoryDetail:
         if done.sums is None:
             return self.idle
         self._certain = max(self._certain, done.sums.needed or 0)
-        return tuple(get(done.sums) for _, _, get in self._rows)
+        values = tuple(get(done.sums) for _, _, get in self._rows)
+        return (*values, done.factor) if self._bounds_needed else values
 
-    def _share(self) -> float:
-        """Return the share of wall time that reading may take now."""
+    def _share(self, now: float) -> float:
+        """Return the share of one core that reading may take now."""
         bounds = self._context.needed_range() if self._bounds_needed else None
         if bounds is None:
+            self._wide = False
             return SHARE
         low, high = bounds
-        return WIDE_SHARE if high > WIDE * max(low, self._certain) else SHARE
+        self._wide = high > WIDE * max(low, self._certain)
+        if not self._level / LEVEL <= high <= self._level * LEVEL:
+            self._level, self._level_since = high, now
+        return WIDE_SHARE if self._wide else SHARE
 
     def _start(self, now: float) -> None:
         """Begin a round if its expected time is within the budget."""
@@ -139,21 +161,24 @@ class MemoryDetail:
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
         # The budget of the first seconds may be used at once.
-        budget = max(self._allowed, ADVANCE)
+        budget = self._allowed + ADVANCE if self._wide else max(self._allowed, ADVANCE)
         if not pids or self._spent + seconds > budget:
             # The tree's size is not free to read either.
-            self._next = now + self._period
+            self._next, self._level_since = now + self._period, now
             return
+        self._level_read = self._level
         if seconds < LONG:
-            self._round(pids, before, expected)
+            self._round(pids, before, expected, self._context.needed_estimate())
             return
-        self._thread = Thread(self._round, "otel-memwatch-pss", (pids, before, expected))
+        arguments = (pids, before, expected, self._context.needed_estimate())
+        self._thread = Thread(self._round, "otel-memwatch-pss", arguments)
         self._thread.start()
 
-    def _round(self, pids: Sequence[int], before: int, expected: float) -> None:
-        begun = time.perf_counter()
+    def _round(self, pids: Sequence[int], before: int, expected: float, estimate: int | None) -> None:
+        begun = time.thread_time()
         sums: Rollup | None = Rollup(0, 0, 0)
         needed: int | None = 0
+        factor: float | None = None
         held = self._held(pids) if self._bounds_needed else {}
         kernel = self._kernel(pids) if self._bounds_needed else {}
         counted: list[int] = []
@@ -173,7 +198,7 @@ class MemoryDetail:
                 sums = Rollup(*map(int.__add__, sums[:3], found[:3]))
                 needed = sum_known((needed, found.needed))
                 counted.append(pid)
-        seconds = time.perf_counter() - begun
+        seconds = time.thread_time() - begun
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None
         if sums is not None and needed is not None and self._bounds_needed:
@@ -181,7 +206,9 @@ class MemoryDetail:
             after = self._kernel(counted)
             kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
             sums = sums._replace(needed=None if certain is None else certain + kept)
-        self._done = _Round(sums, seconds, expected)
+            if certain is not None and estimate:
+                factor = round(correction(certain + kept, needed + kept, estimate), 4)
+        self._done = _Round(sums, factor, seconds, expected)
 
     def _resident(self, pids: Sequence[int]) -> int:
         """Return the sum of the resident memory of these processes; ended ones have none."""

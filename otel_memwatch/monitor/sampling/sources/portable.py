@@ -129,6 +129,9 @@ class Portable:
     def needed_range(self) -> None:
         """Return `None`: there are no bounds of memory needed here."""
 
+    def needed_estimate(self) -> None:
+        """Return `None`: nothing estimates the memory needed here."""
+
     def note_exit(self, end: ChildExit) -> None:
         """Queue the kernel's report of a reaped child. May be called from another thread."""
         self._exits.append(end)

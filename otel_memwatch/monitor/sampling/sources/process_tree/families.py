@@ -12,7 +12,13 @@ from __future__ import annotations
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import frees_memory, likely_of_family, likely_of_member
+from otel_memwatch.truth.estimates import (
+    brought_private,
+    frees_memory,
+    likely_kept,
+    likely_of_family,
+    likely_of_member,
+)
 from otel_memwatch.truth.faults import family_there, gained, own_pages
 
 if TYPE_CHECKING:
@@ -35,12 +41,24 @@ class _OwnedPages(NamedTuple):
     """Pages that certainly belong to it alone."""
     gained: int
     """Upper bound of the pages from its page faults."""
+    faults: int
+    """Its page faults."""
 
 
 class _Family:
     """Processes that descend from each other by fork without an exec. Sizes are bytes."""
 
-    __slots__ = ("all_known", "apart", "compared", "gives_back", "held", "largest", "members")
+    __slots__ = (
+        "all_known",
+        "alone",
+        "apart",
+        "births",
+        "compared",
+        "gives_back",
+        "held",
+        "largest",
+        "members",
+    )
 
     def __init__(self) -> None:
         self.apart: list[int] = []
@@ -48,7 +66,11 @@ class _Family:
         self.compared: set[int] = set()
         """Members already checked for a shared address space."""
         self.gives_back = False
-        """A member was seen to release memory."""
+        """A member was seen to release memory while the family had several."""
+        self.alone = True
+        """It had one member at the last scan."""
+        self.births: dict[int, tuple[int, int]] = {}
+        """Page faults and private memory of the oldest member when each other member was born."""
         self.begin()
 
     def begin(self) -> None:
@@ -80,14 +102,30 @@ class _Family:
         if len(self.members) < 2 or not self.all_known:
             return self.held
         oldest = min(self.members, key=lambda m: m.space.seen_at)
+        forked = [m for m in self.members if m is not oldest]
         others = (
             likely_of_member(
                 m.own, m.whole, m.gained, m.space.least or 0, oldest.whole, family_frees=self.gives_back
             )
-            for m in self.members
-            if m is not oldest
+            for m in forked
         )
-        return likely_of_family(self.held, oldest.whole, others)
+        kept = 0
+        eldest = min(forked, key=lambda m: m.space.seen_at)
+        if not self.gives_back and eldest.pid in self.births:
+            faults, held = self.births[eldest.pid]
+            kept = likely_kept(
+                gained(oldest.faults - faults, page=PAGE_SIZE),
+                oldest.whole - held,
+                max(m.space.least or 0 for m in forked),
+            )
+        return likely_of_family(self.held, oldest.whole + kept, others)
+
+    def note_birth(self, pid: int) -> None:
+        """Note the oldest member's page faults and memory just before a new member was born. That was after the last scan."""
+        if self.members and pid not in self.births:
+            oldest = self.members[0]
+            held = oldest.space.held
+            self.births[pid] = (oldest.faults, oldest.whole) if held is None else (oldest.space.base, held)
 
     def compare(self) -> None:
         """Find new members with an unshared address space. The result counts from the next scan on.
@@ -117,6 +155,9 @@ class Families:
         """Begin a scan. Families without members are dropped."""
         self._families = {key: family for key, family in self._families.items() if family.members}
         for family in self._families.values():
+            present = {member.pid for member in family.members}
+            family.births = {pid: birth for pid, birth in family.births.items() if pid in present}
+            family.alone = len(present) < 2
             family.begin()
 
     def _of(self, space: AddressSpace) -> _Family:
@@ -144,10 +185,15 @@ class Families:
         least = space.least or 0
         family.held += high
         family.largest = max(family.largest, there)
+        if family.alone:
+            space.most = reading.held or 0
         family.gives_back = family.gives_back or frees_memory(space.most, reading.held or 0)
         own = own_pages(there, least, error)
-        brought = min(reading.held or 0, gained(reading.last, page=PAGE_SIZE))
-        family.members.append(_OwnedPages(reading.member.pid, space, there, own, brought))
+        brought = brought_private(
+            reading.held or 0, gained(reading.last, page=PAGE_SIZE), reading.member.shmem
+        )
+        family.note_birth(reading.member.pid)
+        family.members.append(_OwnedPages(reading.member.pid, space, there, own, brought, reading.last))
 
     def low(self, *, trusted: bool) -> int:
         """Return the bytes of private memory certainly resident. `trusted`: memory beyond the minimum is unshared."""

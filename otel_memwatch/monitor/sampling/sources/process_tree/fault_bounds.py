@@ -30,6 +30,7 @@ from otel_memwatch.runtime.kernel import (
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.estimates import likely_burst
 from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
 from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
@@ -350,6 +351,7 @@ class FaultLedgerBounds:
             The largest rise of a high-water mark above the memory that its process holds now, in bytes.
         """
         burst = 0
+        shared = max(self._shared, self._machine.shared_rise)
         for reading in readings:
             member, space, held = reading.member, reading.space, reading.held
             if held is not None and not reading.empty:
@@ -361,9 +363,15 @@ class FaultLedgerBounds:
                 self._outside.judge(reading, held, before, gained_since, 2 * self._error(threads))
                 mark = member.watermark.last or 0
                 if mark > space.mark and not member.shares_memory and not self._memory.is_ours(space):
-                    burst = max(burst, mark - (member.file or 0) - member.shmem - held)
+                    burst = max(
+                        burst,
+                        likely_burst(
+                            mark, held, member.file or 0, shared if member.shmem or space.shared else 0
+                        ),
+                    )
                 space.mark = mark
             space.base, space.held = reading.first, held
+            space.shared = max(space.shared, member.shmem)
         return burst
 
     def _error(self, threads: int) -> int:

@@ -70,6 +70,11 @@ class NeededMemory:
         """Return the seconds until an early sample may be worth its cost; infinite: none is."""
         return self._early.within
 
+    @property
+    def kept(self) -> int:
+        """Return the upper bound of the tree's bytes at the end of the last scan."""
+        return self._bounds.kept
+
     def is_sample_worth_it(self) -> bool:
         """Return whether a sample now narrows the bounds. Costs 6 us and 9 us for each process."""
         return self._early.is_worth_it(moved_since(self._tree.members, self._bounds.scanned))

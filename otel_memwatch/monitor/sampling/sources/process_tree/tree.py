@@ -47,6 +47,8 @@ class ProcessTree:
         self._needed = _open_needed(context, self._tree, records)
         self._range: tuple[int, int | None] = (0, None)
         """Result of `needed_range`."""
+        self._estimate: int | None = None
+        """Result of `needed_estimate`."""
         self._slow_pace = context.pace()
         self._round = 0
         """Index of the member of a large tree with the status to read next."""
@@ -66,9 +68,13 @@ class ProcessTree:
         return tuple(pid for pid, member in members.items() if not member.zombie and not member.shares_memory)
 
     def needed_range(self) -> tuple[int, int] | None:
-        """Return the largest lower bound so far and the upper bound since the previous sample; `None`: unknown."""
+        """Return the largest lower bound so far and the upper bound at the last sample; `None`: unknown."""
         low, high = self._range
         return None if high is None else (low, high)
+
+    def needed_estimate(self) -> int | None:
+        """Return the best estimate of the memory needed at the last sample; `None`: unknown."""
+        return self._estimate
 
     def note_exit(self, end: ChildExit) -> None:
         """Queue the kernel's report of a reaped child. May be called from another thread."""
@@ -150,7 +156,9 @@ class ProcessTree:
         fast = [*self._fast, self._tree.pids.unobserved, self._tree.faults.unseen]
         if self._needed is not None:
             bounds = self._needed.read(changes, now)
-            self._range = max(self._range[0], bounds.low or 0), bounds.high
+            kept = None if bounds.high is None else self._needed.kept
+            self._range = max(self._range[0], bounds.low or 0), kept
+            self._estimate = bounds.estimate
             fast += bounds
         elif self._context.own_cgroup is not None:
             fast += (None, None)

@@ -56,6 +56,9 @@ class WaitedFor:
     def needed_range(self) -> None:
         """Return `None`: nothing bounds the memory needed here."""
 
+    def needed_estimate(self) -> None:
+        """Return `None`: nothing estimates the memory needed here."""
+
     def note_exit(self, end: ChildExit) -> None:
         """Queue wait4's report of a child. May be called from another thread."""
         self._ends.append(end)

@@ -18,7 +18,7 @@ def reading(pid: int, family: int, held: int | None, faults: int, least: int = 0
     """Readings of a process with so many MiB, and so many MiB of page faults."""
     space = AddressSpace(family, 0, pid)
     space.least, space.most = least * MIB, (held or 0) * MIB
-    member: Any = SimpleNamespace(pid=pid)
+    member: Any = SimpleNamespace(pid=pid, shmem=0)
     faulted = faults * MIB // 4096
     return MemberReading(member, space, False, None if held is None else held * MIB, faulted, faulted)
 
@@ -61,16 +61,34 @@ def test_a_forked_process_adds_the_pages_that_its_faults_brought() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "estimate"),
+    ("scans", "estimate"),
     [
-        # The parent has only grown: its worker's page faults copy inherited pages.
-        (50, 50 + 45),
-        # It has had more: the faults may be memory that is freed again.
-        (90, 50 + 5),
+        # The parent freed memory before the fork: its worker's page faults copy inherited pages.
+        (1, 50 + 45),
+        # It frees beside the worker: the faults may be memory that is freed again.
+        (2, 50 + 5),
     ],
 )
-def test_copies_count_after_a_parent_has_grown_but_not_if_it_frees(before: int, estimate: int) -> None:
-    parent = reading(1, 8, 50, 50, least=2)
-    parent.space.most = before * MIB
-    worker = reading(2, 8, 50, 45, least=45)
-    assert added(parent, worker).estimate() == estimate * MIB
+def test_copies_count_unless_the_family_frees_memory(scans: int, estimate: int) -> None:
+    parent, worker = reading(1, 8, 50, 50, least=2), reading(2, 8, 50, 45, least=45)
+    families = Families()
+    for scan in range(scans):
+        families.begin()
+        if scan == 0:
+            parent.space.most = 90 * MIB
+        for one in (parent, worker):
+            families.add(one, one.held or 0, one.held or 0, 0)
+        if scan == 0 < scans - 1:
+            parent.space.most = 90 * MIB
+    assert families.estimate() == estimate * MIB
+
+
+@pytest.mark.parametrize(("faults", "kept"), [(0, 0), (40, 40), (200, 48)])
+def test_a_child_keeps_the_pages_that_its_parent_rewrites(faults: int, kept: int) -> None:
+    families = Families()
+    for more in (0, faults):
+        families.begin()
+        parent, child = reading(1, 8, 50, 50 + more), reading(2, 8, 48, 0, least=48)
+        for one in (parent, child):
+            families.add(one, one.held or 0, one.held or 0, 0)
+    assert families.estimate() == (50 + kept) * MIB
