@@ -231,6 +231,9 @@ MEMWATCH_CGROUP_PAGING_FAULTS = _row(
     "memwatch.cgroup.paging.faults", _C, "{fault}", "Page faults of the cgroup's processes.",
     (), "cgroup", note="Only if the run has a dedicated cgroup. If the tree has more page faults, a process ran outside the cgroup.",
     profile=_ALL)
+MEMWATCH_CGROUP_PAGING_REFAULTS = _row(
+    "memwatch.cgroup.paging.refaults", _C, "{page}", "Pages of files that were reclaimed and read again.",
+    (), "cgroup", note="Includes pages that the cgroup of an earlier run reclaimed.", profile=_ALL)
 MEMWATCH_CGROUP_OUTSIDE = _row(
     "memwatch.cgroup.outside", _C, "{process}", "Processes of the tree that were sampled outside the cgroup.",
     (), "cgroup", note="The cgroup's figures exclude their memory. Not counted if the run has a dedicated cgroup.",
@@ -246,6 +249,9 @@ MEMWATCH_CGROUP_MEMORY_EVENTS = _row(
 MEMWATCH_CGROUP_CPU_THROTTLED = _row(
     "memwatch.cgroup.cpu.throttled", _C, "s", "Time for which the CPU limit stopped the cgroup.",
     (), "cgroup", integer=False, profile=_ALL)
+MEMWATCH_CGROUP_CPU_LIMIT = _row(
+    "memwatch.cgroup.cpu.limit", _U, "{cpu}", "Smallest CPU limit that applies to the cgroup, in processors.",
+    (), "cgroup", note="Absent when there is no limit.", integer=False, profile=_ALL)
 MEMWATCH_CGROUP_PRESSURE_TIME = _row(
     "memwatch.cgroup.pressure.time", _C, "s", "Time in which tasks of the cgroup waited for a resource.",
     _PRESSURE, "cgroup", integer=False, profile=_ALL)

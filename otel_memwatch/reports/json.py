@@ -89,6 +89,9 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     )
     yield "hard_limit", dict(mapping(run.info.get("limit"))) or None
     yield "budgets", [dict(entry) for entry in run.budgets]
+    stalls = run.stalls
+    yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}
+    yield "stalls", stalls.to_json()
     yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
 

@@ -14,6 +14,7 @@ from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
+from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.estimates import largest_sample
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import Candidates
     from otel_memwatch.run.results import Peaks
+    from otel_memwatch.run.stall_ledger import Stalls
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
 """Counters of the tree; the last value of each is a total of the run."""
@@ -125,6 +127,7 @@ class RunAggregator:
         # If the run has its cgroup, the cgroup bounds the memory needed, not page faults.
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
+        self._ledger = StallLedger(columns, self.conditions)
         self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
         self._held_by_tree = DeviceMaxima(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, columns)
         maxima = [
@@ -153,6 +156,7 @@ class RunAggregator:
             self._add_main(sample)
             self._add_unseen(sample)
             self._add_cgroup(sample)
+            self._ledger.add(sample)
             self._devices.add(sample)
             self._held_by_tree.add(sample)
             self._latest = self._evidence.last_tick = time
@@ -257,6 +261,7 @@ class RunAggregator:
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
         with self._lock:
+            self._ledger.join(columns)
             self._devices.join(columns)
             self._held_by_tree.join(columns)
 
@@ -314,6 +319,10 @@ class RunAggregator:
         counted = "unseen" in self._fields and self.samples > 0
         totals["unseen_processes"] = self._evidence.unseen_count if counted else None
         return totals
+
+    def stalls(self) -> Stalls:
+        """Return the shares of the time without progress so far."""
+        return self._ledger.stalls(self.last_time or 0.0)
 
     def quality(self) -> dict[str, float | None]:
         """Return the quality of the recording so far."""

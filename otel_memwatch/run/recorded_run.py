@@ -16,6 +16,7 @@ from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
+from otel_memwatch.run.stall_ledger import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -171,6 +172,13 @@ class RecordedRun:
         if self.state == "finished":
             return self.fields.file_bytes
         return self._replayed.aggregator.processes.most_file
+
+    @cached_property
+    def stalls(self) -> Stalls:
+        """Shares of the time in which the run waited for memory, disk and CPU; all unknown in older records."""
+        if self.state == "finished":
+            return Stalls.of(mapping(self.info.get("stalls")))
+        return self._replayed.aggregator.stalls()
 
     @property
     def peak(self) -> Peak | None:

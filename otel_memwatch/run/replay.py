@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from otel_memwatch import catalog
+from otel_memwatch.run import stall_ledger
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +35,7 @@ class Replayed(NamedTuple):
 
 def replay(record: Record, *, whole: bool) -> Replayed:
     """Aggregate all samples, process records and operation boundaries; `whole`: they reach to the run's end."""
-    samples = record.samples(METRICS | DRAWN)
+    samples = record.samples(METRICS | DRAWN | stall_ledger.METRICS)
     aggregator = RunAggregator(samples.columns, record.info)
     aggregator.boundaries(record.operation_lines)
     processes = record.process_records()

@@ -102,6 +102,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         totals=aggregator.totals(),
         file_bytes=aggregator.processes.most_file,
         quality=aggregator.quality(),
+        stalls=aggregator.stalls().to_json(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )

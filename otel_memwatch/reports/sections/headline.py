@@ -9,6 +9,7 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.run import budgets
+from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
 
@@ -160,6 +161,7 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     limit(run, page)
     budgets(run, page)
     result(run, page)
+    stalls(run, page)
     operations(run, page)
     largest_process(run, page, public=public)
     gpus(run, page)

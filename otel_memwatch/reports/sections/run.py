@@ -8,6 +8,7 @@ import time
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
+from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -70,6 +71,7 @@ def what_ran(run: RecordedRun, page: Page) -> None:
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.started_wall))
     page.fact("started", f"{started}{_on(run)}")
     page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
+    stalls(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
 

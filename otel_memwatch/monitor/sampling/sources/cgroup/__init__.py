@@ -41,6 +41,7 @@ _OWN: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, (), lambda sample: sample.faults),
     (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.unevictable),
     (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
+    (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, (), lambda sample: sample.refaults),
 )
 """Further columns of a cgroup made for the run."""
 _SHARED: tuple[Row[CgroupSample], ...] = (
@@ -57,6 +58,8 @@ _SLOW: tuple[Row[Details], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), lambda details: details.limit),
     (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), lambda details: details.high),
     (catalog.MEMWATCH_CGROUP_CPU_THROTTLED, (), lambda details: details.throttled),
+    (catalog.MEMWATCH_CGROUP_CPU_LIMIT, (), lambda details: details.cores),
+    (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, (), lambda details: details.refaults),
 )
 """Columns that are read about once a second. The version adds its events, and pressure if the kernel measures it."""
 
@@ -148,13 +151,15 @@ class Cgroup:
         """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
-        file, faults, unevictable, anon = self._readings.statistics()
+        file, faults, unevictable, anon, refaults = self._readings.statistics()
         if self._below is not None and late:
             file, anon = None, self._below.private_bytes(self.groups.version)
         window, gap = self._readings.window()
         if peak is None:
             peak = self._readings.highest
-        return CgroupSample(usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon)
+        return CgroupSample(
+            usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, refaults
+        )
 
     def close(self) -> None:
         """Close the files."""

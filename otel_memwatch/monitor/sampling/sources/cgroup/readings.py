@@ -40,6 +40,8 @@ class CgroupSample(NamedTuple):
     """Memory that cannot be reclaimed; on version 2 with slab of `file` that files in use may need."""
     anon: int | None = None
     """Private memory: the charged memory that only page faults add."""
+    refaults: int | None = None
+    """Pages of files that were reclaimed and read again, so far."""
 
 
 class Details(NamedTuple):
@@ -59,6 +61,10 @@ class Details(NamedTuple):
     """Memory events since the cgroup was made."""
     stalls: Mapping[tuple[str, str], float]
     """Seconds of stall by resource and type; empty if the kernel does not measure them."""
+    refaults: int | None
+    """Pages of files that were reclaimed and read again, so far; `None` before Linux 5.9."""
+    cores: float | None
+    """CPU limit in processors; `None`: no limit."""
 
 
 LONGEST_GAP = 100e-6
@@ -157,6 +163,22 @@ class _Files:
                 )
         return stalls
 
+    def _cores(self) -> float | None:
+        """Return the smallest CPU limit of the cgroup and those above it, in processors."""
+        found, group = [], self._groups.cpu
+        while group is not None and os.path.exists(f"{group}/cgroup.procs"):
+            maximum = self._optional(
+                f"{group}/cpu.max"
+            )  # version 2; the files of version 1 have -1 for no limit
+            quota, period = (maximum or b"-1 1").split()
+            if maximum is None:
+                quota = self._optional(f"{group}/cpu.cfs_quota_us") or b"-1"
+                period = self._optional(f"{group}/cpu.cfs_period_us") or b"1"
+            if quota != b"max" and int(quota) > 0:
+                found.append(int(quota) / int(period))
+            group = os.path.dirname(group)
+        return min(found, default=None)
+
     def close(self) -> None:
         """Close all files."""
         for fd in self._descriptors.values():
@@ -201,6 +223,7 @@ class Version1(_Files):
             parse_key(stat, b"total_pgfault"),
             parse_key(stat, b"total_unevictable"),
             parse_key(stat, b"total_rss"),
+            parse_key(stat, b"total_workingset_refault_file"),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -237,13 +260,20 @@ class Version1(_Files):
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_time"), 1e9),
             self._events(),
             self._stalls(),
+            stat.get("total_workingset_refault_file"),
+            self._cores(),
         )
 
     def _events(self) -> Mapping[str, int]:
-        """Return OOM kills, and as `max` the times that the limit was hit (memory.failcnt)."""
+        """Return OOM kills, and as `max` the times that the limit was hit.
+
+        If memory and memory with swap have the same limit, the kernel counts only the latter (memory.memsw.failcnt).
+        """
         events = self._keyed(self._groups.memory, "memory.oom_control")
         failures = self._number("memory.failcnt")
-        return events if failures is None else events | {"max": failures}
+        if failures is None:
+            return events
+        return events | {"max": failures + (self._number("memory.memsw.failcnt") or 0)}
 
 
 class Version2(_Files):
@@ -278,6 +308,7 @@ class Version2(_Files):
             parse_key(stat, b"pgfault"),
             unevictable,
             parse_key(stat, b"anon"),
+            parse_key(stat, b"workingset_refault_file"),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -308,6 +339,8 @@ class Version2(_Files):
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_usec"), 1e6),
             self._keyed(self._groups.memory, "memory.events"),
             self._stalls(),
+            stat.get("workingset_refault_file"),
+            self._cores(),
         )
 
 

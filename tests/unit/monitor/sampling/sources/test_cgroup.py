@@ -82,6 +82,18 @@ def test_version_1(tmp_path: Path) -> None:
     assert not [name for name in read if name.startswith("pressure")]
 
 
+def test_refaults_and_cpu_limits_of_version_1(tmp_path: Path) -> None:
+    context = version1(tmp_path)
+    stat = tmp_path / "memory/jobs/7/memory.stat"
+    stat.write_text(stat.read_text() + "\nworkingset_refault_file 3\ntotal_workingset_refault_file 40\n")
+    # With equal limits of memory and of memory with swap, the kernel counts only failures of the latter.
+    (tmp_path / "memory/jobs/7/memory.memsw.failcnt").write_text("9")
+    for path, quota in (("cpu", -1), ("cpu/jobs", 150000), ("cpu/jobs/7", 200000)):
+        group(tmp_path / path, cgroup__procs="", cpu__cfs_quota_us=quota, cpu__cfs_period_us=100000)
+    read = values(open_source(context))
+    assert (read["paging.refaults"], read["cpu.limit"], read["memory.events max"]) == (40, 1.5, 20)
+
+
 def test_limit_that_the_kernel_knows_of_groups_that_cannot_be_seen(tmp_path: Path) -> None:
     context = version1(tmp_path)
     stat = tmp_path / "memory/jobs/7/memory.stat"
@@ -134,6 +146,14 @@ def test_version_2(tmp_path: Path, mount: str) -> None:
     assert (read["pressure.time cpu some"], read["pressure.time memory full"]) == (1.0, 2.0)
     assert read["pressure.time cpu full"] is None
     assert read["pressure.time io some"] is None
+
+
+def test_refaults_and_cpu_limits_of_version_2(tmp_path: Path) -> None:
+    stat = "anon 500\nfile 200\nshmem 30\nworkingset_refault_file 40"
+    context = version2(tmp_path, memory__stat=stat, cgroup__procs="", cpu__max="max 100000")
+    group(tmp_path / "cgroup/a", cgroup__procs="", cpu__max="50000 100000")
+    read = values(open_source(context))
+    assert (read["paging.refaults"], read["cpu.limit"]) == (40, 0.5)
 
 
 def test_old_version_2_has_no_watermark_and_kernel_memory_in_parts(tmp_path: Path) -> None:
@@ -246,7 +266,7 @@ def test_reclaimable_slab_counts_as_page_cache(tmp_path: Path, slab: str, file: 
     stat = f"anon 500\nfile 200\nshmem 30\nunevictable 5\npgfault 7\n{slab}"
     context = version2(tmp_path, memory__stat=stat)
     found = readings(find(context)).statistics()
-    assert found == (file, 7, locked, 500)
+    assert found == (file, 7, locked, 500, None)
 
 
 @pytest.mark.parametrize(

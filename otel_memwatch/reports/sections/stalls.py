@@ -1,0 +1,47 @@
+"""Fact about a run that was slow for lack of memory or CPU."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import size
+from otel_memwatch.truth.stalls import WORTH_NAMING
+
+if TYPE_CHECKING:
+    from otel_memwatch.reports.pages import Page
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.stall_ledger import Stalls
+
+
+def stalls(run: RecordedRun, page: Page) -> None:
+    """Write why the run was slow, if it waited for much of its time."""
+    for index, words in enumerate(sentences(run)):
+        page.fact("" if index else "slow", words, "bad")
+
+
+def sentences(run: RecordedRun) -> list[str]:
+    """Return the reasons for which the run was slow, in words; none if it was not, or if nothing is known."""
+    found = run.stalls
+    words = []
+    if found.memory is not None and found.memory >= WORTH_NAMING:
+        words.append(f"{100 * found.memory:.0f} % of the time {_rereading(found)}")
+    if found.cpu is not None and found.cpu >= WORTH_NAMING:
+        words.append(f"{_cores(run)}throttled at least {100 * found.cpu:.0f} % of the time")
+    return words
+
+
+def _rereading(found: Stalls) -> str:
+    """Return "re-reading 256 MiB of files (22 times): short of 159 MiB", or as much of it as is known."""
+    if found.reread_bytes is None:
+        return "short of memory"
+    if not found.files_bytes or found.short_bytes is None:
+        return f"short of memory: read {size(found.reread_bytes)} of files again"
+    times = 1 + found.reread_bytes / found.files_bytes
+    often = f"{times:.0f} times" if times >= 10 else f"{times:.1f} times"
+    return f"re-reading {size(found.files_bytes)} of files ({often}): short of {size(found.short_bytes)}"
+
+
+def _cores(run: RecordedRun) -> str:
+    used, allowed = run.totals.get("cpu_seconds"), run.stalls.cores_allowed
+    if used is None or allowed is None or not run.seconds:
+        return ""
+    return f"used {used / run.seconds:.1f} of {allowed:.1f} cores allowed, "

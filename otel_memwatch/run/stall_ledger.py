@@ -1,0 +1,259 @@
+"""The stall ledger of a run: seconds without progress for lack of memory, disk or CPU, sample by sample (`truth.stalls`)."""
+
+from __future__ import annotations
+
+from otel_memwatch import catalog
+from otel_memwatch.record.fields import number
+from otel_memwatch.record.schema import series_picker
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.stalls import (
+    AT_LIMIT,
+    MACHINE_FULL,
+    StallWindow,
+    are_foreign,
+    shortage,
+    surplus,
+    throttled_share,
+    waited,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.model import Column, Value
+    from otel_memwatch.record.schema import Sample
+    from otel_memwatch.run.conditions import RunConditions
+
+_SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "refaults": (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, ()),
+    "user": (catalog.MEMWATCH_TREE_CPU_TIME, (("cpu.mode", "user"),)),
+    "system": (catalog.MEMWATCH_TREE_CPU_TIME, (("cpu.mode", "system"),)),
+    "major_faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, (("system.paging.fault.type", "major"),)),
+    "high": (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "high"),)),
+    "hits": (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, (("memwatch.cgroup.memory.event.type", "max"),)),
+    "threads": (catalog.MEMWATCH_TREE_THREAD_COUNT, ()),
+    "throttled": (catalog.MEMWATCH_CGROUP_CPU_THROTTLED, ()),
+    "cores": (catalog.MEMWATCH_CGROUP_CPU_LIMIT, ()),
+}
+"""Series beyond the fields of a `Sample`, with their attributes."""
+_PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
+_CHECKED = 2.0
+"""Least seconds between two readings of pressure that limit a share. It is read about once a second."""
+
+METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
+"""Metrics that the ledger reads beyond those of `Sample`."""
+
+
+class Stalls(NamedTuple):
+    """Shares of a run's time without progress, and their reasons. Bytes; `None`: unknown."""
+
+    memory: float | None = None
+    """Share of the time in which the run read files again for lack of memory."""
+    disk: float | None = None
+    """Share of the time in which a task of the run's cgroup waited for storage, without `memory`."""
+    cpu: float | None = None
+    """Least share of the time for which a CPU limit stopped the run."""
+    reread_bytes: int | None = None
+    """File pages that were dropped at a limit and read again."""
+    files_bytes: int | None = None
+    """Distinct bytes of the files that were read."""
+    short_bytes: int | None = None
+    """Memory that was missing to keep these files."""
+    cores_allowed: float | None = None
+    """CPU limit, in processors."""
+
+    @property
+    def largest(self) -> float | None:
+        """Return the larger share of memory and CPU; `None`: neither is known. Waiting for storage is a job's work."""
+        return max((share for share in (self.memory, self.cpu) if share is not None), default=None)
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """Return the form of `run.json` and of the JSON report."""
+        return self._asdict()
+
+    @classmethod
+    def of(cls, written: Mapping[str, object]) -> Stalls:
+        """Read the form of `run.json`; anything else than a number is unknown."""
+        values = {name: number(written.get(name)) for name in cls._fields}
+        return cls(**{  # type: ignore[arg-type]
+            name: int(value) if value is not None and name.endswith("_bytes") else value for name, value in values.items()
+        })  # fmt: skip
+
+
+class _Reading(NamedTuple):
+    """Counters at one moment."""
+
+    time: float
+    refaults: float
+    user: float
+    read: float
+    major_faults: float
+
+
+class StallLedger:
+    """Adds up the stalls of a run; a sample costs some 2 us.
+
+    Args:
+        columns: of the samples.
+        conditions: of the run.
+
+    """
+
+    def __init__(self, columns: Sequence[Column], conditions: RunConditions) -> None:
+        self._conditions = conditions
+        self._before: _Reading | None = None
+        if conditions.own_cgroup and not conditions.joined:
+            self._before = _Reading(conditions.started, 0, 0, 0, 0)
+        self._windows = 0
+        self._limit: float | None = None
+        self._hits: float | None = None
+        self._reached = False
+        """Memory has been full: from then on, the run may have lost pages."""
+        self._early_refaulted = self._early_read = 0
+        """Bytes until then."""
+        self._late_read = self._reread = 0
+        """Bytes from then on."""
+        self._read = self._refaulted = self._chars = 0
+        self._held = self._virtual = 0
+        """Largest page cache charged, and largest address space."""
+        self._waited = self._read_waits = 0.0
+        """Seconds of waiting for refaulted pages, and for all that was read."""
+        self._threads = 1.0
+        self._cores: float | None = None
+        self._throttled: tuple[float, float] | None = None
+        """First and last reading."""
+        self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
+        """Time and stall of the first and of the last reading, by resource."""
+        self._system = 0.0
+        """CPU seconds of the kernel for the tree."""
+        self.join(columns)
+
+    def join(self, columns: Sequence[Column]) -> None:
+        """Set the columns of the following samples."""
+        keys, self._pick = series_picker(columns, METRICS)
+        index = {key: place for place, key in enumerate(keys)}
+        self._places = {name: place for name, key in _SERIES.items() if (place := index.get(key)) is not None}
+        kind = "memwatch.pressure.stall_type"
+        metrics = {metric for metric, _ in keys}
+        # The cgroup's pressure is the run's; the machine's is an upper bound of it.
+        metric = next((one for one in _PRESSURES if one in metrics), None)
+        self._of_group = metric == _PRESSURES[0]
+        self._stalls = {
+            dict(attributes)["memwatch.pressure.resource"]: place
+            for place, (name, attributes) in enumerate(keys)
+            if name == metric and (kind, "some") in attributes
+        }
+
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        values = self._pick(sample.row)
+        self._add_limits(sample, values)
+        self._held = max(self._held, int(sample.file or 0))
+        self._virtual = max(self._virtual, int(sample.virtual or 0))
+        self._threads = max(self._threads, self._value(values, "threads") or 0)
+        self._chars = int(sample.read_chars or self._chars)
+        self._system = self._value(values, "system") or self._system
+        for resource, place in self._stalls.items():
+            stall = values[place]
+            if stall is not None:
+                now = sample.time, stall
+                self._pressure[resource] = self._pressure.get(resource, (now, now))[0], now
+        user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
+        if user is None or read is None or (refaults is None and "refaults" in self._places):
+            return  # refaults of a cgroup that others share are read once a second
+        reading = _Reading(sample.time, refaults or 0, user, read, self._value(values, "major_faults") or 0)
+        before, self._before = self._before, reading
+        if before is not None:
+            self._add_window(before, reading, full=self._is_full(sample))
+
+    def _value(self, values: Sequence[Value], name: str) -> Value:
+        place = self._places.get(name)
+        return None if place is None else values[place]
+
+    def _add_limits(self, sample: Sample, values: Sequence[Value]) -> None:
+        """Add the readings of about once a second."""
+        limits = [limit for limit in (sample.limit, self._value(values, "high")) if limit is not None]
+        self._limit = min(limits) if limits else self._limit
+        self._cores = self._value(values, "cores") or self._cores
+        hits = self._value(values, "hits")
+        if hits is not None:
+            self._reached = self._reached or (self._hits is not None and hits > self._hits)
+            self._hits = hits
+        throttled = self._value(values, "throttled")
+        if throttled is not None:
+            first = throttled if self._throttled is None else self._throttled[0]
+            self._throttled = first, throttled
+
+    def _is_full(self, sample: Sample) -> bool:
+        """Return whether the kernel may have reclaimed: the cgroup is at its limit, or the machine has no free memory."""
+        machine = self._conditions.machine_bytes
+        if machine is not None and sample.system is not None and sample.system >= MACHINE_FULL * machine:
+            return True
+        return self._limit is not None and sample.usage is not None and sample.usage >= AT_LIMIT * self._limit
+
+    def _add_window(self, before: _Reading, now: _Reading, *, full: bool) -> None:
+        """Add the window between two readings; `full`: memory was full at its end."""
+        refaulted = max(0, int(now.refaults - before.refaults)) * self._conditions.page_bytes
+        read = max(0, int(now.read - before.read))
+        self._windows += 1
+        self._read += read
+        self._refaulted += refaulted
+        self._reached = self._reached or full
+        if not self._reached:
+            self._early_refaulted += refaulted
+            self._early_read += read
+            return
+        seconds, user = now.time - before.time, now.user - before.user
+        faults = int(now.major_faults - before.major_faults)
+        self._late_read += read
+        self._reread += refaulted
+        self._waited += waited(StallWindow(seconds, user, read, refaulted, faults))
+        self._read_waits += waited(StallWindow(seconds, user, read, read, faults))
+
+    def stalls(self, seconds: float) -> Stalls:
+        """Return the stalls of the run so far, which took so many seconds."""
+        found = self._of_memory(seconds) if seconds > 0 and self._windows else Stalls()
+        return found._replace(
+            disk=self._of_disk(found.memory or 0.0), cpu=self._of_cpu(seconds), cores_allowed=self._cores
+        )
+
+    def _of_memory(self, seconds: float) -> Stalls:
+        if not self._reached:
+            return Stalls(memory=0.0)
+        if "refaults" in self._places and not are_foreign(self._early_refaulted, self._early_read):
+            share = min(self._waited, self._longest_wait(seconds)) / seconds
+            if not self._reread:
+                return Stalls(memory=0.0, reread_bytes=0)
+            sizes = shortage(self._read, min(self._reread, self._late_read), self._refaulted, self._held)
+            return Stalls(_share(share), None, None, *sizes)
+        again = surplus(self._read, self._chars, self._virtual)
+        if not again:
+            return Stalls()
+        wait = self._read_waits * min(1.0, again / self._late_read) if self._late_read else 0.0
+        return Stalls(_share(min(wait, self._longest_wait(seconds)) / seconds), reread_bytes=again)
+
+    def _longest_wait(self, seconds: float) -> float:
+        """Return an upper bound of the seconds in which the tree waited: tasks stalled, or the kernel worked for the tree."""
+        stalled, covered = 0.0, seconds
+        for (start, first), (end, last) in self._pressure.values():
+            covered = min(covered, end - start)
+            stalled += max(0.0, last - first)
+        if not self._pressure or covered < _CHECKED:
+            return seconds
+        return stalled / covered * seconds + self._system
+
+    def _of_disk(self, memory: float) -> float | None:
+        if not self._of_group or not self._conditions.own_cgroup or "io" not in self._pressure:
+            return None
+        (start, first), (end, last) = self._pressure["io"]
+        return _share((last - first) / (end - start) - memory) if end > start else None
+
+    def _of_cpu(self, seconds: float) -> float | None:
+        if self._throttled is None:
+            return None
+        first, last = self._throttled
+        return _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
+
+
+def _share(value: float) -> float:
+    return round(min(1.0, max(0.0, value)), 4)

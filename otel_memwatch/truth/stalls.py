@@ -1,0 +1,127 @@
+"""Time that a run lost because it had too little memory or CPU.
+
+Inputs are bytes and seconds of one window between two samples; nothing here reads the machine.
+
+A run is short of memory if it reads files again that the kernel has dropped from its page cache at a limit. No single
+reading shows it:
+
+| reading | alone it is no proof, because |
+| --- | --- |
+| pressure (PSI) | on the machine, it includes other programs; while 1 000 reads took 6 s instead of 1 ms, it rose by 8 % |
+| major faults | a cold start has them, too |
+| bytes read from storage | a scan or a copy of a large file reads each byte once |
+| charge at the limit | page cache of files that are read once fills any limit |
+| refaults (pages reclaimed and read again) | the kernel also counts pages that an earlier run's cgroup dropped |
+
+A shortage needs all of these:
+
+* The charge reached a limit.
+* Refaults and bytes read from storage grew after that.
+* Few of the bytes read before it were refaults. If many were, the counter shows an earlier run. Then only mapped bytes count
+  that exceed the address space of the whole tree: they were read more than once.
+
+In such a window the program waits while it runs no code in user mode. It waits for storage and locks, and for the kernel, which
+reclaims and copies. The plausible duration of its reads limits this time, because a program may also sleep.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import NamedTuple
+
+AT_LIMIT = 0.9
+"""Share of a limit from which the kernel may have reclaimed: it charges in batches and reads ahead."""
+MACHINE_FULL = 0.95
+"""Share of the machine's memory in use from which the kernel may have reclaimed."""
+WORTH_NAMING = 0.1
+"""Share of a run's time from which a stall is reported, and from which the run shows no size for full speed."""
+_SLOWEST_READ = 50e6
+"""Bytes in a second that any storage reads in sequence."""
+_LONGEST_FAULT = 0.02
+"""Seconds that a major fault takes on a busy disk."""
+_FOREIGN = 0.1, 1 << 20
+"""Share of the bytes read before the limit was reached, and bytes: more refaults come from an earlier run."""
+
+
+class StallWindow(NamedTuple):
+    """Readings between two samples after the charge reached a limit."""
+
+    seconds: float
+    user_seconds: float
+    """CPU time of the tree in user mode."""
+    read_bytes: int
+    """Bytes that the tree read from storage."""
+    reread_bytes: int
+    """Bytes of refaulted pages."""
+    major_faults: int
+
+
+def waited(window: StallWindow) -> float:
+    """Return the seconds of a window in which the tree waited for pages that it had before."""
+    reread = min(window.reread_bytes, window.read_bytes)
+    if reread <= 0:
+        return 0.0
+    outside = max(0.0, window.seconds - window.user_seconds) * reread / window.read_bytes
+    return min(outside, reread / _SLOWEST_READ + window.major_faults * _LONGEST_FAULT)
+
+
+def are_foreign(refaulted: int, read: int) -> bool:
+    """Return whether refaults show pages that an earlier run dropped.
+
+    Args:
+        refaulted: bytes of refaults before the charge reached a limit; this run had dropped nothing.
+        read: bytes that the tree read from storage until then.
+    """
+    share, least = _FOREIGN
+    return refaulted > max(least, share * read)
+
+
+def surplus(read: int, read_chars: int, virtual: int) -> int:
+    """Return bytes that were certainly read more than once through mappings.
+
+    Args:
+        read: bytes that the tree read from storage.
+        read_chars: bytes that it read by system calls, which explain as many bytes from storage.
+        virtual: largest address space of the tree, which holds all of its mappings.
+    """
+    return max(0, read - read_chars - virtual)
+
+
+class Shortage(NamedTuple):
+    """Files that a run read again, in bytes."""
+
+    reread: int
+    files: int | None
+    """Distinct bytes of files; `None`: unknown."""
+    short: int | None
+    """Memory that was missing to keep them; `None`: unknown."""
+
+
+def shortage(read: int, reread: int, refaulted: int, held: int) -> Shortage:
+    """Return the size of the files that a run read again, and the missing memory.
+
+    Of the bytes read from storage, the first reading of each page is no refault:
+
+        2.4 GiB read, 2.15 GiB of them refaults: 256 MiB of files. 98 MiB of page cache were kept: 158 MiB were missing.
+
+    Args:
+        read: bytes that the tree read from storage.
+        reread: bytes of refaults after the charge reached a limit.
+        refaulted: bytes of all refaults.
+        held: largest page cache charged.
+    """
+    files = max(0, read - refaulted)
+    if files <= held:
+        # Files were in memory before the run: the first reading of their pages is not among the bytes read.
+        return Shortage(reread, None, None)
+    return Shortage(reread, files, files - held)
+
+
+def throttled_share(throttled: float, seconds: float, processors: float) -> float:
+    """Return the least share of the time for which a CPU limit stopped the run.
+
+    Args:
+        throttled: seconds, which the kernel adds for each processor.
+        seconds: duration.
+        processors: most processors that can have been stopped at once: the machine's, or the run's threads if fewer.
+    """
+    return min(1.0, throttled / (seconds * max(1.0, processors))) if seconds > 0 else 0.0

@@ -1,0 +1,136 @@
+"""The stall ledger, from samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.stall_ledger import StallLedger, Stalls
+from tests.support.run_directory import column
+
+MIB = 1 << 20
+PAGES = MIB // 4096
+COLUMNS = [
+    column("memwatch.tree.cpu.time", cpu__mode="user"),
+    column("memwatch.tree.disk.io", disk__io__direction="read"),
+    column("memwatch.tree.syscall.io", disk__io__direction="read"),
+    column("memwatch.tree.memory.virtual"),
+    column("memwatch.cgroup.memory.usage"),
+    column("memwatch.cgroup.memory.file"),
+    column("memwatch.cgroup.memory.limit", memwatch__cgroup__limit__type="max"),
+    column("memwatch.cgroup.paging.refaults"),
+    column("memwatch.tree.paging.faults", system__paging__fault__type="major"),
+    column("memwatch.cgroup.cpu.throttled"),
+    column("memwatch.cgroup.cpu.limit"),
+    column("memwatch.cgroup.pressure.time", memwatch__pressure__resource="io", memwatch__pressure__stall_type="some"),
+]  # fmt: skip
+INFO: dict[str, Any] = {
+    "started": {"monotonic": 100.0},
+    "interval": 0.1,
+    "own_cgroup": "/x",
+    "cgroup_version": 2,
+    "page_bytes": 4096,
+    "monitor": {"mode": "wrap"},
+    "host": {"cpus": 4, "memory_bytes": 8 << 30, "swap_bytes": 0},
+}
+
+
+def ledger_of(
+    rows: list[tuple[float | None, ...]], info: dict[str, Any] | None = None, seconds: float | None = None
+) -> Stalls:
+    """The stalls of rows: time since the start, then the values of COLUMNS, with sizes in MiB and refaults too."""
+    ledger = StallLedger(COLUMNS, RunConditions.of(info or INFO))
+    make = sample_maker(COLUMNS)
+    for time, user, *sizes, faults, throttled, cores, pressure in rows:
+        read, chars, virtual, usage, file, limit = [None if s is None else s * MIB for s in sizes[:6]]
+        refaults = None if sizes[6] is None else sizes[6] * PAGES
+        assert time is not None
+        ledger.add(
+            make((100.0 + time, user, read, chars, virtual, usage, file, limit, refaults, faults, throttled, cores, pressure))
+        )  # fmt: skip
+    last = rows[-1][0]
+    assert last is not None
+    return ledger.stalls(seconds or last)
+
+
+def run(read: float, refaults: float, early: float = 0.0, *, chars: float = 0.0, limit: float | None = 104) -> Stalls:  # fmt: skip
+    """A run of 6 s in a limit of 104 MiB; its first 98 MiB of page cache, then `read` and `refaults` MiB in all."""
+    first = (1.0, 0.05, 98.0, min(chars, 98.0), 300.0, 80.0, 75.0, limit, early, 12, 0.0, None, None)
+    rows: list[tuple[float | None, ...]] = [first]
+    for step in range(1, 51):
+        part = step / 50
+        rows.append(
+            (1 + step / 10, 0.05 + 0.04 * part, 98 + (read - 98) * part, chars * part, 300.0, 103.0, 98.0, None,
+             early + (refaults - early) * part, 12 + 300 * part, None, None, None)
+        )  # fmt: skip
+    return ledger_of(rows)
+
+
+def test_a_run_that_reads_its_file_again_and_again_is_short_of_memory() -> None:
+    found = run(2400, 2144)
+    assert found.memory == pytest.approx(0.8, abs=0.1)
+    assert found.reread_bytes == pytest.approx(2144 * MIB, rel=0.01)
+    assert found.files_bytes == pytest.approx(256 * MIB, rel=0.01)
+    assert found.short_bytes == pytest.approx(158 * MIB, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("scan", run(2400, 0, chars=2400)),
+        ("scan through a mapping", run(2400, 0)),
+        ("cold start without a limit", run(98, 0, limit=None)),
+        ("refaults of an earlier run, without a limit", run(2400, 2400, 98, limit=None)),
+    ],
+)
+def test_bytes_that_are_read_once_are_no_shortage(name: str, found: Stalls) -> None:
+    assert found.memory == 0.0, name
+    assert not found.reread_bytes
+
+
+def test_refaults_of_an_earlier_run_prove_nothing() -> None:
+    """The kernel counts pages that an earlier run's cgroup dropped; that run had read the same file."""
+    assert run(2400, 2400, 98, chars=2400).memory is None  # it may be a scan
+    again = run(2400, 2400, 98)  # through mappings, more than the address space can hold
+    assert again.memory is not None
+    assert again.memory > 0.5
+    assert (again.files_bytes, again.short_bytes) == (None, None)
+    assert again.reread_bytes == pytest.approx(2100 * MIB, abs=4096)
+
+
+def test_pressure_limits_the_share() -> None:
+    """A program that sleeps reads a few pages again in each window."""
+    rows: list[tuple[float | None, ...]] = [
+        (0.5, 0.0, 98, 0, 300, 103, 98, 104, 0, 0, 0.0, None, 0.0),
+        *((1.0 + step, 0.0, 98 + step, 0, 300, 103, 98, 104, step, 20 * step, 0.0, None, 0.01 * step)
+          for step in range(10)),
+    ]  # fmt: skip
+    found = ledger_of(rows)
+    assert found.memory is not None
+    assert found.memory < 0.02
+    assert found.disk == pytest.approx(0.01, abs=0.02)
+
+
+def test_throttling_is_a_share_of_the_time() -> None:
+    rows: list[tuple[float | None, ...]] = [
+        (0.0, 0.0, 0, 0, 10, 5, 2, None, 0, 0, 2.0, 0.5, None),
+        (10.0, 5.0, 0, 0, 10, 5, 2, None, 0, 0, 6.0, 0.5, None),
+    ]
+    found = ledger_of(rows)
+    assert (found.cpu, found.cores_allowed, found.memory) == (0.4, 0.5, 0.0)
+    assert found.largest == 0.4
+
+
+def test_unknown_is_not_zero() -> None:
+    ledger = StallLedger([], RunConditions.of(INFO))
+    assert ledger.stalls(5.0) == Stalls()
+    assert Stalls().largest is None
+
+
+def test_the_ledger_is_written_and_read_again() -> None:
+    found = run(2400, 2144)
+    assert Stalls.of(found.to_json()) == found
+    assert Stalls.of({"memory": "much", "reread_bytes": None}) == Stalls()

@@ -1,0 +1,58 @@
+"""Time without progress for lack of memory or CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_memwatch.truth.stalls import (
+    Shortage,
+    StallWindow,
+    are_foreign,
+    shortage,
+    surplus,
+    throttled_share,
+    waited,
+)
+
+MIB = 1 << 20
+
+CASES = [
+    ("a scan reads each byte once", StallWindow(0.1, 0.02, 50 * MIB, 0, 6), 0.0),
+    ("refaults without reading from storage", StallWindow(0.1, 0.02, 0, 5 * MIB, 0), 0.0),
+    ("all of it is read again", StallWindow(0.1, 0.01, 50 * MIB, 50 * MIB, 6), 0.09),
+    ("half of it is read again", StallWindow(0.1, 0.01, 50 * MIB, 25 * MIB, 6), 0.045),
+    ("more refaults than bytes read: another process's", StallWindow(0.1, 0.01, 5 * MIB, 50 * MIB, 9), 0.09),
+    ("a program that sleeps reads one page again", StallWindow(1.0, 0.0, 4096, 4096, 1), 0.0200819),
+    ("other threads go on", StallWindow(0.1, 0.3, 50 * MIB, 50 * MIB, 6), 0.0),
+]
+
+
+@pytest.mark.parametrize(("window", "seconds"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_waiting_for_pages_that_were_there_before(window: StallWindow, seconds: float) -> None:
+    assert waited(window) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_refaults_before_the_limit_was_reached_belong_to_an_earlier_run() -> None:
+    assert are_foreign(100 * MIB, 100 * MIB)
+    assert not are_foreign(MIB, 2 * MIB)  # the libraries of any program
+    assert not are_foreign(5 * MIB, 100 * MIB)
+
+
+def test_mapped_bytes_beyond_the_address_space_were_read_more_than_once() -> None:
+    assert surplus(2400 * MIB, 10 * MIB, 300 * MIB) == 2090 * MIB
+    assert surplus(2400 * MIB, 2400 * MIB, 300 * MIB) == 0  # a scan by read calls
+    assert surplus(2400 * MIB, 0, 2500 * MIB) == 0  # a scan of one mapping
+
+
+def test_the_first_reading_of_each_page_is_the_size_of_the_files() -> None:
+    assert shortage(2400 * MIB, 2144 * MIB, 2144 * MIB, 98 * MIB) == Shortage(
+        2144 * MIB, 256 * MIB, 158 * MIB
+    )
+    assert shortage(2400 * MIB, 2144 * MIB, 2390 * MIB, 98 * MIB) == Shortage(2144 * MIB, None, None)
+
+
+def test_the_kernel_adds_throttled_time_of_all_processors() -> None:
+    assert throttled_share(6.0, 10.0, 8) == pytest.approx(0.075)
+    assert throttled_share(5.0, 10.0, 1) == 0.5
+    assert throttled_share(50.0, 10.0, 1) == 1.0
+    assert throttled_share(5.0, 0.0, 1) == 0.0
