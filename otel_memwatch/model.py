@@ -78,89 +78,56 @@ class Certainty(str, enum.Enum):
 
 
 class Evidence(str, enum.Enum):
-    """A reading from which a peak follows. Records contain the value; `EVIDENCE_WORDS` has the words for users."""
+    """A reading from which a peak follows. Records contain the value, and `Peak.how` the words."""
 
-    PROCESS_PEAK = "process_peak"
-    PROCESS_PEAK_WINDOWS = "process_peak_windows"
-    PROCESS_PEAK_SUM = "process_peak_sum"
-    READ_BEFORE_END = "read_before_end"
-    LAST_BOUNDARY = "last_boundary"
-    WAIT4 = "wait4"
-    WITH_DESCENDANTS = "with_descendants"
-    LAUNCHER_FLOOR = "launcher_floor"
-    LARGEST_PROCESS = "largest_process"
-    LARGEST_PROCESS_OR_PSS = "largest_process_or_pss"
-    RSS_SAMPLES = "rss_samples"
-    RSS_SUM = "rss_sum"
-    PSS_SUM = "pss_sum"
-    SAMPLES = "samples"
-    SAMPLES_BETWEEN = "samples_between"
-    ONE_SAMPLE = "one_sample"
-    UP_TO_LAST_SAMPLE = "up_to_last_sample"
-    PAGE_FAULTS = "page_faults"
-    CHILDREN_FAULTS = "children_faults"
-    CGROUP_PEAK = "cgroup_peak"
-    CGROUP_PEAK_LESS_CACHE = "cgroup_peak_less_cache"
-    CGROUP_PEAK_WHILE_READ = "cgroup_peak_while_read"
-    CGROUP_LATE_RESET = "cgroup_late_reset"
-    CGROUP_LESS_CACHE = "cgroup_less_cache"
-    CGROUP_OR_PROCESS = "cgroup_or_process"
-    LEFT_CGROUP = "left_cgroup"
-    AROUND_PEAK = "around_peak"
-    AROUND_ROSE = "around_rose"
-    AROUND_NOT_REACHED = "around_not_reached"
-    SHARED_CGROUP_PEAK = "shared_cgroup_peak"
-    SHARED_CGROUP_LIMIT = "shared_cgroup_limit"
-    MACHINE = "machine"
-    HUGETLB_SUM = "hugetlb_sum"
-    DEVICE_SAMPLES = "device_samples"
-    RANKS = "ranks"
-    HOSTS = "hosts"
-    OTLP = "otlp"
+    words: str
+
+    def __new__(cls, value: str, words: str) -> Evidence:  # noqa: PYI034 - an enumeration has no subclasses
+        """Make a member of its value in records and its words for users."""
+        made = str.__new__(cls, value)
+        made._value_, made.words = value, words
+        return made
+
+    PROCESS_PEAK = "process_peak", "VmHWM"
+    PROCESS_PEAK_WINDOWS = "process_peak_windows", "windows of VmHWM"
+    PROCESS_PEAK_SUM = "process_peak_sum", "sum of VmHWM"
+    READ_BEFORE_END = "read_before_end", "last read before its end"
+    LAST_BOUNDARY = "last_boundary", "VmHWM up to its last boundary"
+    WAIT4 = "wait4", "wait4"
+    WITH_DESCENDANTS = "with_descendants", "its descendants included"
+    LAUNCHER_FLOOR = "launcher_floor", "not above the launcher's own"
+    LARGEST_PROCESS = "largest_process", "largest process"
+    LARGEST_PROCESS_OR_PSS = "largest_process_or_pss", "largest process or sum of PSS"
+    RSS_SAMPLES = "rss_samples", "resident size at ticks"
+    RSS_SUM = "rss_sum", "sum of resident sizes at ticks"
+    PSS_SUM = "pss_sum", "sum of PSS"
+    SAMPLES = "samples", "at ticks"
+    SAMPLES_BETWEEN = "samples_between", "ticks"
+    ONE_SAMPLE = "one_sample", "at one tick"
+    UP_TO_LAST_SAMPLE = "up_to_last_sample", "up to the last tick"
+    PAGE_FAULTS = "page_faults", "page faults"
+    CHILDREN_FAULTS = "children_faults", "page faults of children"
+    CGROUP_PEAK = "cgroup_peak", "cgroup watermark"
+    CGROUP_PEAK_LESS_CACHE = "cgroup_peak_less_cache", "cgroup watermark less page cache"
+    CGROUP_PEAK_WHILE_READ = "cgroup_peak_while_read", "cgroup watermark while it was read"
+    CGROUP_LATE_RESET = "cgroup_late_reset", "reset late once"
+    CGROUP_LESS_CACHE = "cgroup_less_cache", "cgroup less page cache"
+    CGROUP_OR_PROCESS = "cgroup_or_process", "cgroup or largest process"
+    LEFT_CGROUP = "left_cgroup", "not all were in the cgroup"
+    AROUND_PEAK = "around_peak", "watermark of the cgroup around it"
+    AROUND_ROSE = "around_rose", "rose during the run"
+    AROUND_NOT_REACHED = "around_not_reached", "not reached"
+    SHARED_CGROUP_PEAK = "shared_cgroup_peak", "the control group's watermark"
+    SHARED_CGROUP_LIMIT = "shared_cgroup_limit", "the control group's limit"
+    MACHINE = "machine", "the machine's memory"
+    HUGETLB_SUM = "hugetlb_sum", "sum of HugetlbPages at ticks"
+    DEVICE_SAMPLES = "device_samples", "device memory in use"
+    RANKS = "ranks", "sum of what each run needed at one instant"
+    HOSTS = "hosts", "sum of the hosts' own peaks"
+    OTLP = "otlp", "OTLP"
 
 
-EVIDENCE_WORDS = {
-    Evidence.PROCESS_PEAK: "VmHWM",
-    Evidence.PROCESS_PEAK_WINDOWS: "windows of VmHWM",
-    Evidence.PROCESS_PEAK_SUM: "sum of VmHWM",
-    Evidence.READ_BEFORE_END: "last read before its end",
-    Evidence.LAST_BOUNDARY: "VmHWM up to its last boundary",
-    Evidence.WAIT4: "wait4",
-    Evidence.WITH_DESCENDANTS: "its descendants included",
-    Evidence.LAUNCHER_FLOOR: "not above the launcher's own",
-    Evidence.LARGEST_PROCESS: "largest process",
-    Evidence.LARGEST_PROCESS_OR_PSS: "largest process or sum of PSS",
-    Evidence.RSS_SAMPLES: "resident size at ticks",
-    Evidence.RSS_SUM: "sum of resident sizes at ticks",
-    Evidence.PSS_SUM: "sum of PSS",
-    Evidence.SAMPLES: "at ticks",
-    Evidence.SAMPLES_BETWEEN: "ticks",
-    Evidence.ONE_SAMPLE: "at one tick",
-    Evidence.UP_TO_LAST_SAMPLE: "up to the last tick",
-    Evidence.PAGE_FAULTS: "page faults",
-    Evidence.CHILDREN_FAULTS: "page faults of children",
-    Evidence.CGROUP_PEAK: "cgroup watermark",
-    Evidence.CGROUP_PEAK_LESS_CACHE: "cgroup watermark less page cache",
-    Evidence.CGROUP_PEAK_WHILE_READ: "cgroup watermark while it was read",
-    Evidence.CGROUP_LATE_RESET: "reset late once",
-    Evidence.CGROUP_LESS_CACHE: "cgroup less page cache",
-    Evidence.CGROUP_OR_PROCESS: "cgroup or largest process",
-    Evidence.LEFT_CGROUP: "not all were in the cgroup",
-    Evidence.AROUND_PEAK: "watermark of the cgroup around it",
-    Evidence.AROUND_ROSE: "rose during the run",
-    Evidence.AROUND_NOT_REACHED: "not reached",
-    Evidence.SHARED_CGROUP_PEAK: "the control group's watermark",
-    Evidence.SHARED_CGROUP_LIMIT: "the control group's limit",
-    Evidence.MACHINE: "the machine's memory",
-    Evidence.HUGETLB_SUM: "sum of HugetlbPages at ticks",
-    Evidence.DEVICE_SAMPLES: "device memory in use",
-    Evidence.RANKS: "sum of what each run needed at one instant",
-    Evidence.HOSTS: "sum of the hosts' own peaks",
-    Evidence.OTLP: "OTLP",
-}
-"""The phrase of each kind of evidence in `Peak.how`."""
-
-_OLD_PHRASES = {words: evidence for evidence, words in EVIDENCE_WORDS.items()}
+_OLD_PHRASES = {evidence.words: evidence for evidence in Evidence}
 """Phrases of `Peak.how` in records that have no `evidence`: never remove one."""
 
 
@@ -206,7 +173,7 @@ class Peak(NamedTuple):
     def how(self) -> str:
         """The origin of the figure in words: "VmHWM", "wait4", "cgroup watermark" ..."""
         phrases = [self.source] if self.source else []
-        return ", ".join([*phrases, *(EVIDENCE_WORDS[one] for one in self.evidence)])
+        return ", ".join([*phrases, *(one.words for one in self.evidence)])
 
     @classmethod
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:

@@ -84,7 +84,9 @@ def identity(
         found = found._replace(rank=rank)
     if found is None or not found.group:
         return None
-    return found._replace(group=_printable(found.group))
+    # One line without slashes, because the command line accepts it next to paths.
+    printable = "".join(c if c.isprintable() and c != "/" else "_" for c in found.group.strip())
+    return found._replace(group=printable[:_LONGEST])
 
 
 def group_attributes(own: GroupIdentity) -> dict[str, str | int]:
@@ -101,8 +103,8 @@ def _from_launcher(environ: Environment, resource: Mapping[str, object]) -> Grou
         found = launcher(environ)
         if found is not None:
             # Without a group name, use that of the enclosing job. Without either, only the rank identifies the run.
-            named = found.group or _batch_job(environ) or _address(environ)
-            return found._replace(group=named)
+            jobs = (f"{kind}-{environ[name]}" for name, kind in _BATCH_JOBS.items() if environ.get(name))
+            return found._replace(group=found.group or next(jobs, "") or _address(environ))
     return _kubernetes(environ, resource) or _ray(environ)
 
 
@@ -204,10 +206,6 @@ def _ray(environ: Environment) -> GroupIdentity | None:
     return GroupIdentity(f"ray-{job}", "ray") if job else None
 
 
-def _batch_job(environ: Environment) -> str:
-    return next((f"{kind}-{environ[name]}" for name, kind in _BATCH_JOBS.items() if environ.get(name)), "")
-
-
 def _address(environ: Environment) -> str:
     """Return the address of PyTorch's rendezvous. All ranks of a job share it, but a later job may reuse it."""
     address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
@@ -224,11 +222,6 @@ def _number(environ: Environment, variable: str) -> int | None:
     """Return a non-negative number; `None` if missing or invalid."""
     text = environ.get(variable, "").strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
-
-
-def _printable(text: str) -> str:
-    """Return one line without slashes, because the command line accepts it next to paths."""
-    return "".join(c if c.isprintable() and c != "/" else "_" for c in text.strip())[:_LONGEST]
 
 
 def boot_id(proc: str = "/proc") -> str | None:

@@ -92,7 +92,9 @@ def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
 def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
     """Yield the lines of `text_lines` in blocks of about `block` bytes; `begin`: bytes of the file to skip."""
     for _, lines in _raw_blocks(path, damage, block, begin):
-        yield _clean(lines)
+        # Without empty lines, and without the NUL bytes that a crash of the machine leaves in a file.
+        kept = [line for line in lines if line.strip(b"\0 \r\t")]
+        yield [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in kept]
 
 
 def located_blocks(path: Path, damage: Damage) -> Iterator[tuple[list[bytes], list[int]]]:
@@ -189,11 +191,6 @@ def _hopeless(garbage: GarbageGuard, data: bytes, damage: Damage) -> bool:
         damage.give_up(f"{MAX_SKIPPED >> 20} MiB of it are no lines")
         return True
     return False
-
-
-def _clean(lines: list[bytes]) -> list[bytes]:
-    """Remove empty lines, and the NUL bytes that a crash of the machine leaves in a file."""
-    return [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in lines if line.strip(b"\0 \r\t")]
 
 
 def parse(line: bytes | str) -> Any:

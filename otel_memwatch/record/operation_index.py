@@ -63,13 +63,6 @@ class OperationTable:
         """Return the row of the operation at a position."""
         raise NotImplementedError
 
-    def _add(self, row: OperationRow) -> None:
-        self.starts.append(row.start)
-        self.ends.append(row.end)
-        self.lows.append(row.low)
-        self.highs.append(row.high)
-        self.pids.append(row.pid)
-
     def _nest(self, spans: Sequence[int], around: Sequence[int]) -> None:
         """Find the parents, by numbers that represent span ids (0: none). A later parent, or a cycle, counts as none."""
         wanted = set(around)
@@ -91,7 +84,11 @@ class OperationRows(OperationTable):
         self._rows = sorted(rows, key=lambda row: (row.start, -row.end))
         self.with_gpu = [position for position, row in enumerate(self._rows) if row.has_gpu]
         for row in self._rows:
-            self._add(row)
+            self.starts.append(row.start)
+            self.ends.append(row.end)
+            self.lows.append(row.low)
+            self.highs.append(row.high)
+            self.pids.append(row.pid)
         ids = [row.ids() for row in self._rows]
         self._nest([_number(span) for span, _ in ids], [_number(parent) for _, parent in ids])
 

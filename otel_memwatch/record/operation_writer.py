@@ -7,7 +7,6 @@ The lines have few shapes, so they are written without `json`: its import costs 
 from __future__ import annotations
 
 from otel_memwatch.record.format import SCHEMA
-from otel_memwatch.record.operation_fields import CLOSING, OPENING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +24,35 @@ try:
     from _json import encode_basestring_ascii as _quote
 except ImportError:  # another implementation of Python
     from json.encoder import encode_basestring_ascii as _quote
+
+OPENING = ("open", "time", "name", "trace", "span", "parent", "thread", "rss", "segment")
+"""Fields of an opening in writing order. Optional fields follow: `attributes`, `exported`.
+
+`format.py` describes each field. All writers use this table and `CLOSING`: Python and C code in the target, and
+`otel-memwatch mark`.
+"""
+
+CLOSING = (
+    "close",
+    "time",
+    "status",
+    "error",
+    "rss",
+    "segment",
+    "peak",
+    "low",
+    "high",
+    "certainty",
+    "cpu_user",
+    "cpu_system",
+    "minor_faults",
+    "major_faults",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+)
+"""Fields of a closing. Optional fields follow: `gpu`, `attributes`."""
 
 LONGEST_NAME = 512
 LONGEST_TEXT = 4096
@@ -139,18 +167,16 @@ def opening_more(attributes: Mapping[str, object] | None, exported: bool) -> byt
 
 def closing_more(gpu: Mapping[str, Any] | None, attributes: Mapping[str, object] | None) -> bytes:
     """Return the rest of a closing's line."""
-    text = f',"gpu":{_json(gpu)}' if gpu else ""
+    text = ""
+    if gpu:
+        from json import dumps  # only with a GPU library, which has already imported json
+
+        text = f',"gpu":{dumps(gpu, default=str, separators=(",", ":"))}'
     return (text + (f',"attributes":{attributes_text(attributes)}' if attributes else "")).encode() + END
 
 
 def _number(value: float | None) -> str:
     return "null" if value is None else str(value)
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    from json import dumps  # only with a GPU library, which has already imported json
-
-    return dumps(value, default=str, separators=(",", ":"))
 
 
 def quote(text: str) -> str:

@@ -210,6 +210,13 @@ class OtlpRecord(Record):
         began = moment(mapping(info.get("started")).get("wall"))
         start = start if began is None else min(began, start)
         identifier = text(resource.get("memwatch.run.id")) or self._resource.instance or path.stem
+        span, trace = self._run_span, {}
+        if span is not None:
+            trace = {
+                "trace_id": span.trace_id,
+                "span_id": span.span_id,
+                "parent_span_id": span.parent_span_id,
+            }
         return {
             "schema": SCHEMA,
             "id": identifier,
@@ -225,14 +232,8 @@ class OtlpRecord(Record):
             "resource": dict(resource),
             "exit": self._exit(),
             "peaks": self._peaks(),
-            "trace": self._trace(),
+            "trace": trace,
         }
-
-    def _trace(self) -> dict[str, Any]:
-        span = self._run_span
-        if span is None:
-            return {}
-        return {"trace_id": span.trace_id, "span_id": span.span_id, "parent_span_id": span.parent_span_id}
 
     def _peaks(self) -> dict[str, Any] | None:
         """Return the peaks that the run itself exported, with their certainty; `None`: none, the samples provide them."""

@@ -72,7 +72,7 @@ def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) 
     return {
         **({"container.id": container} if container else {}),
         **_kubernetes(environ, root),
-        **_named(environ, _SLURM),
+        **{name: environ[variable] for variable, name in _SLURM.items() if environ.get(variable)},
     }
 
 
@@ -170,10 +170,6 @@ def _kubernetes(environ: Mapping[str, str], root: Path) -> Attributes:
             if value:
                 found.setdefault(attribute, value)
     return found
-
-
-def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> Attributes:
-    return {attribute: environ[variable] for variable, attribute in names.items() if environ.get(variable)}
 
 
 def ci_attributes(environ: Mapping[str, str]) -> Attributes:

@@ -2,6 +2,8 @@
 
 A field of another type than declared is `None` (or empty), and loses none of the others: a reader trusts no file. Sizes
 are bytes. `None` means unknown. Fields that one report only passes on are read from the file as they are.
+
+`_CHECKS` has a check for each type that is declared here, by the text of the declaration.
 """
 
 from __future__ import annotations
@@ -10,38 +12,37 @@ from otel_memwatch.record.fields import mapping, moment, number, period, text, t
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    _Fields = TypeVar("_Fields")
+
+    Seconds = float
+    """Moment of a clock."""
+    Interval = float
+    """Seconds between samples."""
+    SpanIds = Mapping[str, Any]
+    Outages = Mapping[str, tuple[float, str]]
+    Codes = tuple[str, ...]
 
 
 class ClockReading(NamedTuple):
     """One moment by two clocks."""
 
-    wall: float | None
+    wall: Seconds | None
     """Unix seconds."""
-    monotonic: float | None
+    monotonic: Seconds | None
     """Monotonic seconds of the recording machine."""
-
-    @classmethod
-    def of(cls, value: Any) -> ClockReading:
-        """Read `started` or `ended`."""
-        fields = mapping(value)
-        return cls(moment(fields.get("wall")), moment(fields.get("monotonic")))
 
 
 class TargetFields(NamedTuple):
     """The main process of the command."""
 
     pid: int | None
-    start: float | None
+    start: Seconds | None
     """Monotonic seconds."""
     floor: int | None
     """Bytes; at or below this, wait4's maximum belongs to the launcher."""
-
-    @classmethod
-    def of(cls, value: Any) -> TargetFields:
-        """Read `target`."""
-        fields = mapping(value)
-        return cls(whole(fields.get("pid")), moment(fields.get("start")), whole(fields.get("floor")))
 
 
 class HostFields(NamedTuple):
@@ -56,20 +57,6 @@ class HostFields(NamedTuple):
     memory_bytes: int | None
     swap_bytes: int | None
 
-    @classmethod
-    def of(cls, value: Any) -> HostFields:
-        """Read `host`."""
-        fields = mapping(value)
-        return cls(
-            name=text(fields.get("name")),
-            system=text(fields.get("system")),
-            release=text(fields.get("release")),
-            machine=text(fields.get("machine")),
-            cpus=whole(fields.get("cpus")),
-            memory_bytes=whole(fields.get("memory_bytes")),
-            swap_bytes=whole(fields.get("swap_bytes")),
-        )
-
 
 class MonitorFields(NamedTuple):
     """The process that recorded."""
@@ -81,18 +68,6 @@ class MonitorFields(NamedTuple):
     mode: str | None
     """"wrap", "attach" or "watch"."""
 
-    @classmethod
-    def of(cls, value: Any) -> MonitorFields:
-        """Read `monitor`."""
-        fields = mapping(value)
-        return cls(
-            version=text(fields.get("version")),
-            pid=whole(fields.get("pid")),
-            pid_namespace=whole(fields.get("pid_namespace")),
-            python=text(fields.get("python")),
-            mode=text(fields.get("mode")),
-        )
-
 
 class ExitFields(NamedTuple):
     """The end of the command."""
@@ -103,17 +78,6 @@ class ExitFields(NamedTuple):
     """Processes of the run that the OOM killer has killed."""
     reason: str | None
     """A sentence."""
-
-    @classmethod
-    def of(cls, value: Any) -> ExitFields:
-        """Read `exit`."""
-        fields = mapping(value)
-        return cls(
-            whole(fields.get("exit_code")),
-            whole(fields.get("signal")),
-            whole(fields.get("oom_kills")),
-            text(fields.get("reason")),
-        )
 
 
 class GroupFields(NamedTuple):
@@ -131,13 +95,6 @@ class GroupFields(NamedTuple):
     step: int | None
     """Difference of two successive ranks."""
     attempt: int | None
-
-    @classmethod
-    def of(cls, value: Any) -> GroupFields:
-        """Read `group`."""
-        fields = mapping(value)
-        numbers = (whole(fields.get(name)) for name in cls._fields[2:])
-        return cls(text(fields.get("group")), text(fields.get("launcher")), *numbers)
 
 
 class HolderFields(NamedTuple):
@@ -161,24 +118,6 @@ class LimitFields(NamedTuple):
     largest: tuple[HolderFields, ...]
     """The largest processes then, the largest first."""
 
-    @classmethod
-    def of(cls, value: Any) -> LimitFields:
-        """Read `limit`."""
-        fields = mapping(value)
-        entries = [entry for entry in _objects(fields.get("largest")) if entry]
-        largest = [
-            HolderFields(whole(entry.get("pid")), text(entry.get("command")), whole(entry.get("bytes")))
-            for entry in entries
-        ]
-        breached = fields.get("breached") is True
-        return cls(
-            whole(fields.get("bytes")),
-            text(fields.get("by")),
-            breached,
-            text(fields.get("operation")),
-            tuple(largest),
-        )
-
 
 class GpuFields(NamedTuple):
     """One GPU of the machine."""
@@ -192,49 +131,14 @@ class GpuFields(NamedTuple):
     processes: str | None
     """"by process" if it reports memory by process, otherwise the reason why not."""
     trouble: str | None
-    unknown: Mapping[str, tuple[float, str]]
+    unknown: Outages
     """Seconds for which the driver did not answer a question, and its first error, by question."""
     held: Mapping[str, int]
     """Largest sample of each process of the tree, by pid."""
     accounted: Mapping[str, int]
     """Exact peak of each process of the tree by the driver's accounting, by pid."""
-    xid: tuple[str, ...]
+    xid: Codes
     """Codes of errors that the driver reported."""
-
-    @classmethod
-    def of(cls, value: Any) -> GpuFields:
-        """Read an element of `gpus`."""
-        fields = mapping(value)
-        return cls(
-            id=str(fields.get("id")),
-            name=text(fields.get("name")),
-            pci=text(fields.get("pci")),
-            recorded=bool(fields.get("recorded")),
-            processes=text(fields.get("processes")),
-            trouble=text(fields.get("trouble")),
-            unknown=_outages(fields.get("unknown")),
-            held=_bytes_by_pid(fields.get("held")),
-            accounted=_bytes_by_pid(fields.get("accounted")),
-            xid=tuple(str(event.get("code")) for event in _objects(fields.get("xid"))),
-        )
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def _bytes_by_pid(value: Any) -> Mapping[str, int]:
-    return {pid: size for pid, held in mapping(value).items() if (size := whole(held)) is not None}
-
-
-def _outages(value: Any) -> Mapping[str, tuple[float, str]]:
-    found = {}
-    for question, outage in mapping(value).items():
-        fields = mapping(outage)
-        seconds = number(fields.get("seconds"))
-        if seconds is not None:
-            found[question] = seconds, text(fields.get("error")) or ""
-    return found
 
 
 class ClockFields(NamedTuple):
@@ -245,17 +149,11 @@ class ClockFields(NamedTuple):
     monotonic_offset: float | None
     """Seconds by which a time namespace has moved the clock."""
 
-    @classmethod
-    def of(cls, value: Any) -> ClockFields:
-        """Read `clock`."""
-        fields = mapping(value)
-        return cls(text(fields.get("boot_id")), number(fields.get("monotonic_offset")))
-
 
 class Mark(NamedTuple):
     """A problem of the recording."""
 
-    time: float | None
+    time: Seconds | None
     """Monotonic seconds."""
     text: str
 
@@ -284,7 +182,7 @@ class RunInfo(NamedTuple):
     started: ClockReading
     """Start of the command."""
     ended: ClockReading
-    interval: float | None
+    interval: Interval | None
     """Seconds between samples, as requested."""
     own_cgroup: str | None
     """Path of the cgroup made for the run."""
@@ -315,12 +213,12 @@ class RunInfo(NamedTuple):
     driver was asked and never answered."""
     settings: Mapping[str, Any]
     """Options in force."""
-    trace: Mapping[str, Any]
+    trace: SpanIds
     """Ids of the run's span, in hexadecimal digits; empty unless they name a span."""
     exit: ExitFields
     file_bytes: int | None
     """Most file pages (RssFile) that a sample found in one process."""
-    recorded_until: float | None
+    recorded_until: Seconds | None
     """Monotonic seconds of the last sample, if the recording stopped before the run did."""
     marks: tuple[Mark, ...]
     group: GroupFields
@@ -335,49 +233,69 @@ class RunInfo(NamedTuple):
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunInfo:
         """Read the fields of `run.json`."""
-        get, marks = info.get, info.get("marks")
-        entries = [mapping(entry) for entry in marks] if isinstance(marks, list) else []
-        return cls(
-            schema=whole(get("schema")),
-            id=text(get("id")),
-            name=text(get("name")),
-            tags={key: value for key, value in mapping(get("tags")).items() if isinstance(value, str)},
-            state=text(get("state")),
-            command=texts(get("command")),
-            cwd=text(get("cwd")),
-            input_bytes=whole(get("input_bytes")),
-            target=TargetFields.of(get("target")),
-            host=HostFields.of(get("host")),
-            monitor=MonitorFields.of(get("monitor")),
-            started=ClockReading.of(get("started")),
-            ended=ClockReading.of(get("ended")),
-            interval=period(get("interval")),
-            own_cgroup=text(get("own_cgroup")),
-            cgroup_version=whole(get("cgroup_version")),
-            cgroup_hint=text(get("cgroup_hint")),
-            rss_error_bytes=whole(get("rss_error_bytes")),
-            fault_bytes=whole(get("fault_bytes")),
-            page_bytes=whole(get("page_bytes")),
-            faults_carried=get("faults_carried") is True,
-            portable=get("portable") is True,
-            blind=get("blind") is True,
-            allocator={k: v for k, v in mapping(get("allocator")).items() if isinstance(v, str)},
-            limits={name: whole(value) for name, value in mapping(get("limits")).items()},
-            quirks=texts(get("quirks")),
-            sources={name: mapping(health) for name, health in mapping(get("sources")).items()},
-            settings=mapping(get("settings")),
-            trace=trace_ids(mapping(get("trace"))),
-            exit=ExitFields.of(get("exit")),
-            file_bytes=whole(get("file_bytes")),
-            recorded_until=moment(get("recorded_until")),
-            marks=tuple(Mark(moment(one.get("time")), text(one.get("text")) or "") for one in entries),
-            group=GroupFields.of(get("group")),
-            limit=LimitFields.of(get("limit")),
-            gpus=tuple(map(GpuFields.of, _objects(get("gpus")))),
-            clock=ClockFields.of(get("clock")),
-            resource=mapping(get("resource")),
-            measured_by=text(get("measured_by")),
-        )
+        return _read(cls, info)
+
+
+def _read(kind: Callable[..., _Fields], fields: Mapping[str, Any]) -> _Fields:
+    """Return an object of the file as `kind`, each field checked by its declared type."""
+    types = kind.__annotations__
+    return kind(*[_CHECKS[declared](fields.get(name)) for name, declared in types.items()])
+
+
+def _section(kind: Callable[..., _Fields]) -> Callable[[Any], _Fields]:
+    return lambda value: _read(kind, mapping(value))
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _outages(value: Any) -> Outages:
+    found = {}
+    for question, outage in mapping(value).items():
+        fields = mapping(outage)
+        seconds = number(fields.get("seconds"))
+        if seconds is not None:
+            found[question] = seconds, text(fields.get("error")) or ""
+    return found
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "bool": lambda value: value is True,
+    "str": str,
+    "str | None": text,
+    "int | None": whole,
+    "float | None": number,
+    "Seconds | None": moment,
+    "Interval | None": period,
+    "tuple[str, ...]": texts,
+    "Codes": lambda value: tuple(str(event.get("code")) for event in _objects(value)),
+    "Mapping[str, str]": lambda value: {k: v for k, v in mapping(value).items() if isinstance(v, str)},
+    "Mapping[str, int]": lambda value: {
+        k: n for k, v in mapping(value).items() if (n := whole(v)) is not None
+    },
+    "Mapping[str, int | None]": lambda value: {k: whole(v) for k, v in mapping(value).items()},
+    "Mapping[str, Mapping[str, Any]]": lambda value: {k: mapping(v) for k, v in mapping(value).items()},
+    "Mapping[str, Any]": mapping,
+    "SpanIds": lambda value: trace_ids(mapping(value)),
+    "Outages": _outages,
+    "ClockReading": _section(ClockReading),
+    "TargetFields": _section(TargetFields),
+    "HostFields": _section(HostFields),
+    "MonitorFields": _section(MonitorFields),
+    "ExitFields": _section(ExitFields),
+    "GroupFields": _section(GroupFields),
+    "LimitFields": _section(LimitFields),
+    "ClockFields": _section(ClockFields),
+    "tuple[Mark, ...]": lambda value: tuple(
+        Mark(moment(one.get("time")), text(one.get("text")) or "")
+        for one in (map(mapping, value) if isinstance(value, list) else ())
+    ),
+    "tuple[HolderFields, ...]": lambda value: tuple(
+        _read(HolderFields, one) for one in _objects(value) if one
+    ),
+    "tuple[GpuFields, ...]": lambda value: tuple(_read(GpuFields, one) for one in _objects(value)),
+}
 
 
 def written_figures(

@@ -233,8 +233,9 @@ def _rows(
         except (ValueError, RecursionError):
             rows = None
     if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
+        times: list[Any] = [row[0] for row in rows]
         sound = bool(rows) and (are_numbers or _are_numbers(text, len(rows)))
-        return rows, sound and _are_moments([row[0] for row in rows])
+        return rows, sound and bool(min(times) >= -FARTHEST and max(times) <= FARTHEST)
     kept = []
     for line in lines:
         row = parse(line)
@@ -258,10 +259,6 @@ def _are_numbers(text: bytes, rows: int) -> bool:
     """
     kinds = text.translate(_KINDS)
     return b"!" not in kinds and b"0" * _DIGITS not in kinds and text.count(b"[") == rows + 1
-
-
-def _are_moments(times: list[Any]) -> bool:
-    return bool(min(times) >= -FARTHEST and max(times) <= FARTHEST)
 
 
 def _not_known(_: str) -> None:

@@ -187,20 +187,28 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     The result includes declared columns without a value. `started` is the start of the run in monotonic seconds.
     Samples with a decreasing time (damage) are skipped.
     """
+    import numpy as np
+
     names = None if wanted is None else frozenset(wanted)
-    time = _Growing(0.0)
+    times = _Growing(0.0)
     growing: dict[Column, _Growing] = {}
     for columns, rows, _ in sample_blocks(path, damage):
         for column in columns:
             if column not in growing and (names is None or column.metric in names):
                 growing[column] = _Growing(math.nan)
         table = _table(rows, len(columns) + 1, damage)
-        begin = time.length
-        time.put(begin, table[:, 0] - started)
+        begin = times.length
+        times.put(begin, table[:, 0] - started)
         for index, column in enumerate(columns, 1):
             if column in growing:
                 growing[column].put(begin, table[:, index])
-    return _sorted(time.whole(time.length), {c: g.whole(time.length) for c, g in growing.items()}, damage)
+    time = times.whole(times.length)
+    values = {column: grown.whole(times.length) for column, grown in growing.items()}
+    if len(time) and bool(np.any(np.diff(time) < 0)):
+        kept = np.array(_longest_rise(time.tolist()))
+        damage.lines += len(time) - len(kept)
+        time, values = time[kept], {column: array[kept] for column, array in values.items()}
+    return Samples(time, list(values), values)
 
 
 class _Growing:
@@ -236,27 +244,20 @@ class _Growing:
         self._values[before:] = self._missing
 
 
-def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples:
-    """Return the samples without those outside a longest non-decreasing subsequence of times."""
-    import numpy as np
-
-    if len(time) and bool(np.any(np.diff(time) < 0)):
-        kept = np.array(_longest_rise(time.tolist()))
-        damage.lines += len(time) - len(kept)
-        time, values = time[kept], {column: array[kept] for column, array in values.items()}
-    return Samples(time, list(values), values)
-
-
 def _table(rows: list[Row], width: int, damage: Damage) -> Array:
     """Return rows of different lengths as one array; NaN for unknown values."""
     import numpy as np
 
-    padded = _padded(rows, width)
+    fillings: dict[int, Row] = {}
+    for index, row in enumerate(rows):
+        missing = width - len(row)
+        if missing:
+            rows[index] = row + fillings.setdefault(missing, [None] * missing)
     try:
-        table = np.array(padded, dtype=np.float64).reshape(-1, width)
+        table = np.array(rows, dtype=np.float64).reshape(-1, width)
     except (ValueError, TypeError, OverflowError):
-        sound = [row for row in padded if is_tick(row)]
-        damage.lines += len(padded) - len(sound)
+        sound = [row for row in rows if is_tick(row)]
+        damage.lines += len(rows) - len(sound)
         table = np.array(sound, dtype=np.float64).reshape(-1, width)
     table[np.isinf(table)] = math.nan
     timed = np.abs(table[:, 0]) <= FARTHEST
@@ -264,15 +265,6 @@ def _table(rows: list[Row], width: int, damage: Damage) -> Array:
         damage.lines += int((~timed).sum())
         table = table[timed]
     return table
-
-
-def _padded(rows: list[Row], width: int) -> list[Row]:
-    fillings: dict[int, Row] = {}
-    for index, row in enumerate(rows):
-        missing = width - len(row)
-        if missing:
-            rows[index] = row + fillings.setdefault(missing, [None] * missing)
-    return rows
 
 
 def _longest_rise(times: list[float]) -> list[int]:

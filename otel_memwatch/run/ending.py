@@ -7,15 +7,15 @@ import signal as signals
 import time
 
 from otel_memwatch.model import Ending
-from otel_memwatch.record.fields import number
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
 from otel_memwatch.record.namespace import pid_namespace
-from otel_memwatch.record.run_info_schema import ClockReading, ExitFields, HostFields, MonitorFields
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from otel_memwatch.record.run_info_schema import RunInfo
 
 _SILENCE = 60.0
 """Seconds without a sample after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
@@ -83,13 +83,10 @@ def _mebibytes(size: int) -> str:
     return f"{size / 1024**2:.1f} MiB"
 
 
-def ending_of(
-    info: Mapping[str, Any], state: str, last_tick: float | None, open_names: Sequence[str]
-) -> Ending:
+def ending_of(fields: RunInfo, state: str, last_tick: float | None, open_names: Sequence[str]) -> Ending:
     """Return the ending of a recorded run: the recorded one, or a description of a run that its monitor did not survive."""
-    written = ExitFields.of(info.get("exit"))
-    if written != ExitFields.of(None):
-        code, signal, kills, reason = written
+    code, signal, kills, reason = written = fields.exit
+    if any(value is not None for value in written):
         return Ending(code, signal, kills, reason or describe_end(code, signal, kills, None, None).reason)
     if state == "running":
         return Ending(None, None, None, "still running")
@@ -100,32 +97,31 @@ def ending_of(
     return Ending(None, None, None, reason)
 
 
-def state_of(info: Mapping[str, Any], path: Path) -> str:
+def state_of(fields: RunInfo, path: Path) -> str:
     """Return the state of a run: "finished", "running", or "incomplete" if the monitor died and left "running" behind."""
-    if info.get("state") != RUNNING:
+    if fields.state != RUNNING:
         return "finished"
-    if is_monitor_visible(info):
-        return "running" if _monitor_lives(info) else "incomplete"
-    interval = number(info.get("interval")) or 0.0
+    if is_monitor_visible(fields):
+        return "running" if _monitor_lives(fields) else "incomplete"
     try:
         silence = time.time() - (path / SAMPLES_FILE).stat().st_mtime
     except OSError:
         return "incomplete"
-    return "running" if silence <= max(_SILENCE, 20 * interval) else "incomplete"
+    return "running" if silence <= max(_SILENCE, 20 * (fields.interval or 0.0)) else "incomplete"
 
 
-def is_monitor_visible(info: Mapping[str, Any]) -> bool:
+def is_monitor_visible(fields: RunInfo) -> bool:
     """Return whether the monitor ran on this machine and its pid can be looked up; else only silence shows that it died."""
-    if HostFields.of(info.get("host")).name not in (None, os.uname().nodename):
+    if fields.host.name not in (None, os.uname().nodename):
         return False
     # In another PID namespace the number means nothing: PID 1 of a removed container always exists.
-    recorded, ours = MonitorFields.of(info.get("monitor")).pid_namespace, pid_namespace()
+    recorded, ours = fields.monitor.pid_namespace, pid_namespace()
     return recorded is None or ours is None or recorded == ours
 
 
-def _monitor_lives(info: Mapping[str, Any]) -> bool:
+def _monitor_lives(fields: RunInfo) -> bool:
     """Return whether the recording process lives. A zombie and another process with its PID do not count."""
-    pid = MonitorFields.of(info.get("monitor")).pid
+    pid = fields.monitor.pid
     if pid is None or pid <= 0:
         return False
     try:
@@ -144,5 +140,5 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
     except (psutil.Error, OSError, ValueError):
         return True
     # The monitor lived when it wrote the start of the run: a process that started later reuses its PID.
-    latest = ClockReading.of(info.get("started")).wall
+    latest = fields.started.wall
     return latest is None or born <= latest + _START_TOLERANCE

@@ -90,7 +90,7 @@ class RecordedRun:
         }
         """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
         self.mode: str = fields.monitor.mode or "wrap"
-        self.state: str = state_of(self.info, self.path)
+        self.state: str = state_of(fields, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
         self.started_wall: float = fields.started.wall or 0.0
         """Unix seconds."""
@@ -137,10 +137,10 @@ class RecordedRun:
     def ending(self) -> Ending:
         """Ending of the target."""
         if self.state != "incomplete":
-            return ending_of(self.info, self.state, None, ())
+            return ending_of(self.fields, self.state, None, ())
         table = self.record.operation_table
         names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
-        return ending_of(self.info, self.state, self._replayed.aggregator.last_time, names)
+        return ending_of(self.fields, self.state, self._replayed.aggregator.last_time, names)
 
     @cached_property
     def peaks(self) -> Peaks:

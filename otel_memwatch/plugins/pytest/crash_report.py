@@ -85,6 +85,7 @@ def wait_for_end(directory: Path) -> None:
 
     Waits at most 3 s, and not at all if there is no record or its monitor was killed too.
     """
+    from otel_memwatch.record.run_info_schema import RunInfo
     from otel_memwatch.run.ending import state_of
 
     until = time.monotonic() + _END_SECONDS
@@ -93,7 +94,7 @@ def wait_for_end(directory: Path) -> None:
             info = parse((directory / RUN_FILE).read_bytes())
         except OSError:
             return
-        if not isinstance(info, dict) or state_of(info, directory) != "running":
+        if not isinstance(info, dict) or state_of(RunInfo.of(info), directory) != "running":
             return
         time.sleep(0.02)
 

@@ -171,17 +171,16 @@ def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
 def _why_not(row: IndexedRun, directory: int, written: float) -> str | None:
     """Return why the run must stay; `None` if it may go. `written`: latest write to its files, in Unix seconds."""
     try:
-        info = read_info(Path(RUN_FILE), directory)
+        fields = RunInfo.of(read_info(Path(RUN_FILE), directory))
     except RunError:
-        info = {}
-    fields = RunInfo.of(info)
+        fields = RunInfo.of({})
     if not _is_run(fields):
         return f"its {RUN_FILE} does not describe a run of otel-memwatch"
     if fields.started.wall != row.started:
         return f"its {RUN_FILE} has changed meanwhile"
-    if state_of(info, Path(row.path)) == RUNNING:
+    if state_of(fields, Path(row.path)) == RUNNING:
         return "it is still running"
-    silent = fields.state == RUNNING and not is_monitor_visible(info)
+    silent = fields.state == RUNNING and not is_monitor_visible(fields)
     if silent and time.time() - written < _ABANDONED:
         return "it may still be running on another machine, which wrote to it within the last day"
     return None

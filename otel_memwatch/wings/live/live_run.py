@@ -146,7 +146,7 @@ class LiveRun:
         with contextlib.suppress(RunError):
             self._info = read_info(self.path / RUN_FILE)
         self._fields = RunInfo.of(self._info)
-        state = state_of(self._info, self.path)
+        state = state_of(self._fields, self.path)
         while not self._read(until):
             pass
         newest = self._at_the_end() if self._samples.behind or self._process_lines.behind else self._newest
@@ -175,7 +175,7 @@ class LiveRun:
         return LiveFigures(
             command=self._fields.command,
             state=state,
-            ending=ending_of(self._info, state, last, [operation.name for operation in open_operations]),
+            ending=ending_of(self._fields, state, last, [operation.name for operation in open_operations]),
             seconds=last or 0.0,
             now=now,
             needed=needed,

@@ -26,8 +26,7 @@ from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import activate, deactivate, native, plain, process_state, recorder
 from otel_memwatch.in_target.operations.operation_values import LiveOperation
 from otel_memwatch.in_target.operations.recorder import Recorder
-from otel_memwatch.record.operation_fields import CLOSING, OPENING
-from otel_memwatch.record.operation_writer import END
+from otel_memwatch.record.operation_writer import CLOSING, END, OPENING
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime import kernel
 from otel_memwatch.runtime.exactness import EXACT_BYTES, EXACT_PARTS, is_exact, is_small

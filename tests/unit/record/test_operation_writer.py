@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from otel_memwatch.in_target.operations.operation_values import Moment, ProcessTotals
 from otel_memwatch.in_target.operations.process_state import moved_between, used_between
-from otel_memwatch.record.operation_fields import CLOSING, OPENING
 from otel_memwatch.record.operation_writer import (
+    CLOSING,
     LONGEST_NAME,
+    OPENING,
     attributes_text,
     clean_name,
     closing_line,
