@@ -215,6 +215,35 @@ def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
     return min(most, oldest + sum(others))
 
 
+def likely_files(rise: int, mapped: int, written: int) -> int:
+    """Return the best estimate of the files in memory (/dev/shm, tmpfs, memfd) that the tree has and does not map.
+
+    /proc names no owner of such a file. The machine's shared memory rises by it, and the tree writes it.
+
+    Example: the machine's shared memory is 150 MiB above its least. The tree maps none, and has written 152 MiB that did not
+    go to disk: 150 MiB. If it has written 2 MiB, the rise belongs to other programs.
+
+    Args:
+        rise: bytes of the machine's shared memory above its least sample.
+        mapped: bytes of shared memory that the tree maps.
+        written: bytes of the tree's write calls that did not go to disk.
+    """
+    return max(0, min(rise - mapped, written))
+
+
+def files_with_deleted(before: int, now: int, written: int) -> int:
+    """Return the best estimate of the most files in memory between two samples.
+
+    Example: 40 MiB at a sample, then 20 MiB are written, and the file is deleted: 60 MiB.
+
+    Args:
+        before: bytes at the first sample (`likely_files`).
+        now: bytes at the second.
+        written: bytes of write calls between both that did not go to disk.
+    """
+    return max(before + max(0, written), now) if now < before else now
+
+
 def share_of_estimate(shares: int, estimate: int) -> float:
     """Return the factor by which an estimate from page faults is too high, from a sum of proportional sizes (PSS).
 

@@ -117,9 +117,9 @@ class KnownPids:
         """As it was given."""
         return self._needed_range
 
-    def needed_estimate(self) -> int | None:
-        """None."""
-        return None
+    def needed_estimate(self) -> None:
+        """None is known."""
+        return
 
     def pids(self) -> Sequence[int]:
         """As they were given."""

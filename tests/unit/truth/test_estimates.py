@@ -8,8 +8,10 @@ from otel_memwatch.truth.estimates import (
     brought_private,
     corrected,
     correction,
+    files_with_deleted,
     likely_between_ticks,
     likely_burst,
+    likely_files,
     likely_kept,
     likely_of_any,
 )
@@ -88,3 +90,26 @@ def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: 
 @pytest.mark.parametrize(("shared", "burst"), [(60, 6), (0, 66), (90, 0)])
 def test_likely_burst(shared: int, burst: int) -> None:
     assert likely_burst(80, 10, 4, shared) == burst
+
+
+@pytest.mark.parametrize(
+    ("rise", "mapped", "written", "files"),
+    [
+        (150, 0, 152, 150),
+        (150, 0, 2, 2),
+        (0, 0, 200, 0),
+        (60, 60, 60, 0),
+        (100, 60, 300, 40),
+        (50, 180, 50, 0),
+    ],
+)
+def test_likely_files(rise: int, mapped: int, written: int, files: int) -> None:
+    assert likely_files(rise, mapped, written) == files
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "written", "most"),
+    [(40, 0, 20, 60), (40, 60, 20, 60), (0, 0, 200, 0), (40, 10, -5, 40)],
+)
+def test_files_with_deleted(before: int, now: int, written: int, most: int) -> None:
+    assert files_with_deleted(before, now, written) == most

@@ -174,7 +174,9 @@ class MemoryDetail:
         self._thread = Thread(self._round, "otel-memwatch-pss", arguments)
         self._thread.start()
 
-    def _round(self, pids: Sequence[int], before: int, expected: float, estimate: int | None) -> None:
+    def _round(
+        self, pids: Sequence[int], before: int, expected: float, estimate: tuple[int, int] | None
+    ) -> None:
         begun = time.thread_time()
         sums: Rollup | None = Rollup(0, 0, 0)
         needed: int | None = 0
@@ -206,8 +208,10 @@ class MemoryDetail:
             after = self._kernel(counted)
             kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
             sums = sums._replace(needed=None if certain is None else certain + kept)
-            if certain is not None and estimate:
-                factor = round(correction(certain + kept, needed + kept, estimate), 4)
+            if certain is not None and estimate is not None and estimate[0] > 0:
+                guess, unmapped = estimate
+                beside = kept + unmapped
+                factor = round(correction(certain + beside, needed + beside, guess), 4)
         self._done = _Round(sums, factor, seconds, expected)
 
     def _resident(self, pids: Sequence[int]) -> int:

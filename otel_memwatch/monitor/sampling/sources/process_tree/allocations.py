@@ -58,6 +58,7 @@ class Allocations:
         self.shared = now[2] * PAGE_SIZE
         """Bytes of shared memory, as of the last reading."""
         self._least_shared = shared * PAGE_SIZE
+        self._most_shared = self.shared
         self.faulted = 0
         """Bytes of huge pages from page faults between the last two readings."""
         self.collapsed = 0
@@ -90,6 +91,11 @@ class Allocations:
         self.collapsed, self._collapsed = max(0, collapsed - self._collapsed), collapsed
         self.shared = shared * PAGE_SIZE
         self._least_shared = min(self._least_shared, self.shared)
+        self._most_shared = max(self._most_shared, self.shared)
+
+    def new_shared(self) -> int:
+        """Read by how many bytes the machine's shared memory exceeds its maximum so far. The next `read` is unaffected."""
+        return self._read()[2] * PAGE_SIZE - self._most_shared
 
     @property
     def shared_rise(self) -> int:

@@ -30,7 +30,7 @@ from otel_memwatch.runtime.kernel import (
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import likely_burst
+from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files
 from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
 from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
@@ -73,6 +73,8 @@ class TickFindings(NamedTuple):
     """Faults reported now may precede the end of that scan."""
     late: Callable[[], list[int] | None]
     """Returns the page faults of each process born since the discovery; `None`: too many to probe."""
+    written: int
+    """Bytes of the tree's write calls so far, less the bytes that went to disk."""
 
 
 class _Gains(NamedTuple):
@@ -131,6 +133,10 @@ class FaultLedgerBounds:
         """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
         self._shared = 0
         """Upper bound of shared memory at the end of the last scan."""
+        self.files = self._files_now = self._written = 0
+        """Best estimate of the tree's files in memory, unmapped: the most since the previous scan, and those at the last scan."""
+        self._written_before = None if joined else 0
+        """Bytes that the tree had written before the run, beside the disk; `None`: not read yet."""
         self._kernel = 0
         """Page tables and kernel stacks as of the last scan."""
         self._mapped = 0
@@ -210,7 +216,11 @@ class FaultLedgerBounds:
         held, beyond = self._add_members(readings, huge_in_scan, gains.all)
         burst = self._judge(readings, gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
+        shared_before = self._shared
         shared_high, shared_low = self._shared_memory(members, gains.all)
+        files_before = self._files_now
+        self.files = self._likely_files(found.written)
+        shared_high = max(shared_high, shared_before + self.files - files_before)
         kernel_high, kernel_low = self._kernel_memory(readings)
         high = self._private + gains.known + gains.late + shared_high + kernel_high
         held = held if late == [] else None
@@ -230,7 +240,7 @@ class FaultLedgerBounds:
         self._last = NeededNow(
             None if self._merges_pages else low + shared_low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + min(self._shared, self._mapped) + self._kernel,
+            estimate + burst + min(self._shared, self._mapped) + self.files + self._kernel,
         )
         return self._last
 
@@ -414,6 +424,20 @@ class FaultLedgerBounds:
         self._shared = shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
         return shared_most(before, self._shared, new), min(max(mapped, default=0), rise)
 
+    def _likely_files(self, written: int) -> int:
+        """Return the most bytes of the tree's files in memory since the previous scan, and note those at this one.
+
+        `written`: as in `TickFindings`.
+        """
+        if self._written_before is None:
+            self._written_before = self._written = written
+        before, self._written = self._written, written
+        files_before = self._files_now
+        self._files_now = likely_files(
+            self._machine.shared_rise, self._mapped, written - self._written_before
+        )
+        return files_with_deleted(files_before, self._files_now, written - before)
+
     def _kernel_memory(self, readings: list[MemberReading]) -> tuple[int, int]:
         """Return bytes of page tables and kernel stacks: the most at the last two scans, and those certainly there.
 
@@ -437,6 +461,10 @@ class FaultLedgerBounds:
         return max(before, self._kernel), kernel_there(families.values())
 
     # -- between scans
+
+    def new_shared(self) -> int:
+        """Return the bytes by which the machine's shared memory exceeds its maximum at all scans: a file may go soon."""
+        return max(0, self._machine.new_shared())
 
     def scanned(self, pid: int) -> tuple[int, int]:
         """Return page faults and private bytes of a process at the last scan; zeros: not read."""

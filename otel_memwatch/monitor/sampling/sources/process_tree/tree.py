@@ -47,7 +47,7 @@ class ProcessTree:
         self._needed = _open_needed(context, self._tree, records)
         self._range: tuple[int, int | None] = (0, None)
         """Result of `needed_range`."""
-        self._estimate: int | None = None
+        self._estimate: tuple[int, int] | None = None
         """Result of `needed_estimate`."""
         self._slow_pace = context.pace()
         self._round = 0
@@ -72,8 +72,8 @@ class ProcessTree:
         low, high = self._range
         return None if high is None else (low, high)
 
-    def needed_estimate(self) -> int | None:
-        """Return the best estimate of the memory needed at the last sample; `None`: unknown."""
+    def needed_estimate(self) -> tuple[int, int] | None:
+        """Return the best estimate of the memory needed at the last sample, and its part that no process maps; `None`: unknown."""
         return self._estimate
 
     def note_exit(self, end: ChildExit) -> None:
@@ -155,10 +155,12 @@ class ProcessTree:
             self._fast = fast_values(main, members, self._sum)
         fast = [*self._fast, self._tree.pids.unobserved, self._tree.faults.unseen]
         if self._needed is not None:
-            bounds = self._needed.read(changes, now)
+            io = self._sum.io
+            written = 0 if io is None or io.write_chars is None else io.write_chars - io.write_bytes
+            bounds = self._needed.read(changes, now, written)
             kept = None if bounds.high is None else self._needed.kept
             self._range = max(self._range[0], bounds.low or 0), kept
-            self._estimate = bounds.estimate
+            self._estimate = None if bounds.estimate is None else (bounds.estimate, self._needed.files)
             fast += bounds
         elif self._context.own_cgroup is not None:
             fast += (None, None)

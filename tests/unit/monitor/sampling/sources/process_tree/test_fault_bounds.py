@@ -359,6 +359,17 @@ def test_a_partly_freed_huge_page_stays_charged(
     assert least * MIB <= watched.high() <= (least + 4) * MIB
 
 
+@pytest.mark.parametrize(("written", "estimate"), [(152, 151), (0, 1)])
+def test_the_estimate_has_files_in_memory_that_the_tree_wrote(
+    tmp_path: Path, written: int, estimate: int
+) -> None:
+    watched = Watched(tmp_path, "memwatch.tree.memory.needed")
+    watched.high()
+    (watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem {150 * 256}\n")
+    watched.proc.process(50, 1, rss=MIB, minor=11, stack=8192, io=(0, written * MIB, 0, 0))
+    assert estimate * MIB <= watched.high() <= (estimate + 1) * MIB
+
+
 class Pool:
     """A parent with 50 MiB, and workers forked from it."""
 
