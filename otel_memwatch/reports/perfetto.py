@@ -67,15 +67,7 @@ def _events(run: RecordedRun) -> Iterator[Json]:
             "dur": _micro(max(0.0, end - start)),
             "args": {name: value for name, value in details.items() if value is not None},
         }
-    yield from _operations(run)
-    samples = run.samples()
-    for column in samples.columns:
-        if column.metric in METRICS:
-            yield from _curve(samples, column)
-
-
-def _operations(run: RecordedRun) -> Iterator[Json]:
-    """Yield operations as asynchronous events: operations of one process may overlap in any way."""
+    # Operations are asynchronous events: those of one process may overlap in any way.
     for number, figures in enumerate(run.iterate_operations()):
         operation = figures.operation
         common = {
@@ -85,9 +77,13 @@ def _operations(run: RecordedRun) -> Iterator[Json]:
             "pid": operation.pid,
             "tid": operation.thread or operation.pid,
         }
-        details = operation_attributes(operation)
-        yield {**common, "ph": "b", "ts": _micro(figures.start), "args": details}
+        arguments = operation_attributes(operation)
+        yield {**common, "ph": "b", "ts": _micro(figures.start), "args": arguments}
         yield {**common, "ph": "e", "ts": _micro(figures.end)}
+    samples = run.samples()
+    for column in samples.columns:
+        if column.metric in METRICS:
+            yield from _curve(samples, column)
 
 
 def _curve(samples: Samples, column: Column) -> Iterator[Json]:

@@ -84,10 +84,22 @@ def _every_sample(run: RecordedRun) -> Iterator[str]:
     for name, value in bounded_at_end(run):
         yield _head(name)
         yield from _series(name, common, [run.started_wall + run.seconds], [value])
-    yield from _state(run, common)
+    # Times from the start to the end of the run, including the end.
+    steps, end = int(run.seconds // _STEP) + 1, run.started_wall + run.seconds
+    before = [run.started_wall + step * _STEP for step in range(steps)]
+    ended, code = run.state == "finished", run.ending.shell_code
+    if ended:
+        yield _head(catalog.MEMWATCH_RUN_END_TIME)
+        yield from _series(catalog.MEMWATCH_RUN_END_TIME, common, [end], [end])
+    yield _head(catalog.MEMWATCH_RUN_ACTIVE)
+    active = [1.0] * len(before) + [0.0 if ended else 1.0]
+    yield from _series(catalog.MEMWATCH_RUN_ACTIVE, common, [*before, end], active)
+    if ended and code is not None:
+        yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
+        yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
     yield "# TYPE target info\n# HELP target Who the run is.\n"
     labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
-    yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in _moments(run))
+    yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))
 
 
 def _series(
@@ -101,28 +113,6 @@ def _series(
         if stamp > before:
             yield f"{series} {_number(value)} {stamp:.3f}\n"
             before = stamp
-
-
-def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
-    """Yield the active state of the run and, if it has finished, end time and exit code."""
-    *before, end = _moments(run)
-    ended = run.state == "finished"
-    if ended:
-        yield _head(catalog.MEMWATCH_RUN_END_TIME)
-        yield from _series(catalog.MEMWATCH_RUN_END_TIME, common, [end], [end])
-    yield _head(catalog.MEMWATCH_RUN_ACTIVE)
-    active = [1.0] * len(before) + [0.0 if ended else 1.0]
-    yield from _series(catalog.MEMWATCH_RUN_ACTIVE, common, [*before, end], active)
-    code = run.ending.shell_code
-    if ended and code is not None:
-        yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
-        yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
-
-
-def _moments(run: RecordedRun) -> list[float]:
-    """Return times from the start to the end of the run, including the end; Unix seconds."""
-    steps = int(run.seconds // _STEP) + 1
-    return [*(run.started_wall + step * _STEP for step in range(steps)), run.started_wall + run.seconds]
 
 
 # -- the format

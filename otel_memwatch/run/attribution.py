@@ -81,11 +81,6 @@ def open_longest(one: Candidate | OperationRow, begin: float, end: float) -> tup
     return min(one.end, end) - max(one.start, begin), one.start, -one.end
 
 
-def lasts(one: Candidate | OperationRow, begin: float, end: float) -> bool:
-    """Return whether an operation was open all the time between two moments."""
-    return one.start <= begin and one.end >= end
-
-
 class Candidates:
     """Search the operations of a run.
 
@@ -208,16 +203,10 @@ def _attributed(
         return peak
     if not found.certain:
         return peak._replace(operation=found.names[0], operations=found.names)
-    return peak._replace(operation=found.names[0], at=_within(peak, found.operation, started))
-
-
-def _within(peak: Peak, operation: Candidate, started: float) -> float | None:
-    """Return the moment of the peak, moved into the operation: a sample sees it late, possibly after the operation's end."""
-    end = None if math.isinf(operation.end) else operation.end - started
-    if peak.at is None:
-        return None if end is None else round(end, 4)
-    at = max(peak.at, operation.start - started)
-    return round(at if end is None else min(at, end), 4)
+    # A sample sees the peak late, possibly after the operation's end: move its moment into the operation.
+    begin, end = found.operation.start - started, found.operation.end - started
+    at = end if peak.at is None else min(max(peak.at, begin), end)
+    return peak._replace(operation=found.names[0], at=None if math.isinf(at) else round(at, 4))
 
 
 def where(
@@ -255,7 +244,7 @@ def where(
     if not there:
         return None
     likely = around = max(there, key=most_at_moment)
-    if not lasts(likely, begin, end):
+    if likely.start > begin or likely.end < end:  # not open all the time
         around = max(there, key=lambda one: open_longest(one, begin, end))
     names = dict.fromkeys((operations.name(likely), operations.name(around)))
     return Attributed(likely, tuple(names))

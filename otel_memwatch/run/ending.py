@@ -50,7 +50,9 @@ def describe_end(
     else:
         reason = "ended"
     if oom_kills:
-        at = _of_limit(usage, limit)
+        at = "" if limit is None else f", limit {_mebibytes(limit)}"
+        if usage is not None:
+            at = f", at {_mebibytes(usage)}" + ("" if limit is None else f" of {_mebibytes(limit)}")
         if monitor is not None:
             at += f", of which the monitor had {_mebibytes(monitor)}"
         if signal == signals.SIGKILL:
@@ -69,14 +71,6 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _of_limit(usage: int | None, limit: int | None) -> str:
-    if usage is not None and limit is not None:
-        return f", at {_mebibytes(usage)} of {_mebibytes(limit)}"
-    if limit is not None:
-        return f", limit {_mebibytes(limit)}"
-    return f", at {_mebibytes(usage)}" if usage is not None else ""
 
 
 def _mebibytes(size: int) -> str:

@@ -79,55 +79,37 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
 
 def _head(run: RecordedRun) -> str:
     """Return the answer, then time and operation of the peak, and how the run ended."""
-    state = "bad" if phrases.ended_badly(run) else "run" if run.state == "running" else "ok"
-    if run.state == "incomplete":
-        state = "bad"
-    share = "" if _is_tight(run) else _share(run)
-    details = ", ".join(part for part in (phrases.when_and_where(run, run.peaks.tree), share) if part)
-    peak = f"The peak was {details}. " if details else ""
-    ended = phrases.ending(run)
-    second = f"{peak}{ended[:1].upper()}{ended[1:]}."
-    return (
-        "<header>\n"
-        + tag("p", escaped(command_line(run.command, _COMMAND)), class_="command")
-        + "\n"
-        + tag("h1", _verdict(run), class_=state, data_state=run.state)
-        + "\n"
-        + tag("p", escaped(second), class_="second")
-        + "\n</header>\n"
-    )
-
-
-def _verdict(run: RecordedRun) -> str:
-    """Return the answer in one sentence, as HTML."""
-    peak, limit = run.peaks.tree, phrases.limit(run)
-    if run.ending.oom_kills and phrases.ended_badly(run) and limit is not None and limit.whose != "machine":
-        most = tag("strong", f"more than {escaped(size(limit.bytes))}", class_="nowrap")
-        return f"{escaped(program(run))} needed {most}, the limit of its {limit.owner}."
-    if peak is None:
+    peak, badly = run.peaks.tree, phrases.ended_badly(run)
+    limit, used = phrases.limit(run), phrases.limit_used(run)
+    share = f"{used} of the {limit.owner}'s {size(limit.bytes)}" if limit and used else ""
+    # The limit belongs in the answer; a machine's memory only if half of it was needed.
+    tight = limit is not None and peak is not None
+    if limit is not None and peak is not None and limit.whose == "machine":
+        tight = max(peak.bytes, peak.high or 0) >= limit.bytes / 2
+    verb, addition = "needs" if run.state == "running" else "needed", share if tight else ""
+    if limit is not None and limit.whose != "machine" and run.ending.oom_kills and badly:
+        amount, verb, addition = f"more than {size(limit.bytes)}", "needed", f"the limit of its {limit.owner}"
+    elif peak is None:
         amount = "an unknown amount of memory"
     elif peak.certainty is Certainty.EXACT:
         amount = f"exactly {size(peak.bytes)}"
     else:
         amount = peak_sentence(peak._replace(estimate=None), source=False)
-    verb = "needs" if run.state == "running" else "needed"
-    share = _share(run)
-    of_limit = f", {escaped(share)}" if share and _is_tight(run) else ""
-    return f"{escaped(program(run))} {verb} {tag('strong', escaped(amount), class_='nowrap')}{of_limit}."
-
-
-def _share(run: RecordedRun) -> str:
-    """Return the share of the limit: "61 % of the cgroup's 2.00 GiB"; empty if it is unknown."""
-    limit, used = phrases.limit(run), phrases.limit_used(run)
-    return f"{used} of the {limit.owner}'s {size(limit.bytes)}" if limit and used else ""
-
-
-def _is_tight(run: RecordedRun) -> bool:
-    """Return whether the limit belongs in the answer; a machine's memory only if half of it was needed."""
-    limit, peak = phrases.limit(run), run.peaks.tree
-    if limit is None or peak is None:
-        return False
-    return limit.whose != "machine" or max(peak.bytes, peak.high or 0) >= limit.bytes / 2
+    answer = f"{escaped(program(run))} {verb} {tag('strong', escaped(amount), class_='nowrap')}"
+    answer += f", {escaped(addition)}." if addition else "."
+    details = ", ".join(filter(None, (phrases.when_and_where(run, peak), "" if tight else share)))
+    ended = phrases.ending(run)
+    second = (f"The peak was {details}. " if details else "") + f"{ended[:1].upper()}{ended[1:]}."
+    state = "bad" if badly or run.state == "incomplete" else "run" if run.state == "running" else "ok"
+    return (
+        "<header>\n"
+        + tag("p", escaped(command_line(run.command, _COMMAND)), class_="command")
+        + "\n"
+        + tag("h1", answer, class_=state, data_state=run.state)
+        + "\n"
+        + tag("p", escaped(second), class_="second")
+        + "\n</header>\n"
+    )
 
 
 def _cards(run: RecordedRun) -> str:

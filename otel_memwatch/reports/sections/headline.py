@@ -15,7 +15,7 @@ from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
-    from otel_memwatch.run import OperationFigures, RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 _OPERATIONS = 3
 _OPERATIONS_WIDTH = 82
@@ -73,23 +73,19 @@ def operations(run: RecordedRun, page: Page) -> None:
     largest = phrases.largest_by_name(run)
     if not largest:
         return
-    first, *others = [_operation(run, figures) for figures in largest]
-    words, shown = first, 1
-    for name in others[: _OPERATIONS - 1]:
-        if cells(words) + cells(name) > _OPERATIONS_WIDTH:
+    words, shown = "", 0
+    for figures in largest[:_OPERATIONS]:
+        # The operation of the run's peak needed exactly that; the bounds of the operation come from samples around it.
+        peak = run.peaks.tree if figures.sets_run_peak else figures.tree_peak or figures.operation.peak
+        status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
+        notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))
+        name = shorten(figures.operation.name, _NAME) + ("" if peak is None else f" {peak_figure(peak)}")
+        name += f" ({notes})" if notes else ""
+        if words and cells(words) + cells(name) > _OPERATIONS_WIDTH:
             break
-        words, shown = f"{words}, {name}", shown + 1
+        words, shown = f"{words}, {name}" if words else name, shown + 1
     rest = len(largest) - shown
     page.fact("operations", words + (f", {rest} more" if rest else ""))
-
-
-def _operation(run: RecordedRun, figures: OperationFigures) -> str:
-    # The operation of the run's peak needed exactly that; the bounds of the operation come from samples around it.
-    peak = run.peaks.tree if figures.sets_run_peak else figures.tree_peak or figures.operation.peak
-    status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
-    notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))
-    figure = "" if peak is None else f" {peak_figure(peak)}"
-    return f"{shorten(figures.operation.name, _NAME)}{figure}" + (f" ({notes})" if notes else "")
 
 
 def largest_process(run: RecordedRun, page: Page, *, public: bool) -> None:

@@ -69,7 +69,16 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     with contextlib.suppress(OverflowError, OSError, ValueError):
         if run.started_wall:
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.started_wall))
-    page.fact("started", f"{started}{_on(run)}")
+    host = run.host
+    cpus, memory_bytes = host.get("cpus"), host.get("memory_bytes")
+    parts = [" ".join(clean(str(host[k])) for k in ("system", "release", "machine") if host.get(k))]
+    if isinstance(cpus, int):
+        parts.append(count(cpus, "CPU"))
+    if isinstance(memory_bytes, int):
+        parts.append(size(memory_bytes))
+    name, machine = clean(str(host.get("name") or "")), ", ".join(part for part in parts if part)
+    started += (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
+    page.fact("started", started)
     page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
     stalls(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
@@ -84,20 +93,6 @@ def budgets(run: RecordedRun, page: Page) -> None:
 
 
 _COMMAND = 2000
-
-
-def _on(run: RecordedRun) -> str:
-    host = run.host
-    system = " ".join(clean(str(host[k])) for k in ("system", "release", "machine") if host.get(k))
-    cpus, memory_bytes = host.get("cpus"), host.get("memory_bytes")
-    parts = [system]
-    if isinstance(cpus, int):
-        parts.append(count(cpus, "CPU"))
-    if isinstance(memory_bytes, int):
-        parts.append(size(memory_bytes))
-    machine = ", ".join(part for part in parts if part)
-    name = clean(str(host.get("name") or ""))
-    return (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
 
 
 def memory(run: RecordedRun, page: Page) -> None:

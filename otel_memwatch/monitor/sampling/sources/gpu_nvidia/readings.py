@@ -117,6 +117,11 @@ def _memory_errors(driver: Driver, device: Device) -> tuple[int, int] | None:
     return None if corrected is None or uncorrected is None else (corrected, uncorrected)
 
 
+def _both_ways(metric: str) -> tuple[Row[_Traffic], Row[_Traffic]]:
+    received: Row[_Traffic] = (metric, RECEIVE, lambda traffic: traffic.received)
+    return received, (metric, TRANSMIT, lambda traffic: traffic.sent)
+
+
 def _pcie(driver: Driver, device: Device) -> _Traffic | None:
     """Return bytes since the driver was loaded. Older cards only have a 20 ms window, which is not read."""
     return _traffic(driver, device, (_PCIE_RECEIVED, _PCIE_SENT), 1)
@@ -179,24 +184,8 @@ CALLS = (
         ),
         slow=True,
     ),
-    Call(
-        "pcie",
-        _pcie,
-        (
-            (catalog.HW_GPU_IO, RECEIVE, lambda traffic: traffic.received),
-            (catalog.HW_GPU_IO, TRANSMIT, lambda traffic: traffic.sent),
-        ),
-        slow=True,
-    ),
-    Call(
-        "nvlink",
-        _nvlink,
-        (
-            (catalog.MEMWATCH_GPU_NVLINK_IO, RECEIVE, lambda traffic: traffic.received),
-            (catalog.MEMWATCH_GPU_NVLINK_IO, TRANSMIT, lambda traffic: traffic.sent),
-        ),
-        slow=True,
-    ),
+    Call("pcie", _pcie, _both_ways(catalog.HW_GPU_IO), slow=True),
+    Call("nvlink", _nvlink, _both_ways(catalog.MEMWATCH_GPU_NVLINK_IO), slow=True),
 )
 """Every call, in the order in which it is made."""
 
