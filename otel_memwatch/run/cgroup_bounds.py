@@ -9,7 +9,7 @@ from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup_windows import needed_between_ticks, touched
-from otel_memwatch.truth.estimates import likely_between_ticks
+from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ class CgroupBounds:
                 error=self._error,
                 cpus=self._cpus,
             )
-        likely = likely_between_ticks(top, file_before, file)
+        likely = likely_between_ticks(top, _likely_cache(before), _likely_cache(current))
         return CgroupWindow(before.time, current.time, low, high, likely)
 
 
@@ -127,6 +127,10 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
     for window in bounds.rest(all_ended=all_ended):
         _append(found, window)
     return tuple(np.frombuffer(column) if column else np.empty(0) for column in found)
+
+
+def _likely_cache(sample: Sample) -> int | None:
+    return likely_cache(_whole(sample.file), _whole(sample.usage), _whole(sample.anon))
 
 
 def _append(columns: tuple[array[float], ...], window: CgroupWindow | None) -> None:

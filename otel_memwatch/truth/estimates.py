@@ -38,6 +38,24 @@ def middle_of_runs(values: Sequence[int], low: int, high: int | None) -> Peak:
     return peak._replace(bytes=round(median(values)))
 
 
+def likely_cache(file: int | None, usage: int | None, private: int | None) -> int | None:
+    """Return the best estimate of the page cache in the run's cgroup at a sample, in bytes; `None`: unknown.
+
+    The count of page cache is late while there are cgroups below the run's: a container, another `wrap`. All memory but
+    the private one is assumed to be cache then.
+
+    Example: 107 MiB are charged, and 106 are private memory of the cgroup and those below it: 1 MiB.
+
+    Args:
+        file: page cache, without shared memory; `None`: late.
+        usage: charged memory, in bytes; `None`: unknown.
+        private: private memory, in bytes; `None`: unknown.
+    """
+    if file is not None or usage is None or private is None:
+        return file
+    return max(0, usage - private)
+
+
 def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
     """Return the best estimate of the memory that the run's cgroup needed between two samples; `None`: unknown.
 

@@ -11,6 +11,7 @@ from otel_memwatch.truth.estimates import (
     files_with_deleted,
     likely_between_ticks,
     likely_burst,
+    likely_cache,
     likely_files,
     likely_kept,
     likely_of_any,
@@ -113,3 +114,17 @@ def test_likely_files(rise: int, mapped: int, written: int, files: int) -> None:
 )
 def test_files_with_deleted(before: int, now: int, written: int, most: int) -> None:
     assert files_with_deleted(before, now, written) == most
+
+
+@pytest.mark.parametrize(
+    ("file", "usage", "private", "cache"),
+    [
+        (20, 107, 106, 20),
+        (None, 107, 106, 1),
+        (None, 107, 110, 0),
+        (None, None, 106, None),
+        (None, 107, None, None),
+    ],
+)
+def test_likely_cache(file: int | None, usage: int | None, private: int | None, cache: int | None) -> None:
+    assert likely_cache(file, usage, private) == cache
