@@ -157,13 +157,13 @@ def frees_memory(most: int, now: int) -> bool:
 
     Growth alone is no sign: a server loads its data, forks workers, and these copy its pages.
 
-    Example: 60 MiB after 80 at an earlier sample: it does. 75 after 80: it does not.
+    Example: 60 MiB after 80 at an earlier sample: it does. 75 after 80: it does not. 0 after 80: it is ending.
 
     Args:
         most: the largest reading of its private memory until now, in bytes.
         now: the present reading.
     """
-    return most - now > _STEADY * most
+    return 0 < now < (1 - _STEADY) * most
 
 
 def brought_private(held: int, brought: int, shared: int) -> int:

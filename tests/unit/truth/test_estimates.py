@@ -9,6 +9,7 @@ from otel_memwatch.truth.estimates import (
     corrected,
     correction,
     files_with_deleted,
+    frees_memory,
     likely_between_ticks,
     likely_burst,
     likely_cache,
@@ -128,3 +129,8 @@ def test_files_with_deleted(before: int, now: int, written: int, most: int) -> N
 )
 def test_likely_cache(file: int | None, usage: int | None, private: int | None, cache: int | None) -> None:
     assert likely_cache(file, usage, private) == cache
+
+
+@pytest.mark.parametrize(("now", "frees"), [(60, True), (75, False), (90, False), (0, False)])
+def test_a_process_that_ends_frees_no_memory(now: int, frees: bool) -> None:
+    assert frees_memory(80, now) is frees

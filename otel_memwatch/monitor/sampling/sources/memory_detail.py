@@ -208,11 +208,21 @@ class MemoryDetail:
             after = self._kernel(counted)
             kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
             sums = sums._replace(needed=None if certain is None else certain + kept)
-            if certain is not None and estimate is not None and estimate[0] > 0:
+            alone = not self._shares_with_others(pids)
+            if certain is not None and estimate is not None and estimate[0] > 0 and alone:
                 guess, unmapped = estimate
                 beside = kept + unmapped
                 factor = round(correction(certain + beside, needed + beside, guess), 4)
         self._done = _Round(sums, factor, seconds, expected)
+
+    def _shares_with_others(self, pids: Sequence[int]) -> bool:
+        """Return whether a process has a living child beyond these: it has a share of the pages that no figure here includes."""
+        for pid in pids:
+            with contextlib.suppress(OSError), open(f"{self._proc}/{pid}/task/{pid}/children", "rb") as file:
+                others = set(map(int, file.read().split())).difference(pids)
+                if others and self._resident(tuple(others)):
+                    return True
+        return False
 
     def _resident(self, pids: Sequence[int]) -> int:
         """Return the sum of the resident memory of these processes; ended ones have none."""

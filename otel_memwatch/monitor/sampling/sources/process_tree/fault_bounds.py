@@ -372,7 +372,12 @@ class FaultLedgerBounds:
                 gained_since = new + PAGE_SIZE * threads
                 self._outside.judge(reading, held, before, gained_since, 2 * self._error(threads))
                 mark = member.watermark.last or 0
-                if mark > space.mark and not member.shares_memory and not self._memory.is_ours(space):
+                if (
+                    held
+                    and mark > space.mark
+                    and not member.shares_memory
+                    and not self._memory.is_ours(space)
+                ):
                     burst = max(
                         burst,
                         likely_burst(

@@ -99,6 +99,26 @@ def test_more_is_read_while_it_can_narrow_the_range(
     assert spent > 50.0 * min(share, 0.004)  # at most once a second
 
 
+@pytest.mark.parametrize(("resident", "factor"), [(None, 0.7), (0, 0.7), (5, None)])
+def test_the_estimate_is_not_corrected_if_a_new_child_shares_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resident: int | None, factor: float | None
+) -> None:
+    context = fake(tmp_path, 1, 8 * MIB)
+    rollup = tmp_path / "1" / "smaps_rollup"
+    rollup.write_text(rollup.read_text() + "Pss_Anon: 700 kB\nPss_Shmem: 0 kB\n")
+    tree = KnownPids([1])
+    monkeypatch.setattr(tree, "needed_estimate", lambda: (1000 << 10, 0))
+    if resident is not None:
+        (tmp_path / "1/task/1").mkdir(parents=True)
+        (tmp_path / "1/task/1/children").write_text("1 9 ")
+        (tmp_path / "9").mkdir()
+        (tmp_path / "9/statm").write_text(f"0 {resident} 0\n")
+    detail = MemoryDetail(context._replace(tree=tree))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    assert readings(detail, FIRST_AFTER) == []
+    assert detail.read(100.0 + FIRST_AFTER)[-1] == factor
+
+
 def test_large_tree_waits_until_it_can_be_afforded(tmp_path: Path) -> None:
     # 8 GiB take 88 ms: a thousandth of 88 s
     detail = MemoryDetail(fake(tmp_path, 1, 8 << 30))
