@@ -95,6 +95,8 @@ class Candidates:
         self._ties: list[int] = []
         self._sized_ties: tuple[Candidate, ...] = ()
         """The last result of `holding`: the peaks of one run often have the same."""
+        self.attributed: dict[tuple[Candidate, ...], Attributed] = {}
+        """Attributions so far, by the operations that may have held a peak."""
         if last:
             self._lows, self._highs = table.lows[:], table.highs[:]
             for position, peak in last.items():
@@ -164,11 +166,20 @@ def attribute_peaks(
     """
     from otel_memwatch.run.gpu import raised_by_allocators
 
-    known: dict[tuple[Candidate, ...], Attributed] = {}
-    attributed = {
-        name: _attributed(getattr(peaks, name), operations, started, window, known, alone=alone)
-        for name in ("main", "process", "tree", "cgroup")
-    }
+    attributed: dict[str, Peak] = {}
+    for name in ("main", "process", "tree", "cgroup"):
+        peak: Peak | None = getattr(peaks, name)
+        found = None if peak is None else where(peak, operations, started, window, alone=alone)
+        if peak is None or found is None:
+            continue
+        if not found.certain:
+            attributed[name] = peak._replace(operation=found.names[0], operations=found.names)
+            continue
+        # A sample sees the peak late, possibly after the operation's end: move its moment into the operation.
+        begin, end = found.operation.start - started, found.operation.end - started
+        at = end if peak.at is None else min(max(peak.at, begin), end)
+        at_in_it = None if math.isinf(at) else round(at, 4)
+        attributed[name] = peak._replace(operation=found.names[0], at=at_in_it)
     gpu, gpu_tree = (
         {device: _attributed_by_time(peak, operations, started) for device, peak in found.items()}
         for found in (peaks.gpu, peaks.gpu_tree)
@@ -189,39 +200,15 @@ def _attributed_by_time(peak: Peak, operations: Candidates, started: float) -> P
     return peak if latest is None else peak._replace(operation=operations.name(latest))
 
 
-def _attributed(
-    peak: Peak | None,
-    operations: Candidates,
-    started: float,
-    window: float,
-    known: dict[tuple[Candidate, ...], Attributed],
-    *,
-    alone: bool,
-) -> Peak | None:
-    found = None if peak is None else where(peak, operations, started, window, known, alone=alone)
-    if peak is None or found is None:
-        return peak
-    if not found.certain:
-        return peak._replace(operation=found.names[0], operations=found.names)
-    # A sample sees the peak late, possibly after the operation's end: move its moment into the operation.
-    begin, end = found.operation.start - started, found.operation.end - started
-    at = end if peak.at is None else min(max(peak.at, begin), end)
-    return peak._replace(operation=found.names[0], at=None if math.isinf(at) else round(at, 4))
-
-
 def where(
     peak: Peak,
     operations: Candidates,
     started: float,
     window: float = 0.0,
-    known: dict[tuple[Candidate, ...], Attributed] | None = None,
     *,
     alone: bool = True,
 ) -> Attributed | None:
-    """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
-
-    `known` caches the results for other peaks of the run: the same operations often held several.
-    """
+    """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module."""
     by_process = alone or peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence
     # Several processes can have reached the peak together: one of them alone must reach the upper bound.
     reached = peak.low if by_process else peak.high or peak.bytes
@@ -230,10 +217,9 @@ def where(
         begin, end = peak.at + started - window, peak.at + started + READING_SECONDS
         ties = tuple(one for one in ties if one.start <= end and one.end >= begin)
     if ties:
-        known = {} if known is None else known
-        if ties not in known:
-            known[ties] = _of_ties(ties, operations)
-        return known[ties]
+        if ties not in operations.attributed:
+            operations.attributed[ties] = _of_ties(ties, operations)
+        return operations.attributed[ties]
     if peak.at is None:
         return None
     time = peak.at + started

@@ -16,7 +16,7 @@ from otel_memwatch.runtime.masking import mask_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
 """Interpreters: their first argument names the program."""
@@ -64,36 +64,47 @@ def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[st
 
     Likely secrets are masked.
     """
-    masked = [None if not argv else _without_folders(mask_arguments(argv[:_COMPARED])) for argv in argvs]
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for index, words in enumerate(masked):
+    masked = [_without_folders(mask_arguments(argv[:_COMPARED])) if argv else () for argv in argvs]
+    lines: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
+    for words in masked:
         if words:
-            groups[words[: _head(words)]].append(index)
-    result: list[tuple[str, ...] | None] = list(masked)
-    for head, members in groups.items():
-        lines = [words for index in members if (words := masked[index]) is not None]
-        # Words that all lines have, with the smallest count of each.
-        common = reduce(operator.and_, map(Counter, lines)) if len(set(lines)) > 1 else Counter()
-        for index in members:
-            words = masked[index]
-            if words is None:
-                continue
-            source = _source(words)
-            if source:
-                result[index] = (words[0], source)
-            elif common:
-                rest = words[len(head) :]
-                differing = _differing(rest, common)
-                # The subcommand, as in `git fetch origin`.
-                verb = [word for word in rest[:1] if common[word] > 0 and not word.startswith("-")]
-                if not differing:
-                    result[index] = words
-                elif head[1:] == ("-c",):
-                    # The program text that follows is the same for all, and long.
-                    result[index] = (*head[:1], *differing)
-                else:
-                    result[index] = (*head, *verb, *differing)
-    return result
+            lines[words[: _head(words)]].add(words)
+    # Words that all different lines of a program have, with the smallest count of each.
+    common = {
+        head: reduce(operator.and_, map(Counter, of_head)) if len(of_head) > 1 else Counter()
+        for head, of_head in lines.items()
+    }
+    return [_distinguishing(words, common) if words else None for words in masked]
+
+
+def _distinguishing(
+    words: tuple[str, ...], common: Mapping[tuple[str, ...], Counter[str]]
+) -> tuple[str, ...]:
+    """Return the words of one line. `common`: words that the lines of each program have in common."""
+    source = _source(words)
+    if source:
+        return words[0], source
+    head = words[: _head(words)]
+    rest, left = words[len(head) :], common[head].copy()
+    # The subcommand, as in `git fetch origin`.
+    verb = [word for word in rest[:1] if left[word] > 0 and not word.startswith("-")]
+    differing: list[str] = []
+    before = ""
+    for word in rest:
+        if left[word] > 0:
+            left[word] -= 1
+        else:
+            # A value is named by the option before it.
+            if before.startswith("-") and "=" not in before and not word.startswith("-"):
+                differing.append(before)
+            differing.append(word)
+        before = "" if differing and differing[-1] == word else word
+    if not differing or not common[head]:
+        return words
+    if head[1:] == ("-c",):
+        # The program text that follows is the same for all, and long.
+        return (*head[:1], *differing)
+    return (*head, *verb, *differing)
 
 
 def _without_folders(words: Iterable[str]) -> tuple[str, ...]:
@@ -114,22 +125,6 @@ def _head(words: Sequence[str]) -> int:
     if words[1] == "-c":
         return 2
     return 1 if words[1].startswith("-") else 2
-
-
-def _differing(words: Sequence[str], common: Counter[str]) -> list[str]:
-    """Return the words that are not common to all, each with the option before it."""
-    left = common.copy()
-    found: list[str] = []
-    before = ""
-    for word in words:
-        if left[word] > 0:
-            left[word] -= 1
-        else:
-            if before.startswith("-") and "=" not in before and not word.startswith("-"):
-                found.append(before)
-            found.append(word)
-        before = "" if found and found[-1] == word else word
-    return found
 
 
 def _source(words: Sequence[str]) -> str:
