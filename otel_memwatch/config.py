@@ -120,7 +120,7 @@ def parse_effect(text: str) -> tuple[str | None, float]:
 
 
 def parse_budget(text: str) -> tuple[str, float, bool]:
-    """Parse a budget. Return the figure's name, the limit in bytes or seconds, and False; for "+5%" a share and True."""
+    """Parse a budget. Return the figure's name, the limit in its unit, and False; for "+5%" a share and True."""
     name, _, limit = text.rpartition("=")  # an operation's name may contain the sign
     name, limit = name.strip(), limit.strip()
     if not name or not limit:
@@ -129,8 +129,10 @@ def parse_budget(text: str) -> tuple[str, float, bool]:
         return name, parse_share(limit[1:]), True
     if name in ("seconds", "cpu"):
         return name, parse_duration(limit), False
+    if name == "stalled":
+        return name, parse_share(limit), False
     if name not in ("memory", "process", "gpu", "written") and ":" not in name and not set("*?[") & set(name):
-        known = "memory, process, operation:NAME, operation-process:NAME, gpu, written, cpu, seconds"
+        known = "memory, process, operation:NAME, operation-process:NAME, gpu, written, cpu, seconds, stalled"
         raise ValueError(f"there is no figure {name!r}; there are {known}")
     return name, float(parse_size(limit)), False
 

@@ -106,9 +106,11 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return bytes ("By") or seconds ("s") in words."""
+    """Return bytes ("By"), seconds ("s") or a share ("1") in words."""
     if value is None or math.isinf(value):
         return UNKNOWN
+    if unit == "1":
+        return f"{100 * value:.3g} %"
     return duration(value) if unit == "s" else size(value)
 
 

@@ -170,6 +170,8 @@ _BY_PROCESS = "the driver's lists of processes"
 
 
 MEMORY, PROCESS, GPU, WRITTEN, CPU, SECONDS = "memory", "process", "gpu", "written", "cpu", "seconds"
+STALLED = "stalled"
+"""Share of the time for which a run waited for memory or was stopped by a CPU limit. Only budgets judge it."""
 OPERATION, OPERATION_PROCESS = "operation:", "operation-process:"
 """Beginnings of the names of operations' figures."""
 
@@ -190,6 +192,7 @@ FIGURES = (
     FigureRow(SECONDS, "s", "duration", lambda run: run.seconds, (catalog.PROCESS_UPTIME, {}), field="seconds", judged=True),
     FigureRow("faults", "{fault}", "major page faults", _total("major_faults"), (catalog.MEMWATCH_TREE_PAGING_FAULTS, _MAJOR), field="major_faults"),
     FigureRow("processes", "{process}", "processes", _total("processes"), field="processes"),
+    FigureRow(STALLED, "1", "stalled time", lambda run: run.stalls.largest, field="stalled"),
     FigureRow("exit", "{code}", "exit code", lambda run: run.ending.shell_code, (catalog.MEMWATCH_RUN_EXIT_CODE, {})),
 )
 # fmt: on
@@ -200,12 +203,12 @@ NAMES = tuple(row.name for row in FIGURES if row.judged)
 TIMES = frozenset(row.name for row in FIGURES if row.judged and row.unit == "s")
 """Judged figures in seconds. They depend on the machine's speed and on other load, too."""
 
-_WORDS = {row.name: row.words for row in FIGURES if row.judged}
+_WORDS = {row.name: row.words for row in FIGURES if row.judged or row.name == STALLED}
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a judged figure: "s" or "By"."""
-    return "s" if name in TIMES else "By"
+    """Return the unit of a judged figure: "s", "By" or, for a share, "1"."""
+    return "1" if name == STALLED else "s" if name in TIMES else "By"
 
 
 def figure_name(name: str) -> str:

@@ -4,6 +4,8 @@
 | --- | --- |
 | finished, exit code 0 | memory, processors, time |
 | - without upper bound | memory: best estimate and a margin; if many, "at least" and no odds |
+| at a limit that page cache filled | memory: a lower bound; if all are, the limit sufficed |
+| slow for lack of memory | memory: a lower bound; if all are, a guess from the memory that was missing |
 | killed for memory | memory: the job needed more than the limit; if other runs needed less, a guess |
 | failed, cut off, running | memory: a lower bound |
 | measured by other tools | only without recorded runs: polling misses spikes |
@@ -203,10 +205,14 @@ def _of_job(
     ours = [row for row in rows if row.by is None]
     polled = not any(ended_well(row) for row in ours)
     used = rows if polled else ours
-    whole = [row for row in used if ended_well(row)]
+    succeeded = [row for row in used if ended_well(row)]
     partial = [row for row in used if not ended_well(row) and row.low]
-    if not whole:
+    if not succeeded:
         return _of_failures(job, system, partial, monitor_share)
+    limited = [row for row in succeeded if row.limit and (row.short_of_memory or row.bounded_by_limit)]
+    whole = [row for row in succeeded if row not in limited] or succeeded
+    if whole is not succeeded:
+        partial += limited
     need = _predicted(whole, odds, feature)
     predicted = need.value
     need = _with_lower_bounds(need, whole, partial)
@@ -228,6 +234,10 @@ def _of_job(
             basis=f"a guess: a run was killed at {size(killed)}", at_least=max(need.at_least or 0, killed),
         ).noting("runs were killed at a limit above what the others needed; this is a guess from that limit")  # fmt: skip
     files = max(row.library_bytes for row in used)
+    if whole is succeeded and limited:
+        need, files = _within_limits(need, whole, files)
+    elif limited:
+        need = need.noting(f"{count(len(limited), 'run')} at a memory limit give only a lower bound")
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
     for note in _reclaimable(whole, files):
         need = need.noting(note)
@@ -306,6 +316,33 @@ def _with_lower_bounds(need: _Need, whole: Sequence[IndexedRun], partial: Sequen
     return need.noting(f"{UNBOUNDED_MARGIN:.0%} are added to runs without an upper bound; they may need more")
 
 
+def _within_limits(need: _Need, rows: Sequence[IndexedRun], files: int) -> tuple[_Need, int]:
+    """Return need and files if page cache filled the limit of all runs: their upper bounds repeat the limit.
+
+    Runs that were not slow show that the limit suffices. Runs that read files again also needed the memory that was missing.
+    """
+    limit = max(row.limit or 0 for row in rows)
+    value = min(need.value, limit)
+    slow = [row for row in rows if row.short_of_memory]
+    if len(slow) < len(rows):
+        quick = min(row.limit or limit for row in rows if not row.short_of_memory)
+        known = any(row.starved is not None for row in rows)
+        said = "without reading files again" if known else "perhaps slower than without it"
+        note = f"page cache filled the limit of {size(quick)}; the job ran in it {said}"
+        need = need._replace(value=min(value, quick), odds=None, line=None, input_name=None).noting(note)
+        return need, max(0, quick - math.ceil(need.value)) if known else files
+    enough = max(
+        (row.limit or 0) + row.short if row.short else (row.limit or 0) * KILLED_MARGIN for row in slow
+    )
+    enough *= 1 + ONE_RUN_MARGIN
+    share = max(row.starved or 0 for row in slow)
+    need = need._replace(
+        value=value, guess=True, different=False, odds=None, line=None, input_name=None,
+        basis=f"a guess: at its limit of {size(limit)}, it was short of memory {100 * share:.0f} % of the time",
+    ).noting("all runs were slow for lack of memory; this is a guess from the files that they read again")  # fmt: skip
+    return need, max(files, math.ceil(enough - value))
+
+
 def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_share: int) -> Advice:
     """Return the advice if no run ended well: a guess if the OOM killer was there, else only a lower bound."""
     floor = max((row.low or 0 for row in rows), default=0)
@@ -334,6 +371,7 @@ def _finished(
         memory = charged + beside
         needed = min(needed, memory)
         files = min(files, memory - needed)
+        advice = advice._replace(different=False)
     machines = [found for row in rows if (found := row.machine_bytes) is not None]
     if machines and memory > max(machines):
         # Swap was not recorded by older versions: a run may have needed more than the memory of its machine.
@@ -363,19 +401,19 @@ def _finished(
 
 
 def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
-    """Return bytes within which the runs reclaimed nothing, with a margin; `None`: the cgroups do not bound it.
+    """Return a bound within which the next run reclaims nothing; `None`: the cgroups of the runs do not show it.
 
     The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
     before the run are charged to others; at most the largest process mapped them.
     """
-    if advice.odds is not None or advice.guess or advice.at_least is not None or advice.line is not None:
+    if advice.guess or advice.at_least is not None or advice.line is not None:
         return None
-    found = []
-    for row in rows:
-        if not row.own_group or row.cgroup is None or row.memory is None or row.at_limit:
-            return None
-        found.append(row.cgroup + _there_before(row))
-    return math.ceil(max(found) * (1 + ONE_RUN_MARGIN))
+    free = [row for row in rows if ended_well(row) and not row.at_limit]
+    if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
+        return None
+    charged = [float(max((row.cgroup or 0) + _there_before(row), row.low or 0)) for row in free]
+    bound = prediction_bound([Interval(value, value) for value in charged], advice.odds or ODDS)
+    return None if bound is None else math.ceil(bound.value)
 
 
 def _there_before(row: IndexedRun) -> int:

@@ -72,9 +72,9 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
 
     Memory changed only if the bounds of the two runs exclude each other.
     """
-    whole = [row for row in before if ended_well(row)]
-    if not whole or now.memory is None or not ended_well(now):
-        return None  # a run that was killed early needed less, and is no improvement
+    whole = [row for row in before if ended_well(row) and not row.short_of_memory]
+    if not whole or now.memory is None or not ended_well(now) or now.short_of_memory:
+        return None  # a run that was killed early or starved needed less, and is no improvement
     last = whole[-1]
     assert last.memory is not None
     parts = []

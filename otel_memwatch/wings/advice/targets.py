@@ -34,8 +34,8 @@ def minutes(advice: Advice) -> int:
 def text(advice: Advice) -> str:
     """Return the advice as text: the request, its certainty, and notes."""
     lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
-    if advice.minimum is not None and advice.full_speed is not None and advice.minimum < advice.full_speed:
-        least, full = mebibytes(advice.minimum), mebibytes(advice.full_speed)
+    least, full = mebibytes(advice.minimum or 0), mebibytes(advice.full_speed or 0)
+    if least < full and not advice.different:
         lines.append(
             f"  sizes        minimum {least} MiB (with less it may be killed), full speed {full} MiB"
         )

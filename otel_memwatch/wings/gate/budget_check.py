@@ -6,7 +6,7 @@ import json
 
 from otel_memwatch.record.format import BUDGETS_FILE, FILE_MODE
 from otel_memwatch.reports.phrases import budget_sentence
-from otel_memwatch.run.figures import figures_of, unit_of
+from otel_memwatch.run.figures import STALLED, Figure, figures_of, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.user_files import replace_file
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.run import RecordedRun
-    from otel_memwatch.run.figures import Figure
 
 
 def judge_run(
@@ -26,9 +25,11 @@ def judge_run(
     if not budgets:
         return []
     operations = any(not name.isalpha() for name, *_ in budgets)  # or patterns, which may match them
-    found = figures_of(run, operations=operations, compared=False)
+    figures = dict(figures_of(run, operations=operations, compared=False).figures)
+    if (stalled := run.stalls.largest) is not None:
+        figures[STALLED] = Figure.measured(stalled)
     entries = []
-    for verdict in judge(found.figures, budgets, baseline):
+    for verdict in judge(figures, budgets, baseline):
         figure = verdict.figure
         entries.append(
             {

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from otel_memwatch.config import parse_budget
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
-from otel_memwatch.run.figures import NAMES, OPERATION, TIMES, order, unit_of
+from otel_memwatch.run.figures import NAMES, OPERATION, STALLED, order, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import amount
 
@@ -29,12 +29,12 @@ class Budget(NamedTuple):
     name: str
     """Name of a figure; `*`, `?` and `[...]` match as in a shell."""
     limit: float
-    """Bytes or seconds; for a `growth` the share by which the figure may exceed the baseline: 0.05 for +5 %."""
+    """Bytes, seconds or a share; for a `growth` the share by which the figure may exceed the baseline: 0.05 for +5 %."""
     growth: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse "memory=2GiB", "operation:Train=1.5GiB", "seconds=600" or "memory=+5%". Raises `UsageError`."""
+        """Parse "memory=2GiB", "operation:Train=1.5GiB", "seconds=600" "stalled=5%" or "memory=+5%". Raises `UsageError`."""
         try:
             return cls(*parse_budget(text))
         except ValueError as error:
@@ -42,7 +42,7 @@ class Budget(NamedTuple):
 
     def fits(self, name: str) -> bool:
         """Return whether the budget applies to the figure of this name. Patterns match sizes only."""
-        return name == self.name or (name not in TIMES and fnmatchcase(name, self.name))
+        return name == self.name or (unit_of(name) == "By" and fnmatchcase(name, self.name))
 
 
 class Judgement(str, enum.Enum):
@@ -88,7 +88,7 @@ def judge(
         names = [budget.name] if exactly else sorted(filter(budget.fits, figures), key=order)
         if not names:
             limit = None if budget.growth else budget.limit
-            why = "not measured" if budget.name in NAMES else "no figure has this name"
+            why = "not measured" if budget.name in (*NAMES, STALLED) else "no figure has this name"
             if budget.name.startswith(OPERATION):
                 why = "no operation with this name was recorded"
             verdicts.append(BudgetVerdict(budget.name, budget, limit, None, Judgement.UNKNOWN, why))

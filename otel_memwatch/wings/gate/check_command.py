@@ -34,7 +34,7 @@ from otel_memwatch.wings.index.find import LATEST
     "budgets",
     multiple=True,
     metavar="NAME=LIMIT",
-    help="Upper limit of a figure: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, or "
+    help="Upper limit of a figure: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, stalled=5%, or "
     "memory=+5% against the baseline. Also read from [tool.otel-memwatch.budgets] in pyproject.toml.",
 )
 @click.option(

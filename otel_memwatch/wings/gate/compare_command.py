@@ -13,7 +13,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.gate import baseline as baselines
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
 from otel_memwatch.wings.gate.comparison_formats import FORMATS, regressions
-from otel_memwatch.wings.gate.judged_runs import comparable, successful
+from otel_memwatch.wings.gate.judged_runs import comparable, fed, successful
 from otel_memwatch.wings.gate.project import project
 from otel_memwatch.wings.gate.verdicts import (
     FAILED,
@@ -103,14 +103,15 @@ def command(
     head_names, head_groups = find_groups(head_names)
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
-    succeeded, failed = successful([*before, *after], must=baseline is not None)
+    enough, starved = fed([*before, *after])
+    succeeded, failed = successful(enough, must=baseline is not None)
     base, damaged = comparable(run for run in before if run in succeeded)
     head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
         base = baselines.load(baseline, pipe=True)
     base = [*base, *base_groups]
     head = [*head, *head_groups]
-    failed += [*damaged, *damaged_too]
+    failed += [*starved, *damaged, *damaged_too]
     name_skipped(failed)
     need_runs(base, "baseline run")
     need_runs(head, "run to compare")

@@ -6,6 +6,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.run import load
 from otel_memwatch.run.figures import figures_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.stalls import WORTH_NAMING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,3 +71,20 @@ def successful(runs: Sequence[RecordedRun], *, must: bool = False) -> tuple[list
         for run in runs
         if run.ending.exit_code != 0
     ]
+
+
+def fed(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[LeftOut]]:
+    """Return the runs that got the memory they needed, and the others, which needed less only because they got less."""
+    starved = {run.path: why for run in runs if (why := _starved(run))}
+    left_out = [LeftOut(str(path), why) for path, why in starved.items()]
+    return [run for run in runs if run.path not in starved], left_out
+
+
+def _starved(run: RecordedRun) -> str | None:
+    """Return why a run got less memory than it needed; `None`: it did not, as far as is known."""
+    if run.ending.oom_kills:
+        return f"out of memory ({run.ending.reason})"
+    share = run.stalls.memory
+    if share is not None and share >= WORTH_NAMING:
+        return f"short of memory {100 * share:.0f} % of the time"
+    return None

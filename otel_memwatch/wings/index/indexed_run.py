@@ -26,6 +26,7 @@ from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
+from otel_memwatch.truth.stalls import WORTH_NAMING
 from otel_memwatch.wings.index.progress import progress
 
 if TYPE_CHECKING:
@@ -99,6 +100,12 @@ class IndexedRun(NamedTuple):
     written: int | None = None
     major_faults: int | None = None
     processes: int | None = None
+    stalled: float | None = None
+    """Share of the time for which the run waited for memory or was stopped by a CPU limit."""
+    starved: float | None = None
+    """Share of the time for which the run read files again for lack of memory."""
+    short: int | None = None
+    """Memory that was missing to keep these files; `None`: unknown."""
     group: str | None = None
     """Group of the run: the runs of one job on several ranks or hosts."""
     rank: int | None = None
@@ -155,6 +162,24 @@ class IndexedRun(NamedTuple):
         return self.limit is not None and self.cgroup is not None and self.cgroup >= _AT_LIMIT * self.limit
 
     @property
+    def bounded_by_limit(self) -> bool:
+        """True if the upper bound of the memory is the limit that page cache filled, not the job's need."""
+        high = self.upper_bound
+        return (
+            self.at_limit and high is not None and high >= _AT_LIMIT * (self.limit or 0) and not self.is_exact
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the memory is exact."""
+        return self.certainty == Certainty.EXACT.value
+
+    @property
+    def short_of_memory(self) -> bool:
+        """True if the run was slow because it read files again: its figures do not show the memory for full speed."""
+        return self.starved is not None and self.starved >= WORTH_NAMING
+
+    @property
     def killed_for_memory(self) -> bool:
         """True if the kernel's OOM killer killed a process of the run: it needed more memory than it got."""
         return bool(self.oom_kills)
@@ -185,7 +210,9 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
     for row in FIGURES:
         if row.field:
             value = number_of(row.of(run))
-            figures[row.field] = whole(value) if row.unit != "s" or value is None else round(value, 6)
+            figures[row.field] = (
+                whole(value) if row.unit not in ("s", "1") or value is None else round(value, 6)
+            )
     return _described(run, path)._replace(
         exit_code=ending.exit_code,
         signal=ending.signal,
@@ -198,6 +225,8 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,
+        starved=run.stalls.memory,
+        short=run.stalls.short_bytes,
         **figures,
     )
 

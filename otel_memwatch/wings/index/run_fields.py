@@ -44,7 +44,7 @@ _COLUMNS = (
     _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _FIGURES["process"], _FIGURES["main"],
     _FIGURES["gpu"], _FIGURES["cgroup"], _plain("limit", "size"), _plain("input", "size", "input_bytes"),
     _FIGURES["cpu"], RunField("cores", "number", lambda row: row.cores), _FIGURES["read"],
-    _FIGURES["written"], _FIGURES["faults"], _FIGURES["processes"],
+    _FIGURES["written"], _FIGURES["faults"], _FIGURES["processes"], _FIGURES["stalled"],
     _plain("exit", "number", "exit_code"), _plain("signal", "number"), _plain("oom", "number", "oom_kills"),
     _plain("end", "text", "reason"), _plain("key", "text"), RunField("command", "text", lambda row: " ".join(row.command)),
     _plain("cwd", "text"), _plain("host", "text"), _plain("system", "text"), _plain("cpus", "number"), _plain("mode", "text"),

@@ -192,6 +192,46 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
     assert any("259.0 MiB of them were in memory before the run" in note for note in warm.notes)
 
 
+def at_limit(limit: float, **more: Any) -> IndexedRun:
+    """A run of 6 MiB whose page cache filled its limit: its bounds are 6 MiB and the limit."""
+    fields = {"low": 6 * MIB, "high": round(limit * MIB), "certainty": "interval", "own_group": 1, "limit": round(limit * MIB),
+              "cgroup": round(limit * MIB), "how": "cgroup watermark less page cache", "file_bytes": 98 * MIB}  # fmt: skip
+    return row(6, **(fields | more))
+
+
+def test_a_starved_run_is_no_base_for_its_limit_and_ten_percent() -> None:
+    """Below 104 MiB a program of 256 MiB of files did a thousandth of its work; 107 MiB were advised after that."""
+    starved = at_limit(104, starved=0.8, short=158 * MIB)
+    (alone,) = advise([starved], by=job_of)
+    assert alone.guess
+    assert alone.memory == pytest.approx(1.1 * 262 * MIB, abs=MIB)
+    assert alone.minimum == 104 * MIB
+    assert "a guess: at its limit of 104.0 MiB, it was short of memory 80 % of the time" in sentence(alone)
+    (unknown,) = advise([starved._replace(short=None)], by=job_of)
+    assert unknown.memory == 202 * MIB
+    (with_another,) = advise(
+        [starved, row(6, own_group=1, cgroup=262 * MIB, file_bytes=256 * MIB)], by=job_of
+    )
+    assert with_another.memory == pytest.approx((6.6 + 256) * MIB + KERNEL_SHARE, rel=0.01)
+    assert any("1 run at a memory limit give only a lower bound" in note for note in with_another.notes)
+
+
+def test_a_limit_that_sufficed_is_advised_as_it_is() -> None:
+    (enough,) = advise([at_limit(104, starved=0.0)], by=job_of)
+    assert enough.memory == 104 * MIB
+    assert any("the job ran in it without reading files again" in note for note in enough.notes)
+    (old,) = advise([at_limit(104)], by=job_of)  # of a version without the ledger
+    assert old.minimum == 104 * MIB
+    assert old.memory == 202 * MIB
+    assert any("perhaps slower than without it" in note for note in old.notes)
+
+
+def test_a_starved_run_is_not_compared_with_others() -> None:
+    slow = row(60, path="b", started=20.0, starved=0.8)
+    assert what_changed(slow, [row(100)]) is None
+    assert what_changed(row(60, started=20.0), [slow]) is None
+
+
 def test_an_older_run_shows_its_program_files_by_the_size_of_its_largest_process() -> None:
     (advice,) = advise([row(60, process=79 * MIB, process_low=79 * MIB)] * 3, by=job_of)
     assert advice.files == 19 * MIB

@@ -32,6 +32,7 @@ def interval(low, high):
         ("seconds=600", Budget("seconds", 600)),
         ("cpu=2h", Budget("cpu", 7200)),
         ("memory=+5%", Budget("memory", 0.05, growth=True)),
+        ("stalled=5%", Budget("stalled", 0.05)),
     ],
 )
 def test_a_budget_is_a_name_and_a_limit(text, budget):
@@ -50,7 +51,7 @@ def test_every_judged_figure_may_have_a_budget(name):
     "text",
     ["memory", "memory=", "=2GiB", "memory=2X", "memory=-2", "memory=-2GiB", "memory=0MiB", "memory=nanMiB", "memory=infGiB",
      "memory=GiB", "memory=5%", "memory=+5", "memory=+nan%", "memory=+-5%", "seconds=-3", "seconds=nan", "seconds=0",
-     "seconds=soon", "seconds=2GiB", "memroy=2GiB"],
+     "seconds=soon", "seconds=2GiB", "memroy=2GiB", "stalled=2GiB"],
 )  # fmt: skip
 def test_what_is_no_budget_is_refused_in_a_sentence(text):
     with pytest.raises(UsageError) as refused:
@@ -123,3 +124,13 @@ def test_growth_is_judged_against_the_baseline(baseline, answer):
     budget = [Budget("memory", 0.05, growth=True)]
     (verdict,) = judge({"memory": exact(104)}, budget, [{"memory": one} for one in baseline])
     assert verdict.judgement.value == answer
+
+
+def test_a_stalled_share_is_judged_only_by_name():
+    figures = {"memory": exact(50 * MIB), "stalled": exact(0.2)}
+    (slow,) = judge(figures, [Budget.parse("stalled=5%")])
+    assert slow.judgement is Judgement.OVER
+    (sizes,) = judge(figures, [Budget.parse("*=1GiB")])
+    assert sizes.name == "memory"
+    (unknown,) = judge({}, [Budget.parse("stalled=5%")])
+    assert (unknown.judgement, unknown.why) == (Judgement.UNKNOWN, "not measured")
