@@ -93,6 +93,11 @@ else:
     """
 
 
+def whole_of(value: Value) -> int | None:
+    """Return a field of a sample as a whole number; `None`: not known."""
+    return None if value is None else int(value)
+
+
 def columns_of(field: str, columns: Iterable[Column]) -> list[Column]:
     """Return the columns whose sum is a field of a sample; none if the record lacks it."""
     metric, attribute = FIELDS[field]

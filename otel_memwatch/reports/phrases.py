@@ -418,9 +418,9 @@ def process_start(run: RecordedRun, process: ProcessFigures) -> float:
 def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
     """Return a label for the lanes of each process: "rank 3" if only one process has it, else "pid 4711"."""
     pids = set(pids)
-    told = Counter(run.ranks[pid] for pid in pids if pid in run.ranks)
+    processes_of = Counter(run.ranks[pid] for pid in pids if pid in run.ranks)
     return {
-        pid: f"rank {run.ranks[pid]}" if told.get(run.ranks.get(pid, -1)) == 1 else f"pid {pid}"
+        pid: f"rank {run.ranks[pid]}" if processes_of.get(run.ranks.get(pid, -1)) == 1 else f"pid {pid}"
         for pid in pids
     }
 

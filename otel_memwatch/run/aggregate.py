@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Evidence, Peak, ProcessEvent
-from otel_memwatch.record.schema import FIELDS, fields_in, series_picker
+from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.attribution import attribute_peaks
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
@@ -76,7 +76,7 @@ class DeviceMaxima:
             return
         for device, value in zip(self._devices, self._pick(sample.row), strict=True):
             if device is not None:
-                self._largest[device].add(sample.time, _whole(value))
+                self._largest[device].add(sample.time, whole_of(value))
 
     def peaks(self, started: float, *evidence: Evidence) -> Mapping[str, Peak]:
         """Return a peak for each device that has a value."""
@@ -178,7 +178,7 @@ class RunAggregator:
         main = self.processes.main
         if main is None or main.end is not None:
             return
-        rss, peak = _whole(sample.main), _whole(sample.main_peak)
+        rss, peak = whole_of(sample.main), whole_of(sample.main_peak)
         if rss is not None and rss > main.low:
             self.processes.raise_to(main, rss, sample.time)
         if peak is not None and peak > main.low:
@@ -191,22 +191,22 @@ class RunAggregator:
         """
         evidence, time = self._evidence, sample.time
         if self._by_faults:
-            evidence.ledger.low.add(time, _whole(sample.needed_low))
-        evidence.alive = _whole(sample.processes)
+            evidence.ledger.low.add(time, whole_of(sample.needed_low))
+        evidence.alive = whole_of(sample.processes)
         if "processes" in self._fields and evidence.alive is None:
             return
         faults: int | None = None  # page faults of unseen processes since the sample before; `None`: unknown
-        total = _whole(sample.unseen_faults)
+        total = whole_of(sample.unseen_faults)
         if total is not None:
             faults, self._unseen_faults = max(0, total - self._unseen_faults), total
             evidence.unseen_faults = total
-        new = max(0, (_whole(sample.unseen) or 0) - evidence.unseen_count)
+        new = max(0, (whole_of(sample.unseen) or 0) - evidence.unseen_count)
         if "bound" in self._fields:
-            evidence.window_bounds.add_tick(time, _whole(sample.bound), new)
+            evidence.window_bounds.add_tick(time, whole_of(sample.bound), new)
         if self._by_faults:
-            evidence.ledger.add_tick(time, _whole(sample.needed_high), faults)
+            evidence.ledger.add_tick(time, whole_of(sample.needed_high), faults)
             evidence.ledger.add_guess(
-                time, _whole(sample.needed), _whole(sample.needed_shares), sample.needed_factor
+                time, whole_of(sample.needed), whole_of(sample.needed_shares), sample.needed_factor
             )
         self._close_unseen(faults)
         if new:
@@ -237,24 +237,24 @@ class RunAggregator:
 
     def _add_cgroup(self, sample: Sample) -> None:
         evidence, time = self._evidence, sample.time
-        charged, file = _whole(sample.usage), _whole(sample.file)
+        charged, file = whole_of(sample.usage), whole_of(sample.file)
         if charged is not None and file is not None:
             evidence.needed.add(time, max(0, charged - file))
-        evidence.private.add(time, _whole(sample.anon))
+        evidence.private.add(time, whole_of(sample.anon))
         if "watermark" in self._fields:
             evidence.watermark_read = sample.watermark is not None
         if self.conditions.own_cgroup:
             evidence.add_cgroup_window(evidence.cgroup.add(sample))
-        limit = _whole(sample.limit)
+        limit = whole_of(sample.limit)
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
-        faults, group_faults = _whole(sample.faults), _whole(sample.group_faults)
+        faults, group_faults = whole_of(sample.faults), whole_of(sample.group_faults)
         if faults is not None:
             evidence.counted_faults = max(faults, evidence.counted_faults or 0)
         if faults is not None and group_faults is not None:
             evidence.faults_elsewhere.add(time, faults, group_faults)
-        shmem, kernel = _whole(sample.shmem), _whole(sample.kernel)
+        shmem, kernel = whole_of(sample.shmem), whole_of(sample.kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
 
@@ -340,7 +340,3 @@ class RunAggregator:
             "missed_ticks": self.missed,
             "longest_gap": None if self._longest_gap is None else round(self._longest_gap, 4),
         }
-
-
-def _whole(value: Value) -> int | None:
-    return None if value is None else int(value)

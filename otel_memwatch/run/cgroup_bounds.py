@@ -6,7 +6,7 @@ import math
 from array import array
 
 from otel_memwatch.record.format import TICK_DECIMALS
-from otel_memwatch.record.schema import Sample
+from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup_windows import needed_between_ticks, touched
 from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache
@@ -14,7 +14,6 @@ from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.model import Value
     from otel_memwatch.record.samples import Array, Samples
     from otel_memwatch.run.conditions import RunConditions
 
@@ -74,8 +73,8 @@ class CgroupBounds:
             yield window
 
     def _window(self, before: Sample, current: Sample, after: Sample) -> CgroupWindow:
-        top, file_before, file = _whole(current.window), _whole(before.file), _whole(current.file)
-        watermark, watermark_before = _whole(current.watermark), _whole(before.watermark)
+        top, file_before, file = whole_of(current.window), whole_of(before.file), whole_of(current.file)
+        watermark, watermark_before = whole_of(current.watermark), whole_of(before.watermark)
         # A high-water mark that cannot be reset was reached in this window if it has risen.
         if (
             top is None
@@ -84,7 +83,7 @@ class CgroupBounds:
             and watermark > watermark_before
         ):
             top = watermark
-        low, high = _whole(after.needed_low), _whole(after.needed_high)
+        low, high = whole_of(after.needed_low), whole_of(after.needed_high)
         if high is None:
             moved = None
             if after.moved is not None and before.moved is not None:
@@ -94,7 +93,7 @@ class CgroupBounds:
                 watermark if top is None else top,
                 file_before=file_before,
                 file=file,
-                locked=_whole(current.locked) or 0,
+                locked=whole_of(current.locked) or 0,
                 moved=moved,
                 reset_gap=before.gap,
                 error=self._error,
@@ -130,14 +129,10 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
 
 
 def _likely_cache(sample: Sample) -> int | None:
-    return likely_cache(_whole(sample.file), _whole(sample.usage), _whole(sample.anon))
+    return likely_cache(whole_of(sample.file), whole_of(sample.usage), whole_of(sample.anon))
 
 
 def _append(columns: tuple[array[float], ...], window: CgroupWindow | None) -> None:
     if window is not None:
         for column, value in zip(columns, window[:4], strict=True):
             column.append(math.nan if value is None else value)
-
-
-def _whole(value: Value) -> int | None:
-    return None if value is None else int(value)

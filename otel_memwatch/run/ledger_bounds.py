@@ -54,11 +54,12 @@ class LedgerBounds:
             faults: page faults of other processes, and of the seen ones after their last sample; `None`: not known.
         """
         if self._open is not None:
-            before, bound, first = self._open
+            before, high_before, faults_before = self._open
             # If the faults of ended processes were not reported, they may belong to either window.
-            told = self._bound(bound, first, 0 if self._carried and faults is not None else faults)
-            self._unknown.add_tick(before, None if told is None else 0, 0)
-            self._most = max(self._most, told or 0)
+            reported = 0 if self._carried and faults is not None else faults
+            bound = self._bound(high_before, faults_before, reported)
+            self._unknown.add_tick(before, None if bound is None else 0, 0)
+            self._most = max(self._most, bound or 0)
         self._open = time, high, faults
         self.known = self.known or high is not None
 
@@ -96,11 +97,11 @@ class LedgerBounds:
         return estimate
 
     def _bound(self, high: int | None, *faults: int | None) -> int | None:
-        told = sum_known(faults)
-        return None if high is None or told is None else high + gained(told, page=self._page)
+        total = sum_known(faults)
+        return None if high is None or total is None else high + gained(total, page=self._page)
 
     def most(self, sums: SumOverTime | None, *, over: bool) -> int | None:
-        """Return the bytes that the tree never needed more than; `None`: not known. Asking changes nothing.
+        """Return the upper bound of the needed memory, in bytes; `None`: not known. Asking changes nothing.
 
         If page faults do not bound a window, the bounds of the processes that lived in it do. In other windows these bound
         nothing: a file in /dev/shm that no process maps is in none of them.
@@ -113,14 +114,14 @@ class LedgerBounds:
         if self._open is None or not self.known:
             return None
         time, high, faults = self._open
-        told = self._bound(high if over else None, faults)
+        bound = self._bound(high if over else None, faults)
         windows = self._unknown.copy()
-        windows.add_tick(time, None if told is None else 0, 0)
+        windows.add_tick(time, None if bound is None else 0, 0)
 
         def by_processes(start: float, end: float) -> int:
             if over and start > time:
                 return 0
             return UNCAPPED if sums is None else sums.largest(start, end)
 
-        most = max(windows.largest(0, by_processes), self._most, told or 0)
+        most = max(windows.largest(0, by_processes), self._most, bound or 0)
         return None if most >= UNCAPPED else int(most)
