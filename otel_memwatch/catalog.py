@@ -151,6 +151,10 @@ MEMWATCH_TREE_MEMORY_PSS = _row(
 MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
     "memwatch.tree.memory.pss.needed", _U, "By", "Proportional set size of the tree without file pages, with page tables and "
     "kernel stacks: a lower bound of memory in use at one time.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", profile=_ALL)
+MEMWATCH_TREE_MEMORY_NEEDED_LEFT = _row(
+    "memwatch.tree.memory.needed.left", _G, "By", "Parts of huge pages that processes have freed and that stay charged until memory "
+    "is short: the most that the tree can have.", (), "process_tree", note="Only if the run has no dedicated cgroup. Counted "
+    "for the whole machine.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_FACTOR = _row(
     "memwatch.tree.memory.needed.factor", _G, "1", "Correction of memwatch.tree.memory.needed from the proportional set size "
     "of the tree, at samples that read it.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", integer=False, profile=_ALL)

@@ -37,6 +37,7 @@ FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "needed": (catalog.MEMWATCH_TREE_MEMORY_NEEDED, None),
     "needed_low": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW, None),
     "needed_high": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH, None),
+    "needed_left": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_LEFT, None),
     "needed_shares": (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, None),
     "needed_factor": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_FACTOR, None),
     "usage": (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, None),

@@ -209,7 +209,10 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
 
 
 def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:
-    """Return the sum of the bounds of the processes alive, with the operation's own peak for its process."""
+    """Return the sum of the bounds of the processes alive, with the operation's own peak for its process.
+
+    It includes parts of huge pages that are charged beside, at the samples in and around the operation.
+    """
     if context.sums is None:
         return None
     total = context.sums.largest(operation.start, end)
@@ -218,7 +221,8 @@ def _held(operation: RecordedOperation, end: float, context: OperationContext) -
     high = None if operation.peak is None else operation.peak.high
     if bound is not None and high is not None and high < bound:
         total -= bound - high
-    return total
+    around = operation.start - context.window, end + context.window
+    return total + (context.ticks.left.largest(*around) or 0)
 
 
 def _by_cgroup(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:

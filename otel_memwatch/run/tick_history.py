@@ -37,7 +37,7 @@ _ABOVE = 2048
 _NEIGHBOURS = 2
 """Samples to keep on each side of a boundary: a window is known one sample later, and reading takes a moment."""
 
-_MAXIMA = ("main", "rss", "pss", "needed", "unmapped", "certain", "likely")
+_MAXIMA = ("main", "rss", "pss", "needed", "unmapped", "certain", "likely", "left")
 
 _totals_of = attrgetter(*TOTALS)
 
@@ -52,6 +52,7 @@ class HistoricTicks(NamedTuple):
     unmapped: TickSeries
     certain: TickSeries
     likely: TickSeries
+    left: TickSeries
     watermark: TickSeries
     windows: CgroupHistory
     most_charged: int
@@ -110,6 +111,7 @@ class TickHistory:
                 -1 if shmem is None or kernel is None else shmem + kernel,
                 _known(sample.needed_low),
                 _known(sample.needed),
+                _known(sample.needed_left),
                 *map(_known, _totals_of(sample)),
                 since,
                 new,
@@ -155,7 +157,9 @@ class TickHistory:
             for place, name in enumerate(TOTALS, 1 + len(_MAXIMA))
             if (series := self._series(place)).known
         }
-        main, rss, pss, needed, unmapped, certain, likely = map(self._series, range(1, 1 + len(_MAXIMA)))
+        main, rss, pss, needed, unmapped, certain, likely, left = map(
+            self._series, range(1, 1 + len(_MAXIMA))
+        )
         return HistoricTicks(
             main,
             rss,
@@ -164,6 +168,7 @@ class TickHistory:
             unmapped,
             certain,
             likely,
+            left,
             watermark=TickSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),

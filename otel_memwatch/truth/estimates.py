@@ -233,20 +233,20 @@ def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
     return min(most, oldest + sum(others))
 
 
-def likely_files(rise: int, mapped: int, written: int) -> int:
+def likely_files(before: int, risen: int, written: int) -> int:
     """Return the best estimate of the files in memory (/dev/shm, tmpfs, memfd) that the tree has and does not map.
 
-    /proc names no owner of such a file. The machine's shared memory rises by it, and the tree writes it.
+    /proc names no owner of such a file. The machine's shared memory rises by it while the tree writes it.
 
-    Example: the machine's shared memory is 150 MiB above its least. The tree maps none, and has written 152 MiB that did not
-    go to disk: 150 MiB. If it has written 2 MiB, the rise belongs to other programs.
+    Example: the machine's shared memory rises by 50 MiB between two samples. The tree writes 52 MiB that do not go to disk:
+    50 MiB more. If it writes 2 MiB, the rest of the rise belongs to other programs.
 
     Args:
-        rise: bytes of the machine's shared memory above its least sample.
-        mapped: bytes of shared memory that the tree maps.
-        written: bytes of the tree's write calls that did not go to disk.
+        before: bytes at the sample before.
+        risen: bytes by which the machine's shared memory has risen since, beyond the tree's mappings.
+        written: bytes of the tree's write calls since that did not go to disk.
     """
-    return max(0, min(rise - mapped, written))
+    return max(0, before + min(risen, max(0, written)))
 
 
 def files_with_deleted(before: int, now: int, written: int) -> int:

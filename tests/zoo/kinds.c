@@ -140,6 +140,19 @@ static void huge_split(size_t mib, long ms) {
     munmap(start, (mib + 2) * MIB);
 }
 
+/* An allocator gives back a part of each huge page while it takes more: the rest stays charged. */
+static void huge_purged(size_t mib, long ms) {
+    char *start, *p = aligned(mib, &start);
+    madvise(p, mib * MIB, MADV_HUGEPAGE);
+    for (size_t i = 0; i + 2 <= mib; i += 2) {
+        touch(p + i * MIB, 2 * MIB);
+        if (i / 2 % 4) madvise(p + (i + 1) * MIB, 900 * 1024, MADV_DONTNEED);
+        nap(1);
+    }
+    nap(ms);
+    munmap(start, (mib + 2) * MIB);
+}
+
 static void collapsed(size_t mib, long ms) {
     char *start, *p = aligned(mib, &start);
     for (size_t i = 0; i + 2 <= mib; i += 2) touch(p + i * MIB, 64 * PAGE);
@@ -598,6 +611,32 @@ static void fork_kept(size_t mib, long ms) {
     reap(child);
 }
 
+/* As a database that saves itself: the child only reads, the parent rewrites all meanwhile. */
+static void fork_snapshot(size_t mib, long ms) {
+    char *p = block(mib / 2 + 1, MAP_PRIVATE);
+    pid_t child = begin();
+    if (!child) { nap(ms); _exit(0); }
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t k = i * PAGE; k < (mib / 2 + 1) * MIB; k += 4 * PAGE) p[k]++;
+        nap(ms / 5);
+    }
+    reap(child);
+    munmap(p, (mib / 2 + 1) * MIB);
+}
+
+/* As a web server: several workers at once, each writes to what it inherited, and is replaced soon. */
+static void fork_prefork(size_t mib, long ms) {
+    char *p = block(mib / 4 + 1, MAP_PRIVATE);
+    for (int live = 0, left = 24; left || live;) {
+        while (live < 6 && left) {
+            if (!begin()) { touch(p, mib * MIB / 16); plain(mib / 16 + 1, ms / 4); _exit(0); }
+            live++, left--;
+        }
+        if (wait(0) > 0) live--;
+    }
+    munmap(p, (mib / 4 + 1) * MIB);
+}
+
 static void fork_exchanged(size_t mib, long ms) {
     char *p = block(mib / 2 + 1, MAP_PRIVATE);
     pid_t child = begin();
@@ -726,6 +765,14 @@ static void nobody_waits(size_t mib, long ms) {
           while (wait(0) > 0) {});
 }
 
+/* A helper outlives its parent, which ignores the ends of its children. */
+static void helper_left(size_t mib, long ms) {
+    CHILD(int ends[2]; if (pipe(ends)) die("pipe");
+          signal(SIGCHLD, SIG_IGN);
+          if (!begin()) { close(ends[1]); char b; while (read(ends[0], &b, 1) > 0) {} _exit(0); }
+          close(ends[0]); plain(mib, ms));
+}
+
 static void zombies(size_t mib, long ms) {
     pid_t others[5];
     for (int i = 0; i < 5; i++) if (!(others[i] = begin())) { plain(mib / 5 + 1, 0); _exit(0); }
@@ -827,14 +874,14 @@ static void elsewhere(size_t mib, long ms) {
 #define KIND(f) {#f, f}
 static const struct { const char *name; void (*use)(size_t, long); } kinds[] = {
     KIND(plain), KIND(waves), KIND(calloc_untouched), KIND(small_pieces), KIND(dontneed), KIND(lazily_freed), KIND(huge),
-    KIND(huge_split), KIND(collapsed), KIND(populated), KIND(locked), KIND(locked_all), KIND(remapped), KIND(program_break),
+    KIND(huge_split), KIND(huge_purged), KIND(helper_left), KIND(collapsed), KIND(populated), KIND(locked), KIND(locked_all), KIND(remapped), KIND(program_break),
     KIND(deep_stack), KIND(in_threads), KIND(sparse), KIND(zero_page), KIND(merged), KIND(faulted_by_hand), KIND(secret),
     KIND(huge_pages), KIND(shared_block), KIND(shared_writers), KIND(memory_file), KIND(memory_file_mapped),
     KIND(memory_file_allocated), KIND(memory_file_passed), KIND(tmpfs_file), KIND(tmpfs_blip), KIND(system_v),
     KIND(system_v_detached), KIND(file_mapped), KIND(file_mapped_briefly), KIND(file_linked_briefly), KIND(file_private_written), KIND(file_shared_written), KIND(file_read),
     KIND(file_written), KIND(file_written_and_mapped), KIND(cache_then_memory), KIND(pipes), KIND(sockets),
     KIND(pages_in_pipes), KIND(spliced_file), KIND(descriptors), KIND(dentries), KIND(fork_reading), KIND(fork_writing),
-    KIND(fork_kept), KIND(fork_exchanged), KIND(fork_then_exec), KIND(pool_churning), KIND(workers_replaced), KIND(bursts),
+    KIND(fork_kept), KIND(fork_exchanged), KIND(fork_snapshot), KIND(fork_prefork), KIND(fork_then_exec), KIND(pool_churning), KIND(workers_replaced), KIND(bursts),
     KIND(burst_together), KIND(deep_tree), KIND(spawned), KIND(memory_in_common), KIND(exec_chain), KIND(exec_in_thread),
     KIND(leader_gone), KIND(daemonized), KIND(adopting), KIND(nobody_waits), KIND(zombies), KIND(killed), KIND(core_dumped),
     KIND(stopped), KIND(traced), KIND(written_into), KIND(written_by_proc), KIND(privileges_dropped), KIND(not_dumpable),

@@ -95,18 +95,18 @@ def test_likely_burst(shared: int, burst: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rise", "mapped", "written", "files"),
+    ("before", "risen", "written", "files"),
     [
-        (150, 0, 152, 150),
-        (150, 0, 2, 2),
-        (0, 0, 200, 0),
-        (60, 60, 60, 0),
-        (100, 60, 300, 40),
-        (50, 180, 50, 0),
+        (100, 50, 52, 150),
+        (100, 50, 2, 102),
+        (100, 0, 200, 100),
+        (100, -60, 60, 40),
+        (100, -160, 0, 0),
+        (0, 50, -9, 0),
     ],
 )
-def test_likely_files(rise: int, mapped: int, written: int, files: int) -> None:
-    assert likely_files(rise, mapped, written) == files
+def test_likely_files(before: int, risen: int, written: int, files: int) -> None:
+    assert likely_files(before, risen, written) == files
 
 
 @pytest.mark.parametrize(

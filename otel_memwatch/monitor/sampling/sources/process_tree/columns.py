@@ -27,6 +27,7 @@ _NEEDED = (
     catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
     catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH,
     catalog.MEMWATCH_TREE_MEMORY_NEEDED,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LEFT,
 )
 """In the order of the fields of `NeededNow`."""
 

@@ -58,6 +58,8 @@ class NeededNow(NamedTuple):
     """Certainly not exceeded since the previous sample, except by gains of processes that no later sample saw."""
     estimate: int | None
     """Best estimate since the previous sample."""
+    left: int = 0
+    """The most that the tree can have in huge pages that no process maps, included in `high`."""
 
 
 class TickFindings(NamedTuple):
@@ -133,10 +135,14 @@ class FaultLedgerBounds:
         """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
         self._shared = 0
         """Upper bound of shared memory at the end of the last scan."""
-        self.files = self._files_now = self._written = 0
+        self.files = self._files_now = 0
         """Best estimate of the tree's files in memory, unmapped: the most since the previous scan, and those at the last scan."""
-        self._written_before = None if joined else 0
-        """Bytes that the tree had written before the run, beside the disk; `None`: not read yet."""
+        self._written = None if joined else 0
+        """`TickFindings.written` of the last scan; `None`: the tree is older, and there was none."""
+        self._unclaimed = 0, 0
+        """Rise and written bytes of the last scan that did not match."""
+        self._unmapped = 0
+        """Rise of the machine's shared memory beyond the tree's mappings, at the last scan."""
         self._kernel = 0
         """Page tables and kernel stacks as of the last scan."""
         self._mapped = 0
@@ -241,6 +247,7 @@ class FaultLedgerBounds:
             None if self._merges_pages else low + shared_low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
             estimate + burst + min(self._shared, self._mapped) + self.files + self._kernel,
+            left,
         )
         return self._last
 
@@ -434,14 +441,18 @@ class FaultLedgerBounds:
 
         `written`: as in `TickFindings`.
         """
-        if self._written_before is None:
-            self._written_before = self._written = written
-        before, self._written = self._written, written
-        files_before = self._files_now
-        self._files_now = likely_files(
-            self._machine.shared_rise, self._mapped, written - self._written_before
+        new = 0 if self._written is None else written - self._written
+        unmapped = self._machine.shared_rise - self._mapped
+        risen, self._unmapped, self._written = unmapped - self._unmapped, unmapped, written
+        # The machine is read after the write calls: a sample may have the rise, and the next one the call.
+        early_rise, early_calls = self._unclaimed if risen > 0 else (0, 0)
+        before = self._files_now
+        self._files_now = now = likely_files(before, risen + early_rise, new + early_calls)
+        self._unclaimed = (
+            max(0, min(risen, risen + early_rise - now + before)),
+            max(0, min(new, new + early_calls - now + before)),
         )
-        return files_with_deleted(files_before, self._files_now, written - before)
+        return files_with_deleted(before, now, new)
 
     def _kernel_memory(self, readings: list[MemberReading]) -> tuple[int, int]:
         """Return bytes of page tables and kernel stacks: the most at the last two scans, and those certainly there.
