@@ -7,7 +7,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import duration, peak_figure, size, size_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.run import RecordedRun
 
@@ -47,13 +47,8 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
     def y(value: float) -> str:
         return f"{_TOP + up * (1 - value / top):.1f}"
 
-    # The line has the largest value of each part of the time axis.
-    largest: dict[int, tuple[float, float]] = {}
-    for time, value in zip(times, values, strict=True):
-        place = int(_PARTS * time / seconds)
-        if value is not None and (place not in largest or value > largest[place][1]):
-            largest[place] = time, value
-    steps = "".join(f"{'L' if i else 'M'}{x(t)} {y(v)}" for i, (t, v) in enumerate(largest.values()))
+    points = _largest(times, values, seconds)
+    steps = "".join(f"{'L' if i else 'M'}{x(time)} {y(value)}" for i, (time, value) in enumerate(points))
     parts = []
     for value, label in ticks:
         parts.append(_path(f"M{_LEFT} {y(value)}H{WIDTH - _RIGHT}", _LINE))
@@ -95,6 +90,18 @@ def _values(steps: Sequence[int | None]) -> list[int | None]:
             level += step
         found.append(None if step is None else level)
     return found
+
+
+def _largest(
+    times: Sequence[float], values: Sequence[float | None], seconds: float
+) -> Iterable[tuple[float, float]]:
+    """Return time and value of the largest value of each part of the time axis."""
+    largest: dict[int, tuple[float, float]] = {}
+    for time, value in zip(times, values, strict=True):
+        place = int(_PARTS * time / seconds)
+        if value is not None and (place not in largest or value > largest[place][1]):
+            largest[place] = time, value
+    return largest.values()
 
 
 def _ticks(top: float) -> tuple[list[tuple[float, str]], float]:

@@ -7,7 +7,7 @@ import numpy as np
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.peak import peak_extent
+from otel_memwatch.reports.plot.peak import Extent, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, duration, size_scale
@@ -15,6 +15,7 @@ from otel_memwatch.text import clean, duration, size_scale
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from otel_memwatch.reports import Options
@@ -72,14 +73,7 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
             label=style.lettering(f"{names[index]}: {words}, {duration(run.seconds)}{remark}"),
         )  # fmt: skip
         if extent is not None and extent.at is not None and begin <= extent.at <= end:
-            known = ~np.isnan(line.value)
-            if known.any():
-                # Join the point of a peak between two samples to its curve.
-                curve = float(np.interp(extent.at, line.time[known], line.value[known]))
-                axes.plot(
-                    [extent.at / time_scale] * 2, [curve / scale, extent.high / scale], color=colour, linewidth=0.9,
-                    linestyle=":", marker="", zorder=2,
-                )  # fmt: skip
+            _join(axes, line, extent, (time_scale, scale), colour)
             axes.plot(
                 [extent.at / time_scale], [extent.high / scale], marker="o", markersize=6, linestyle="", color=colour,
                 markeredgecolor=style.INK, markeredgewidth=0.8, zorder=6,
@@ -96,6 +90,19 @@ def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
     if options.get("dark"):
         style.darken(figure)
     return figure
+
+
+def _join(axes: Axes, line: Line, extent: Extent, scales: tuple[float, float], colour: str) -> None:
+    """Join the point of a peak between two samples to its curve."""
+    known = ~np.isnan(line.value)
+    if extent.at is None or not known.any():
+        return
+    curve = float(np.interp(extent.at, line.time[known], line.value[known]))
+    at, (time_scale, scale) = extent.at, scales
+    axes.plot(
+        [at / time_scale] * 2, [curve / scale, extent.high / scale], color=colour, linewidth=0.9, linestyle=":", marker="",
+        zorder=2,
+    )  # fmt: skip
 
 
 def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
