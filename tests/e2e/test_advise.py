@@ -173,6 +173,20 @@ def test_options_of_docker_are_docker_s(place: Path) -> None:
     assert "invalid argument" in refused("--memory=5zz")
 
 
+def test_limits_are_tried_until_the_smallest_one_with_full_speed_is_known(tmp_path: Path) -> None:
+    memory_parent()
+    script = "x = bytearray(60 << 20)"
+    done = call("wrap", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    tried = call("advise", "filler", "--trade", cwd=tmp_path)
+    assert tried.returncode == 0, tried.stderr
+    assert re.search(r"\n +none .* full speed\n", tried.stdout), tried.stdout
+    found = re.search(r"full speed from (\d+) MiB", tried.stdout)
+    assert found, tried.stdout
+    assert 60 <= int(found[1]) <= 110
+    assert len(os.listdir(tmp_path / "memwatch-runs")) == 1
+
+
 def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> None:
     """A job that needs what it needs: under the limit it passes, and the run's summary says so much beforehand."""
     memory_parent()

@@ -429,7 +429,7 @@ def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -
     there = f"; {size(before)} of them were in memory before the run" if before >= _LEAST_CACHE else ""
     return (
         f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: runs without a limit do not show "
-        f"which files are read again{there}"
+        f"which files are read again{there}; --trade measures it"
     )
 
 

@@ -30,7 +30,7 @@ from otel_memwatch.wings.ranks.group_figures import host_rows
 from otel_memwatch.wings.ranks.groups import groups_and_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -100,6 +100,12 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--verify", is_flag=True, help="Run the command once with the advised limit and once with 5 % less."
 )
+@click.option(
+    "--trade",
+    "traded",
+    is_flag=True,
+    help="Run the command some eight times to find the smallest limit with full speed.",
+)
 def command(
     runs: tuple[str, ...],
     *,
@@ -115,6 +121,7 @@ def command(
     dry_run: bool,
     confirmed: bool,
     verify: bool,
+    traded: bool,
 ) -> None:
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
@@ -165,7 +172,13 @@ def command(
         ]
         print_text("\n\n".join(written) + "\n")
     if verify:
-        _verify(rows, advised, same_job)
+        from otel_memwatch.wings.advice.verification import verify as tried
+
+        _repeat(rows, advised, same_job, tried)
+    if traded:
+        from otel_memwatch.wings.advice.trade import trade
+
+        _repeat(rows, advised, same_job, trade)
 
 
 def _odds(text: str) -> float:
@@ -192,7 +205,7 @@ def _of(
     ]
 
 
-# -- --apply and --verify
+# -- --apply, --verify and --trade
 
 
 def _apply(
@@ -208,14 +221,16 @@ def _apply(
         say(f"otel-memwatch: {change}")
 
 
-def _verify(
-    rows: Sequence[IndexedRun], advised: Sequence[Advice], same_job: Callable[[IndexedRun], str]
+def _repeat(
+    rows: Sequence[IndexedRun],
+    advised: Sequence[Advice],
+    same_job: Callable[[IndexedRun], str],
+    tried: Callable[[Advice, IndexedRun], Iterator[str]],
 ) -> None:
-    from otel_memwatch.wings.advice.verification import verify
-
+    """Run the newest command of each job again and print the lines about it."""
     for advice in advised:
         if advice.memory is None:
             continue
         newest = _of(rows, advice, same_job)[-1:]
-        for line in verify(advice, newest[0]) if newest else ():
+        for line in tried(advice, newest[0]) if newest else ():
             print_text(line + "\n")

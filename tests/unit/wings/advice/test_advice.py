@@ -145,7 +145,7 @@ def test_program_files_are_added_to_the_request() -> None:
     document: Any = to_json(advice)
     assert document["memory"]["target"] == advice.memory
     assert document["memory"]["files"] == 344 * MIB
-    assert document["memory"]["needed"] == advice.memory - 344 * MIB
+    assert document["memory"]["needed"] == (advice.memory or 0) - 344 * MIB
     several = [row(527, file_bytes=(300 + n) * MIB, how="cgroup watermark") for n in range(4)]
     (more,) = advise(several, by=job_of)
     assert more.files == 303 * MIB
@@ -156,6 +156,7 @@ def test_program_files_are_added_to_the_request() -> None:
 def test_advice_has_two_sizes_and_tight_requests_the_smaller_one() -> None:
     (advice,) = advise([row(527, file_bytes=344 * MIB, how="cgroup watermark")], by=job_of)
     assert advice.minimum is not None
+    assert advice.memory is not None
     assert advice.full_speed == advice.memory == advice.minimum + 344 * MIB
     assert "sizes        minimum 580 MiB (with less it may be killed), full speed 924 MiB" in TARGETS["text"](
         advice

@@ -1,0 +1,202 @@
+"""Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
+
+A limit suffices if the job ends as it usually does, is not short of memory (`truth.stalls`) and takes little longer than in the
+quickest run. Each run begins without its files in the page cache, as in a new container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.runtime import own_python
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import command_line, count, duration
+from otel_memwatch.wings.advice.advice import LEAST_REQUEST, mebibytes
+from otel_memwatch.wings.advice.cold_files import collect, drop
+from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_memwatch.wings.advice.advice import Advice
+
+_MOST = 7
+"""Runs without the first one."""
+_FINE = 1.06
+"""Ratio of two limits between which no further one is tried."""
+_SLOWER = 1.1, 0.2
+"""Factor and seconds by which a run may take longer. At full speed, times of a run differ by as much."""
+_PATIENCE = 4.0, 10.0
+"""Factor of the usual time, and seconds, after which a run counts as hanging."""
+_GIVE_UP = 10.0
+"""Seconds after SIGTERM."""
+
+
+class Trial(NamedTuple):
+    """One run under a limit."""
+
+    limit: int
+    """MiB; 0: none."""
+    row: IndexedRun | None
+    """`None`: it did not start."""
+    hung: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration."""
+        return None if self.row is None else self.row.seconds
+
+
+class Knee(NamedTuple):
+    """Result of a bisection, in MiB."""
+
+    enough: int | None
+    """Smallest limit that sufficed; `None`: none did."""
+    less: int | None
+    """Largest limit below it that did not; `None`: all sufficed."""
+
+
+def bisect(least: int, enough: int, suffices: Callable[[int], bool]) -> Knee:
+    """Return the limits around the smallest one that suffices.
+
+    Args:
+        least: first limit to try, in MiB; the job may be killed there.
+        enough: expected to suffice.
+        suffices: tries a limit.
+
+    """
+    tries, high, low = 0, enough, None
+    while not suffices(high):
+        low, high, tries = high, high * 2, tries + 1
+        if tries > 2:
+            return Knee(None, low)
+    if low is None and least < high:
+        tries += 1
+        if suffices(least):
+            return Knee(least, None)
+        low = least
+    while low is not None and high > low * _FINE and high - low > 1 and tries < _MOST:
+        middle, tries = (low + high) // 2, tries + 1
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle
+    return Knee(high, low)
+
+
+def trade(advice: Advice, row: IndexedRun) -> Iterator[str]:
+    """Yield a line for each run of the command of `row`, and the knee.
+
+    The command runs some eight times, with all its effects. Raises `RunError` if `wrap` did not start the command.
+    """
+    if not row.command or row.mode != "wrap":
+        raise RunError(f"{row.path} cannot be repeated: wrap did not start its command.")
+    yield f"trying limits with: {command_line(row.command)}"
+    files: set[str] = set()
+    trials: list[Trial] = []
+
+    def suffices(limit: int) -> bool:
+        trials.append(_tried(row, limit, files, trials))
+        return _is_full_speed(trials[-1], trials)
+
+    full = mebibytes(advice.full_speed or advice.memory or LEAST_REQUEST)
+    least = min(full, max(8, mebibytes(advice.median or 0) + 2))
+    trials.append(_tried(row, 0, files, trials))  # shows its files and its time
+    yield from (_heading(), _line(trials[0], trials))
+    if trials[0].row is None or trials[0].hung:
+        yield "  no knee: the command does not run"
+        return
+    knee = bisect(least, full, suffices)
+    for trial in sorted(trials[1:], key=lambda one: -one.limit):
+        yield _line(trial, trials)
+    yield _knee(knee, trials)
+
+
+def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) -> Trial:
+    """Run the command under a limit, with its files out of memory; add the files that it uses."""
+    drop(files)
+    factor, least = _PATIENCE
+    usual = min((trial.seconds for trial in before if trial.seconds), default=row.seconds)
+    patience = None if usual is None else max(least, factor * usual)
+    with tempfile.TemporaryDirectory(prefix="memwatch-trade-") as folder:
+        options = ["--quiet", "--no-plot", "--no-report", f"--out={folder}/run"]
+        if limit:
+            options.append(f"--limit={limit}MiB")
+        argv = own_python.command_line("wrap", *options, "--", *row.command)
+        with open(os.devnull, "r+b") as nothing:
+            process = subprocess.Popen(argv, cwd=row.cwd or os.curdir, stdin=nothing, stdout=nothing)
+        ended = collect(process, files, None if patience is None else time.monotonic() + patience)
+        if not ended:
+            _stop(process)
+        found = row_of(f"{folder}/run")
+    return Trial(limit, None if found.state == "broken" else found, hung=not ended)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a run: by its monitor, which passes SIGTERM on, else all of its processes."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        tree = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_GIVE_UP)
+        except subprocess.TimeoutExpired:
+            for child in tree:
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+    process.wait()
+
+
+def _is_full_speed(trial: Trial, trials: list[Trial]) -> bool:
+    """Return whether a limit sufficed."""
+    return _verdict(trial, trials) == "full speed"
+
+
+def _verdict(trial: Trial, trials: list[Trial]) -> str:
+    """Return the result of a trial in words."""
+    row, first = trial.row, trials[0].row
+    if row is None:
+        return "did not start"
+    if trial.hung:
+        return "hangs"
+    if row.killed_for_memory:
+        return "killed"
+    if first is not None and row.exit_code != first.exit_code:
+        return f"fails: {row.reason}"
+    factor, more = _SLOWER
+    known = [
+        one.seconds
+        for one in trials
+        if one.seconds and not one.hung and one.row and not one.row.killed_for_memory
+    ]
+    if row.short_of_memory or (row.seconds and known and row.seconds > factor * min(known) + more):
+        return "slow"
+    return "full speed"
+
+
+def _heading() -> str:
+    return f"  {'limit':>10}  {'time':>10}  {'short of memory':>15}  result"
+
+
+def _line(trial: Trial, trials: list[Trial]) -> str:
+    limit = f"{trial.limit} MiB" if trial.limit else "none"
+    seconds = "-" if trial.seconds is None else duration(trial.seconds)
+    share = None if trial.row is None else trial.row.starved
+    short = "-" if share is None else f"{100 * share:.0f} %"
+    return f"  {limit:>10}  {seconds:>10}  {short:>15}  {_verdict(trial, trials)}"
+
+
+def _knee(knee: Knee, trials: list[Trial]) -> str:
+    runs = count(len(trials), "run")
+    if knee.enough is None:
+        return f"  no knee in {runs}: {knee.less} MiB does not suffice"
+    if knee.less is None:
+        return f"  full speed from {knee.enough} MiB or less ({runs})"
+    return f"  full speed from {knee.enough} MiB; {knee.less} MiB is too little ({runs})"

@@ -1,0 +1,66 @@
+"""The search for the smallest limit with full speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.wings.advice.cold_files import drop, files_of
+from otel_memwatch.wings.advice.trade import Knee, Trial, _verdict, bisect
+from tests.unit.wings.advice.test_advice import row
+
+
+@pytest.mark.parametrize("knee", [9, 10, 60, 104, 262, 295, 296, 400, 1100])
+def test_the_knee_is_found_in_few_runs(knee: int) -> None:
+    tried: list[int] = []
+
+    def suffices(limit: int) -> bool:
+        tried.append(limit)
+        return limit >= knee
+
+    found = bisect(10, 296, suffices)
+    assert len(tried) <= 10
+    assert len(set(tried)) == len(tried)
+    assert found.enough is not None
+    assert found.enough >= knee
+    if found.less is None:
+        assert found.enough == 10
+    else:
+        assert found.less < knee
+        assert found.enough <= 1.07 * found.less + 1
+
+
+def test_no_limit_may_suffice() -> None:
+    assert bisect(10, 100, lambda _: False) == Knee(None, 400)
+
+
+@pytest.mark.parametrize(
+    ("trial", "verdict"),
+    [
+        (Trial(0, None), "did not start"),
+        (Trial(100, row(50, seconds=10.0)), "full speed"),
+        (Trial(100, row(50, seconds=11.0)), "full speed"),
+        (Trial(100, row(50, seconds=14.0)), "slow"),
+        (Trial(100, row(50, seconds=10.0, starved=0.5)), "slow"),  # a program that runs for a fixed time
+        (Trial(100, row(50, seconds=40.0), hung=True), "hangs"),
+        (Trial(100, row(50, seconds=1.0, oom_kills=1)), "killed"),
+        (Trial(100, row(50, seconds=10.0, exit_code=3, reason="exit code 3")), "fails: exit code 3"),
+    ],
+)
+def test_a_limit_suffices_if_the_job_ends_as_usual_and_as_quickly(trial: Trial, verdict: str) -> None:
+    assert _verdict(trial, [Trial(0, row(50, seconds=10.0)), trial]) == verdict
+
+
+def test_files_of_a_process_are_those_that_it_maps_or_has_open(tmp_path: Path) -> None:
+    import os
+
+    opened = tmp_path / "data"
+    opened.write_bytes(b"x" * 10000)
+    with opened.open("rb"):
+        found = files_of(os.getpid())
+    assert str(opened) in found
+    assert any("python" in path or ".so" in path for path in found)
+    drop({str(opened), str(tmp_path / "gone")})
+    assert opened.read_bytes() == b"x" * 10000
+    assert files_of(1 << 30) == set()
