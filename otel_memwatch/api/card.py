@@ -23,7 +23,7 @@ _INK, _SOFT, _FAINT, _BAD = "#1f2328", "#667079", "#d8dde2", "#c8500a"
 
 def card(run: RecordedRun) -> str:
     """Return the HTML of the card."""
-    bad = phrases.ended_badly(run)
+    bad = run.ending.bad
     so_far = " so far" if run.state == "running" else ""
     operations = HtmlPage()
     if run.marked:

@@ -286,12 +286,6 @@ def ending(run: RecordedRun) -> str:
     return f"{reason}, {after}" if "," in reason else f"{reason} {after}"
 
 
-def ended_badly(run: RecordedRun) -> bool:
-    """Return whether the command failed, was killed, or lost a process to the OOM killer."""
-    end = run.ending
-    return bool(end.signal or end.exit_code or end.oom_kills)
-
-
 def peak_at(run: RecordedRun, peak: Peak | None) -> str:
     """Return a peak with its certainty, time and operation: "469.6 MiB (exact) at 6.30 s, during Spike"."""
     words, where = peak_sentence(peak, source=False), when_and_where(run, peak)

@@ -79,7 +79,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
 
 def _head(run: RecordedRun) -> str:
     """Return the answer, then time and operation of the peak, and how the run ended."""
-    peak, badly = run.peaks.tree, phrases.ended_badly(run)
+    peak, badly = run.peaks.tree, run.ending.bad
     limit, used = phrases.limit(run), phrases.limit_used(run)
     share = f"{used} of the {limit.owner}'s {size(limit.bytes)}" if limit and used else ""
     # The limit belongs in the answer; a machine's memory only if half of it was needed.

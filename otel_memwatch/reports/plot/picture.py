@@ -177,7 +177,7 @@ def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, 
         x, 1 - 0.12 / height, "", va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK
     )
     style.fitted(title, clean(given) if given else command_line(run.command) or clean(run.id), room, renderer)
-    colour = style.VERMILION if phrases.ended_badly(run) else style.SOFT
+    colour = style.VERMILION if run.ending.bad else style.SOFT
     second = figure.text(
         x, 1 - 0.41 / height, "", va="top", fontproperties=style.font(style.NORMAL), color=colour
     )
@@ -193,7 +193,7 @@ def _mark_the_end(axes: Axes, view: View) -> None:
         return
     end = run.ending
     words = {"running": "still running", "incomplete": "recording stopped here"}.get(run.state)
-    if words is None and phrases.ended_badly(run):
+    if words is None and run.ending.bad:
         words = "OOM killer" if end.oom_kills else clean(end.reason)
     if words is None:
         return

@@ -62,7 +62,7 @@ def limit(run: RecordedRun, page: Page) -> None:
 
 def result(run: RecordedRun, page: Page) -> None:
     """Write how the run ended, and its CPU time if it was long enough."""
-    badly, words = phrases.ended_badly(run), phrases.ending(run)
+    badly, words = run.ending.bad, phrases.ending(run)
     if run.totals.get("cpu_seconds") is not None and run.seconds >= 1 and not badly:
         words += f"; CPU {phrases.cpu(run)}"
     page.fact("result", words, "bad" if badly else "")
@@ -123,7 +123,7 @@ def gpus(run: RecordedRun, page: Page) -> None:
 
 def misplaced_option(run: RecordedRun, page: Page) -> None:
     """Point out an option of ours that stands after a command that failed."""
-    if not phrases.ended_badly(run) or run.mode != "wrap":
+    if not run.ending.bad or run.mode != "wrap":
         return
     ours = {option.flag for option in OPTIONS.values() if "wrap" in option.commands}
     word = next((word.partition("=")[0] for word in run.command[1:] if word.partition("=")[0] in ours), None)

@@ -79,7 +79,7 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     name, machine = clean(str(host.get("name") or "")), ", ".join(part for part in parts if part)
     started += (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
     page.fact("started", started)
-    page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
+    page.fact("result", phrases.ending(run), "bad" if run.ending.bad else "")
     stalls(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
