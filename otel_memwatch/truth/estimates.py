@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _STEADY = 1 / 8
 """Share of its largest reading within which a process's private memory may vary and still count as freeing nothing."""
+_ALIKE = 0.6
+"""Least ratio of a rise of shared memory and written bytes that belong together: both are read at different moments."""
 _STARTED = 3 << 19
 """Bytes that one page for each fault exceeds the memory of a program that only starts. Measured with a cgroup: 1.4 MiB for
 `git --version`, 1.5 for `sqlite3`, 0.7 for `true`. The other faults are those of its files and libraries."""
@@ -239,13 +241,15 @@ def likely_files(before: int, risen: int, written: int) -> int:
     /proc names no owner of such a file. The machine's shared memory rises by it while the tree writes it.
 
     Example: the machine's shared memory rises by 50 MiB between two samples. The tree writes 52 MiB that do not go to disk:
-    50 MiB more. If it writes 2 MiB, the rest of the rise belongs to other programs.
+    50 MiB more. If it writes 2 MiB or 200 MiB, the rise belongs to other programs, and the tree wrote to a pipe.
 
     Args:
         before: bytes at the sample before.
         risen: bytes by which the machine's shared memory has risen since, beyond the tree's mappings.
         written: bytes of the tree's write calls since that did not go to disk.
     """
+    if risen > 0 and not _ALIKE * risen <= written <= risen / _ALIKE:
+        return before
     return max(0, before + min(risen, max(0, written)))
 
 

@@ -101,6 +101,8 @@ class Allocated(NamedTuple):
     """Base pages written to swap, or compressed in memory instead."""
     partly_freed: int = 0
     """Huge pages of which a process has freed a part. The kernel splits them later, if memory is short."""
+    pages: int = 0
+    """Base pages handed out for any use, huge pages included."""
 
 
 def parse_allocated(data: bytes) -> Allocated:
@@ -119,11 +121,19 @@ def parse_allocated(data: bytes) -> Allocated:
     )
 
 
+def parse_pages(data: bytes) -> int:
+    """Parse the base pages handed out since boot, of all zones, from /proc/vmstat."""
+    at = data.find(b"\npgalloc_")
+    lines = data[at + 1 : data.find(b"\nallocstall", at)].split(b"\n") if at >= 0 else []
+    return sum(int(line[line.index(b" ") :]) for line in lines if line.startswith(b"pgalloc_"))
+
+
 def read_allocated(proc: str = "/proc") -> Allocated | None:
     """Return the machine's allocation counters; `None` without /proc. Cost: 15 us."""
     try:
         with open(f"{proc}/vmstat", "rb") as file:
-            return parse_allocated(file.read())
+            data = file.read()
+            return parse_allocated(data)._replace(pages=parse_pages(data))
     except OSError:
         return None
 

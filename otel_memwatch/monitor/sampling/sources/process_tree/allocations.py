@@ -6,7 +6,7 @@ import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.runtime.kernel import PAGE_SIZE
-from otel_memwatch.runtime.procfs.system import other_page_sizes, parse_allocated
+from otel_memwatch.runtime.procfs.system import other_page_sizes, parse_allocated, parse_pages
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
 
@@ -59,6 +59,9 @@ class Allocations:
         """Bytes of shared memory, as of the last reading."""
         self._least_shared = shared * PAGE_SIZE
         self._most_shared = self.shared
+        data = os.pread(self._vmstat, _READ, 0)
+        self._window: bytes | int = data if allocated_before is None else allocated_before.pages
+        self._window_next = self._window
         self.faulted = 0
         """Bytes of huge pages from page faults between the last two readings."""
         self.collapsed = 0
@@ -82,6 +85,16 @@ class Allocations:
         for size, counter in self._sizes:
             huge += size * int(os.pread(counter, 32, 0))
         return huge, found.collapsed * self.huge_page, found.shared, found.swapped, found.partly_freed
+
+    def begin_window(self) -> None:
+        """Begin a window for `pages_of_window` at the last call of this, or when the tree started."""
+        self._window, self._window_next = self._window_next, os.pread(self._vmstat, _READ, 0)
+
+    def pages_of_window(self) -> int | None:
+        """Return the base pages of any use that the machine has allocated in the window; `None`: unknown."""
+        before = self._window if isinstance(self._window, int) else parse_pages(self._window)
+        now = parse_pages(os.pread(self._vmstat, _READ, 0))
+        return now - before if before else None
 
     def read(self) -> None:
         """Read again. Raises `OSError` without /proc."""

@@ -191,6 +191,7 @@ class FaultLedgerBounds:
 
     def open(self) -> None:
         """Begin a sample. Raises `OSError` without /proc."""
+        self._machine.begin_window()
         self._count_huge()
 
     def _count_huge(self) -> int:
@@ -208,6 +209,10 @@ class FaultLedgerBounds:
         Then nothing has been gained. The next scan finds released memory: its window begins at the end of the last scan.
         """
         return self._last
+
+    def allocated(self) -> int | None:
+        """Return the base pages that the machine has allocated since the previous sample began; `None`: unknown."""
+        return None if self._machine.swaps else self._machine.pages_of_window()
 
     # -- a scan
 

@@ -53,7 +53,7 @@ import resource
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
     from otel_memwatch.runtime.procfs.process import Stat
@@ -169,6 +169,10 @@ class PidLedger:
         self._unclaimed = unexplained
 
 
+def _unknown() -> None:
+    return None
+
+
 class FaultLedger:
     """Page faults inherited from reaped children, and their sources. A sample lasts from `open` to `close`.
 
@@ -197,6 +201,8 @@ class FaultLedger:
         self.own_moved = False
         """Our process has inherited page faults that the supervisor has not reported."""
         self._unreported = False
+        """The supervisor has yet to report faults."""
+        self._lost = False
         """Processes with faults outside all our readings are possible."""
         self._ignores_sigchld = False
         """A process that ignored SIGCHLD has ended."""
@@ -204,7 +210,7 @@ class FaultLedger:
     @property
     def signs(self) -> bool:
         """Return whether this sample has entries about ended children."""
-        return self.suspicious or self._unreported or bool(self._unseen or self.inherited)
+        return self.suspicious or self._unreported or self._lost or bool(self._unseen or self.inherited)
 
     @property
     def unseen(self) -> int | None:
@@ -282,25 +288,36 @@ class FaultLedger:
 
     def left_to_nobody_known(self) -> None:
         """Note a vanished member with an unknown heir of its faults."""
-        self.suspicious = self._unreported = True
+        self.suspicious = self._lost = True
 
-    def close_if_none_given(self) -> None:
+    def close_if_none_given(self, allocated: Callable[[], int | None] = _unknown) -> None:
         """End a sample without assigned pids.
 
         No process can be unseen, but known processes can have faults between their last reading and their end.
+        `allocated`: as for `close`.
         """
-        self._end(known=not self._unreported)
+        self._end(allocated)
 
-    def close(self, *, ignores_sigchld: bool) -> None:
-        """End a sample; then `suspicious` is final. `ignores_sigchld`: a living or vanished member ignores SIGCHLD."""
-        ignores_sigchld |= self._ignores_sigchld
-        self.suspicious |= ignores_sigchld or self._inherited_minor != self._left
-        self._end(known=not (ignores_sigchld or self._unreported))
+    def close(self, allocated: Callable[[], int | None] = _unknown, *, ignores_sigchld: bool) -> None:
+        """End a sample; then `suspicious` is final.
 
-    def _end(self, *, known: bool) -> None:
-        self._all_reported = known
-        if known:
-            self._unseen_total += max(0, self._unseen + self.inherited - self._left)
+        Args:
+            allocated: returns the pages that the machine has allocated since the previous sample began; `None`: unknown.
+            ignores_sigchld: a living or vanished member ignores SIGCHLD.
+        """
+        self._lost |= ignores_sigchld or self._ignores_sigchld
+        self.suspicious |= self._lost or self._inherited_minor != self._left
+        self._end(allocated)
+
+    def _end(self, allocated: Callable[[], int | None]) -> None:
+        lost = 0
+        if self._lost and not self._unreported:
+            # Each page that a lost fault brought was allocated.
+            pages = allocated()
+            self._unreported, lost = pages is None, pages or 0
+        self._all_reported = not self._unreported
+        if self._all_reported:
+            self._unseen_total += lost + max(0, self._unseen + self.inherited - self._left)
 
 
 def _own_inherited_faults() -> int:

@@ -397,14 +397,19 @@ class Membership:
         self._removed, self._presumed = changes.removed, changes.presumed
         signs = bool(changes.removed) or self.pids.moved or self.faults.signs
         if self.pids.close_if_none_given(signs=signs):
-            self.faults.close_if_none_given()
+            self.faults.close_if_none_given(self._allocated)
             return
         self.faults.close(
+            self._allocated,
             ignores_sigchld=any(
                 member.ignores_sigchld for member in (*self.members.values(), *changes.removed.values())
-            )
+            ),
         )
         self.pids.close(suspicious=self.faults.suspicious)
+
+    def _allocated(self) -> int | None:
+        """Return the pages that the machine has allocated since the previous sample began; `None`: unknown."""
+        return None if self.bounds is None else self.bounds.allocated()
 
 
 def _start_of_target(context: Context) -> int:

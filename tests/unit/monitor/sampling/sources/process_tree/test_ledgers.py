@@ -197,3 +197,15 @@ def test_who_ignores_sigchld_hides_how_many_there_were(faults: FaultLedger) -> N
     faults.open()
     faults.ended(stat(0), 0, ignored_sigchld=True)
     assert closed(faults) == (True, None)
+
+
+@pytest.mark.parametrize(("pages", "unseen"), [(700, 700), (None, None)])
+def test_lost_faults_are_at_most_the_pages_that_the_machine_allocated(
+    faults: FaultLedger, pages: int | None, unseen: int | None
+) -> None:
+    faults.close(lambda: pages, ignores_sigchld=True)
+    assert (faults.suspicious, faults.unseen) == (True, unseen)
+    faults.open()
+    faults.left_to_us()
+    faults.close(lambda: pages, ignores_sigchld=True)
+    assert faults.unseen is None
