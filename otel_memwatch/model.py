@@ -356,8 +356,11 @@ class TreeSource(Source, Protocol):
     def needed_range(self) -> tuple[int, int] | None:
         """Largest lower bound of memory needed so far, and upper bound since the sample before; `None`: unknown."""
 
-    def needed_estimate(self) -> tuple[int, int] | None:
-        """Return the best estimate of the memory needed at the last sample, and its part that no process maps; `None`: unknown."""
+    def needed_estimate(self) -> tuple[int, int, int] | None:
+        """Return best estimates of the last sample, in bytes: memory needed, and its parts in unmapped files and shared memory.
+
+        `None`: unknown.
+        """
 
     def note_exit(self, end: ChildExit) -> None:
         """Add the kernel's report on a child that was waited for. May be called from another thread."""

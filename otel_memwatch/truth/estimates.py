@@ -235,6 +235,25 @@ def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
     return min(most, oldest + sum(others))
 
 
+def likely_shared(most: int, mapped: int, rise: int | None, mapped_before: int) -> int:
+    """Return the best estimate of the shared memory that the tree maps, each page once.
+
+    A page stays in shared memory if the process that filled it ends, though no page table maps it any more.
+
+    Example: a database server maps shared memory, of which its workers filled 30 MiB. Some have ended, and those alive map 12
+    MiB. The machine's shared memory is 31 MiB above its least: 30 MiB.
+
+    Args:
+        most: bytes that the tree certainly does not exceed (`shared_at_tick`).
+        mapped: sum of the processes' mappings now, each in full.
+        rise: bytes of the machine's shared memory above its least sample; `None`: the tree is older than the first sample.
+        mapped_before: the most of `mapped` so far.
+    """
+    if rise is None or not mapped:
+        return min(most, mapped)
+    return min(most, rise, mapped_before)
+
+
 def likely_files(before: int, risen: int, written: int) -> int:
     """Return the best estimate of the files in memory (/dev/shm, tmpfs, memfd) that the tree has and does not map.
 

@@ -216,6 +216,8 @@ class Rollup(NamedTuple):
     swap: int
     needed: int | None = None
     """Part of `pss` without file pages; `None` before Linux 5.4."""
+    shared: int = 0
+    """Part of `needed` in shared memory."""
 
 
 def parse_rollup(data: bytes) -> Rollup:
@@ -223,7 +225,7 @@ def parse_rollup(data: bytes) -> Rollup:
     private = (_kib(data, b"\nPrivate_Clean:") or 0) + (_kib(data, b"\nPrivate_Dirty:") or 0)
     anon, shared = _kib(data, b"\nPss_Anon:"), _kib(data, b"\nPss_Shmem:")
     needed = anon + shared if anon is not None and shared is not None else None if data else 0
-    return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0, needed)
+    return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0, needed, shared or 0)
 
 
 _MOST_EMPTY = 8

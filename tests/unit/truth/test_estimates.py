@@ -16,6 +16,7 @@ from otel_memwatch.truth.estimates import (
     likely_files,
     likely_kept,
     likely_of_any,
+    likely_shared,
 )
 from tests.support.run_directory import MIB
 
@@ -134,3 +135,17 @@ def test_likely_cache(file: int | None, usage: int | None, private: int | None, 
 @pytest.mark.parametrize(("now", "frees"), [(60, True), (75, False), (90, False), (0, False)])
 def test_a_process_that_ends_frees_no_memory(now: int, frees: bool) -> None:
     assert frees_memory(80, now) is frees
+
+
+@pytest.mark.parametrize(
+    ("most", "mapped", "rise", "before", "shared"),
+    [
+        (31, 12, 31, 30, 30),
+        (60, 180, 60, 180, 60),
+        (20, 0, 20, 30, 0),
+        (40, 12, None, 12, 12),
+        (10, 8, 0, 8, 0),
+    ],
+)
+def test_likely_shared(most: int, mapped: int, rise: int | None, before: int, shared: int) -> None:
+    assert likely_shared(most, mapped, rise, before) == shared

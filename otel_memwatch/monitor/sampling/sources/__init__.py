@@ -93,7 +93,7 @@ class Context(NamedTuple):
         """Return `TreeSource.needed_range`, or `None` while process_tree is not open."""
         return None if self.tree is None else self.tree.needed_range()
 
-    def needed_estimate(self) -> tuple[int, int] | None:
+    def needed_estimate(self) -> tuple[int, int, int] | None:
         """Return `TreeSource.needed_estimate`, or `None` while process_tree is not open."""
         return None if self.tree is None else self.tree.needed_estimate()
 

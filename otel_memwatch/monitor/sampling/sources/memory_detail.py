@@ -175,11 +175,12 @@ class MemoryDetail:
         self._thread.start()
 
     def _round(
-        self, pids: Sequence[int], before: int, expected: float, estimate: tuple[int, int] | None
+        self, pids: Sequence[int], before: int, expected: float, estimate: tuple[int, int, int] | None
     ) -> None:
         begun = time.thread_time()
         sums: Rollup | None = Rollup(0, 0, 0)
         needed: int | None = 0
+        shared = 0
         factor: float | None = None
         held = self._held(pids) if self._bounds_needed else {}
         kernel = self._kernel(pids) if self._bounds_needed else {}
@@ -199,6 +200,7 @@ class MemoryDetail:
                 found = parse_rollup(data)
                 sums = Rollup(*map(int.__add__, sums[:3], found[:3]))
                 needed = sum_known((needed, found.needed))
+                shared += found.shared
                 counted.append(pid)
         seconds = time.thread_time() - begun
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
@@ -210,8 +212,9 @@ class MemoryDetail:
             sums = sums._replace(needed=None if certain is None else certain + kept)
             alone = not self._shares_with_others(pids)
             if certain is not None and estimate is not None and estimate[0] > 0 and alone:
-                guess, unmapped = estimate
-                beside = kept + unmapped
+                # A page of shared memory that no page table maps any more is in no share.
+                guess, files, in_objects = estimate
+                beside = kept + files + max(0, in_objects - shared)
                 factor = round(correction(certain + beside, needed + beside, guess), 4)
         self._done = _Round(sums, factor, seconds, expected)
 

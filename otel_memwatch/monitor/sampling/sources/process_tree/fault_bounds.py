@@ -30,7 +30,7 @@ from otel_memwatch.runtime.kernel import (
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files
+from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files, likely_shared
 from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
 from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
@@ -142,7 +142,9 @@ class FaultLedgerBounds:
         self._unclaimed = 0, 0
         """Rise and written bytes of the last scan that did not match."""
         self._unmapped = 0
-        """Rise of the machine's shared memory beyond the tree's mappings, at the last scan."""
+        """Rise of the machine's shared memory beyond the tree's, at the last scan."""
+        self.in_objects = self._mapped_most = 0
+        """Best estimate of the tree's shared memory, and the most that its processes ever mapped together."""
         self._kernel = 0
         """Page tables and kernel stacks as of the last scan."""
         self._mapped = 0
@@ -229,6 +231,10 @@ class FaultLedgerBounds:
         gains = gains._replace(known=gains.known + beyond)
         shared_before = self._shared
         shared_high, shared_low = self._shared_memory(members, gains.all)
+        self._mapped_most = max(self._mapped, self._mapped_most)
+        self.in_objects = likely_shared(
+            self._shared, self._mapped, None if self._joined else self._machine.shared_rise, self._mapped_most
+        )
         files_before = self._files_now
         self.files = self._likely_files(found.written)
         shared_high = max(shared_high, shared_before + self.files - files_before)
@@ -251,7 +257,7 @@ class FaultLedgerBounds:
         self._last = NeededNow(
             None if self._merges_pages else low + shared_low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + min(self._shared, self._mapped) + self.files + self._kernel,
+            estimate + burst + self.in_objects + self.files + self._kernel,
             left,
         )
         return self._last
@@ -447,7 +453,7 @@ class FaultLedgerBounds:
         `written`: as in `TickFindings`.
         """
         new = 0 if self._written is None else written - self._written
-        unmapped = self._machine.shared_rise - self._mapped
+        unmapped = self._machine.shared_rise - self.in_objects
         risen, self._unmapped, self._written = unmapped - self._unmapped, unmapped, written
         # The machine is read after the write calls: a sample may have the rise, and the next one the call.
         early_rise, early_calls = self._unclaimed if risen > 0 else (0, 0)

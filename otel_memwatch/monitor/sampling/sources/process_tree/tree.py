@@ -47,7 +47,7 @@ class ProcessTree:
         self._needed = _open_needed(context, self._tree, records)
         self._range: tuple[int, int | None] = (0, None)
         """Result of `needed_range`."""
-        self._estimate: tuple[int, int] | None = None
+        self._estimate: tuple[int, int, int] | None = None
         """Result of `needed_estimate`."""
         self._slow_pace = context.pace()
         self._round = 0
@@ -72,8 +72,11 @@ class ProcessTree:
         low, high = self._range
         return None if high is None else (low, high)
 
-    def needed_estimate(self) -> tuple[int, int] | None:
-        """Return the best estimate of the memory needed at the last sample, and its part that no process maps; `None`: unknown."""
+    def needed_estimate(self) -> tuple[int, int, int] | None:
+        """Return best estimates of the last sample, in bytes: memory needed, and its parts in unmapped files and shared memory.
+
+        `None`: unknown.
+        """
         return self._estimate
 
     def note_exit(self, end: ChildExit) -> None:
@@ -160,7 +163,9 @@ class ProcessTree:
             bounds = self._needed.read(changes, now, written)
             kept = None if bounds.high is None else self._needed.kept
             self._range = max(self._range[0], bounds.low or 0), kept
-            self._estimate = None if bounds.estimate is None else (bounds.estimate, self._needed.files)
+            self._estimate = (
+                None if bounds.estimate is None else (bounds.estimate, *self._needed.beside_private)
+            )
             fast += bounds
         elif self._context.own_cgroup is not None:
             fast += (None, None)

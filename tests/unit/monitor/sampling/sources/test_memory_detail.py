@@ -107,7 +107,7 @@ def test_the_estimate_is_not_corrected_if_a_new_child_shares_pages(
     rollup = tmp_path / "1" / "smaps_rollup"
     rollup.write_text(rollup.read_text() + "Pss_Anon: 700 kB\nPss_Shmem: 0 kB\n")
     tree = KnownPids([1])
-    monkeypatch.setattr(tree, "needed_estimate", lambda: (1000 << 10, 0))
+    monkeypatch.setattr(tree, "needed_estimate", lambda: (1000 << 10, 0, 0))
     if resident is not None:
         (tmp_path / "1/task/1").mkdir(parents=True)
         (tmp_path / "1/task/1/children").write_text("1 9 ")
