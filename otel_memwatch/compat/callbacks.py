@@ -102,7 +102,21 @@ class EpochMeter:
             return None
         ended, self._operation = self._operation, None
         ended.__exit__(None, None, None)
-        measured = _epoch_memory(self._epoch, ended.figures)
+        figures = ended.figures
+        if figures is None:
+            measured = EpochMemory(self._epoch, 0, 0, 0, 0, 0, "sampled")
+        else:
+            start, end, peak = figures.start or 0, figures.end or 0, figures.peak or 0
+            gpus = (figures.gpu or {}).values()
+            measured = EpochMemory(
+                epoch=self._epoch,
+                cpu_used=end - start,
+                cpu_peak=peak,
+                cpu_peaked=max(0, peak - max(start, end)),
+                gpu_used=sum(gpu["end"] - gpu["start"] for gpu in gpus),
+                gpu_peaked=sum(max(0, gpu["peak"] - max(gpu["start"], gpu["end"])) for gpu in gpus),
+                certainty=figures.certainty,
+            )
         self.epochs.append(measured)
         if self._report is not None:
             self._report(str(measured))
@@ -120,22 +134,6 @@ class EpochMeter:
         if self._recording is not None:
             release(self._recording, keep=False)
             self._recording = None
-
-
-def _epoch_memory(epoch: int, figures: Any) -> EpochMemory:
-    if figures is None:
-        return EpochMemory(epoch, 0, 0, 0, 0, 0, "sampled")
-    start, end, peak = figures.start or 0, figures.end or 0, figures.peak or 0
-    devices = (figures.gpu or {}).values()
-    return EpochMemory(
-        epoch=epoch,
-        cpu_used=end - start,
-        cpu_peak=peak,
-        cpu_peaked=max(0, peak - max(start, end)),
-        gpu_used=sum(device["end"] - device["start"] for device in devices),
-        gpu_peaked=sum(max(0, device["peak"] - max(device["start"], device["end"])) for device in devices),
-        certainty=figures.certainty,
-    )
 
 
 class _EpochCallback:

@@ -19,10 +19,18 @@ def reduce_mem_usage(df: Any) -> Any:
     smaller: dict[int, Any] = {}
     for index, name in enumerate(df.columns):
         column = df.iloc[:, index]
-        reduced = _reduced(column)
-        if reduced is None and _is_wide_float(column):
-            print(f"Error {name} Value would be a float64. Disregarding.")  # noqa: T201
-        elif reduced is not None:
+        kind = str(column.dtype)
+        stem = kind.rstrip("0123456789")
+        reduced = None
+        if stem in {"int", "uint", "Int", "UInt"}:
+            reduced = _integers(column, stem, int(kind[len(stem) :]))
+        elif kind in {"float64", "Float64"}:
+            reduced = _floats(column)
+            if reduced is None:
+                print(f"Error {name} Value would be a float64. Disregarding.")  # noqa: T201
+        elif column.dtype == object or kind in {"str", "string"}:
+            reduced = _categories(column)
+        if reduced is not None:
             smaller[index] = reduced
     # Change the frame only after all columns are converted.
     for index, reduced in smaller.items():
@@ -36,23 +44,6 @@ def reduce_mem_usage(df: Any) -> Any:
 def _megabytes(df: Any) -> float:
     """Return the size in MB (2**20 bytes), including the objects that columns refer to."""
     return float(df.memory_usage(deep=True).sum()) / 2**20
-
-
-def _is_wide_float(column: Any) -> bool:
-    return str(column.dtype) in {"float64", "Float64"}
-
-
-def _reduced(column: Any) -> Any | None:
-    """Return the column in a smaller type, or `None` to keep it unchanged."""
-    name = str(column.dtype)
-    stem = name.rstrip("0123456789")
-    if stem in {"int", "uint", "Int", "UInt"}:
-        return _integers(column, stem, int(name[len(stem) :]))
-    if _is_wide_float(column):
-        return _floats(column)
-    if column.dtype == object or name in {"str", "string"}:
-        return _categories(column)
-    return None
 
 
 def _integers(column: Any, stem: str, bits: int) -> Any | None:

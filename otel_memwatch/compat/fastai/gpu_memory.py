@@ -74,21 +74,16 @@ def current_device() -> int:
     return int(module.current_device()) if module is not None and module.is_initialized() else 0
 
 
-def _device(number: int) -> _Device | None:
-    """Return the device with this CUDA number. If CUDA is in use, its UUID identifies the device."""
+def device_memory(number: int) -> tuple[int, int, int] | None:
+    """Return total, free and used bytes of the device with a CUDA number; `None` if there is none."""
     devices = _devices()
+    device = next((device for device in devices if device.number == number), None)
+    # If CUDA is in use, its UUID identifies the device.
     module = cuda()
     if module is not None and module.is_initialized() and 0 <= number < module.device_count():
         uuid = getattr(module.get_device_properties(number), "uuid", None)
         named = [device for device in devices if uuid is not None and device.id.endswith(str(uuid))]
-        if named:
-            return named[0]
-    return next((device for device in devices if device.number == number), None)
-
-
-def device_memory(number: int) -> tuple[int, int, int] | None:
-    """Return total, free and used bytes of a device; `None` if no device has this number."""
-    device = _device(number)
+        device = named[0] if named else device
     return None if device is None else (device.memory.total, device.memory.free, device.memory.used)
 
 

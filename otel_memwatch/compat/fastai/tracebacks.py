@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -49,8 +49,8 @@ def get_ref_free_exc_info() -> tuple[type[BaseException] | None, BaseException |
     return kind, value, trace
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception, its causes and contexts, and the members of exception groups."""
+def _release(error: BaseException) -> None:
+    """Clear the frames of the exception, of its causes and contexts, and of the members of exception groups."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -58,16 +58,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if current is None or id(current) in seen:
             continue
         seen.add(id(current))
-        yield current
-        pending += [current.__cause__, current.__context__]
-        pending += getattr(current, "exceptions", ())
-
-
-def _release(error: BaseException) -> None:
-    for each in _chain(error):
         # clear_frames() may refuse a running frame; continue with the other exceptions.
         with suppress(RuntimeError):
-            traceback.clear_frames(each.__traceback__)
+            traceback.clear_frames(current.__traceback__)
+        pending += [current.__cause__, current.__context__]
+        pending += getattr(current, "exceptions", ())
     gc.collect()
 
 

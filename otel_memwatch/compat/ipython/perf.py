@@ -78,17 +78,13 @@ def parse_line(line: str) -> Count | None:
     text, unit = found["count"], found["unit"] or ""
     if text.startswith("<"):
         return Count(found["event"], None, text, unit)
-    return Count(found["event"], _number(text, fraction=bool(unit)), "", unit)
-
-
-def _number(text: str, *, fraction: bool) -> float:
-    """Parse a number with a locale's grouping. Only a quantity with a unit has decimals, two or three of them."""
+    # The number has a locale's grouping. Only a quantity with a unit has decimals, one to three of them.
     decimals = ""
-    if fraction:
+    if unit:
         whole, mark, rest = re.fullmatch(r"(.*?)(?:([.,])(\d{1,3}))?", text).groups()  # type: ignore[union-attr]
         if mark:
-            text, decimals = whole, rest
-    return float(re.sub(_GROUPING, "", text) + ("." + decimals if decimals else ""))
+            text, decimals = whole, f".{rest}"
+    return Count(found["event"], float(re.sub(_GROUPING, "", text) + decimals), "", unit)
 
 
 def process_line(line: str, event: str | None = None) -> float | None:

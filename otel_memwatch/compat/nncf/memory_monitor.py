@@ -115,21 +115,20 @@ class MemoryMonitor:
             return [], []
         from otel_memwatch.compat.nncf.monitor_log import MemoryCurve, values
 
-        points = self._points(self._period)
+        period = self._period
+        if self.memory_type is MemoryType.SYSTEM:
+            points = [(tick.time, tick.system) for tick in period.ticks("system") if tick.system is not None]
+        else:
+            own_peak, ticks = float(period.own_peak()), period.ticks()
+            if self.include_child_processes:
+                points = [(tick.time, tick.rss) for tick in ticks if tick.rss is not None]
+                own_peak += min(map(_children, ticks), default=0)
+            else:
+                ticks = ticks if period.recording.is_ours else [ticks[0], ticks[-1]]
+                points = [(tick.time, tick.own) for tick in ticks if tick.own is not None]
+            points = _with_peak(points, own_peak)
         curve = MemoryCurve([time for time, _ in points], [memory for _, memory in points])
         return values(curve, self.memory_unit.value, from_zero=bool(memory_from_zero))
-
-    def _points(self, period: MeasuredPeriod) -> list[tuple[float, float]]:
-        if self.memory_type is MemoryType.SYSTEM:
-            return [(tick.time, tick.system) for tick in period.ticks("system") if tick.system is not None]
-        own_peak, ticks = float(period.own_peak()), period.ticks()
-        if self.include_child_processes:
-            points = [(tick.time, tick.rss) for tick in ticks if tick.rss is not None]
-            own_peak += min(map(_children, ticks), default=0)
-        else:
-            ticks = ticks if period.recording.is_ours else [ticks[0], ticks[-1]]
-            points = [(tick.time, tick.own) for tick in ticks if tick.own is not None]
-        return _with_peak(points, own_peak)
 
     def save_memory_logs(
         self,

@@ -8,20 +8,22 @@ from otel_memwatch.compat.nncf.tradeoff.variants import ceiling, floor
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_memwatch.compat.nncf.tradeoff.variants import Tradeoff
     from otel_memwatch.model import Peak
 
 
 def markdown(tradeoff: Tradeoff) -> str:
     """Return the table without a final newline; columns are as wide as their widest cell."""
-    ranks, ranks_right = _rank_column([variant.row.rank for variant in tradeoff.variants])
+    # Ranks are aligned at the decimal point, and at the right if there is one.
+    texts = ["" if one.row.rank is None else f"{one.row.rank:g}" for one in tradeoff.variants]
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    widest = max(tails, default=0)
+    ranks = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
     columns: list[tuple[str, list[str], bool]] = [
         ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
         ("%int4", [f"{variant.row.int4 * 100:.0f}%" for variant in tradeoff.variants], False),
         ("%int8", [f"{variant.row.int8 * 100:.0f}%" for variant in tradeoff.variants], False),
-        ("lora<br>rank", ranks, ranks_right),
+        ("lora<br>rank", ranks, any(texts)),
         (
             "average<br>relative<br>error",
             # Without the addition, a value that rounds to zero may be "-0.0%".
@@ -42,15 +44,6 @@ def markdown(tradeoff: Tradeoff) -> str:
     lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
     lines.insert(1, "|" + "|".join(rules) + "|")
     return "\n".join(lines)
-
-
-def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
-    """Return cells aligned at the decimal point, and whether to align them right: only if there is a number."""
-    texts = ["" if rank is None else f"{rank:g}" for rank in ranks]
-    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
-    widest = max(tails, default=0)
-    padded = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
-    return padded, any(texts)
 
 
 def _memory(peak: Peak | None) -> str:

@@ -116,7 +116,15 @@ def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
         )
         raise TradeoffError(words, str(path))
     rows = [_row(path, line, record, measured=measured) for line, record in records]
-    return Tradeoff(records[0][1][header[0]], measured, _compare(rows, _baseline(path, rows)))
+    named = [row for row in rows if row.mode == "fp32"] or [row for row in rows if "fp32" in row.mode]
+    if len(named) > 1:
+        raise TradeoffError(
+            f"{path} has {len(named)} rows of the mode {named[0].mode!r}: which one is the baseline?"
+        )
+    base = named[0]
+    if base.accuracy == 0:
+        raise TradeoffError(f"{path}: the accuracy of the fp32 row is 0, nothing can be set against it.")
+    return Tradeoff(records[0][1][header[0]], measured, _compare(rows, base))
 
 
 def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]]:
@@ -216,17 +224,6 @@ def _peak_of(path: Path, line: int, run: Path) -> Peak:
             f"{path}, line {line}: the run {run.name!r} has no peak.", "it ended before its first tick"
         )
     return peak
-
-
-def _baseline(path: Path, rows: Sequence[Row]) -> Row:
-    named = [row for row in rows if row.mode == "fp32"] or [row for row in rows if "fp32" in row.mode]
-    if len(named) > 1:
-        raise TradeoffError(
-            f"{path} has {len(named)} rows of the mode {named[0].mode!r}: which one is the baseline?"
-        )
-    if named[0].accuracy == 0:
-        raise TradeoffError(f"{path}: the accuracy of the fp32 row is 0, nothing can be set against it.")
-    return named[0]
 
 
 def _compare(rows: Sequence[Row], base: Row) -> tuple[Variant, ...]:

@@ -53,7 +53,11 @@ def figure(timeline: Timeline) -> Figure:
         drawn.add_subplot(grid[2, 1]),
     )
     for axes, draw in zip(panels, (_memory, _cpu, _disk, _durations), strict=True):
-        _plain(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+        for spine in axes.spines.values():
+            spine.set(edgecolor=_DARK, linewidth=1.2)
+        axes.tick_params(colors=_DARK)
+        axes.set_axisbelow(True)
         draw(axes, timeline)
     drawn.suptitle(TITLE, fontsize=18, fontweight="bold", color=_BLUE, y=0.95)
     return drawn
@@ -67,14 +71,6 @@ def save(timeline: Timeline, target: Path | IO[Any], form: str = "png") -> None:
         figure(timeline).savefig(
             target, format=form, dpi=300, bbox_inches="tight", pad_inches=0.2, facecolor="white"
         )
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    for spine in axes.spines.values():
-        spine.set(edgecolor=_DARK, linewidth=1.2)
-    axes.tick_params(colors=_DARK)
-    axes.set_axisbelow(True)
 
 
 def _finish(axes: Axes, title: str, colour: str | None = None, grid: str = "both", **labels: str) -> None:
@@ -241,9 +237,8 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
     colours = [COLOURS.get(name, _GREY) for name, _ in timed]
     style = {"height": 0.6, "alpha": 0.8, "edgecolor": "white", "linewidth": 1.5}
     bars = axes.barh(range(len(timed)), durations, color=colours, **style)  # type: ignore[arg-type]
-    axes.bar_label(
-        bars, [_duration(seconds) for seconds in durations], padding=4, fontsize=10, fontweight="bold"
-    )
+    labels = [f"{s // 60:.0f}m {s % 60:.1f}s" if s >= 60 else f"{s:.1f}s" for s in durations]
+    axes.bar_label(bars, labels, padding=4, fontsize=10, fontweight="bold")
     axes.set_yticks(range(len(timed)), [_literal(name) for name, _ in timed], fontsize=11)
     axes.set_xlim(0, max(durations) * 1.35)
     _finish(axes, "Phase Duration Analysis", grid="x", xlabel="Duration (seconds)")
@@ -253,10 +248,6 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
 def _largest(sizes: Sequence[float]) -> list[int]:
     """Return the indices of the largest sizes in ascending order, at most as many as a panel can show."""
     return sorted(sorted(range(len(sizes)), key=lambda index: -sizes[index])[:_ROWS])
-
-
-def _duration(seconds: float) -> str:
-    return f"{int(seconds // 60)}m {seconds % 60:.1f}s" if seconds >= 60 else f"{seconds:.1f}s"
 
 
 def _box(axes: Axes, x: float, y: float, text: str, **alignment: Any) -> None:

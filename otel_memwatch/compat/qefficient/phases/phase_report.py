@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from otel_memwatch.compat.qefficient.phases import MB, Phase, Timeline, phase_at, scale
+from otel_memwatch.compat.qefficient.phases import MB, Timeline, phase_at, scale
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
 
@@ -27,9 +27,27 @@ def report(timeline: Timeline) -> str:
     if not timeline.times:
         return EMPTY
     divisor, unit = scale(timeline.peak_rss)
-    lines = ["", "QEFFICIENT PERFORMANCE MONITORING REPORT", "=" * 60]
-    lines += _peaks(timeline, divisor, unit)
-    lines += ["", *_memory(timeline, divisor, unit)]
+    at = timeline.peak_rss_time
+    during = clean(phase_at(timeline.phases, at)) if at is not None else "N/A"
+    rss = [value / divisor for value in timeline.rss]
+    vms = [value / divisor for value in timeline.vms]
+    highest = timeline.peak_rss / divisor
+    lines = [
+        "",
+        "QEFFICIENT PERFORMANCE MONITORING REPORT",
+        "=" * 60,
+        "Peak Memory Usage:",
+        f"   • RSS (Physical): {highest:.2f} {unit} at {_clock(timeline, at)}",
+        f"   • VMS (Virtual):  {timeline.peak_vms / divisor:.2f} {unit} at {_clock(timeline, timeline.peak_vms_time)}",
+        f"   • Peak during:    {during}",
+        "",
+        "Memory Statistics:",
+        f"   • Current RSS:    {rss[-1]:.2f} {unit} (Delta: {rss[-1] - rss[0]:+.2f} {unit})",
+        f"   • Current VMS:    {vms[-1]:.2f} {unit} (Delta: {vms[-1] - vms[0]:+.2f} {unit})",
+        f"   • Average RSS:    {_average(timeline.times, rss):.2f} {unit}",
+        f"   • Min/Max RSS:    {min(rss):.2f} / {highest:.2f} {unit}",
+        f"   • Memory Range:   {highest - min(rss):.2f} {unit}",
+    ]
     if len(timeline.times) > 1 and timeline.read:
         lines += _disk(timeline)
     lines += [
@@ -42,37 +60,18 @@ def report(timeline: Timeline) -> str:
         "",
         "QEfficient Operations Timeline:",
     ]
-    lines += [_phase(number, phase, divisor, unit) for number, phase in enumerate(timeline.phases, 1)]
+    for number, phase in enumerate(timeline.phases, 1):
+        seconds = f"({phase.seconds:.1f}s)" if phase.seconds else ""
+        delta = ""
+        if phase.delta is not None and abs(phase.delta) > _DELTA_SHOWN:
+            delta = f"[{phase.delta / divisor:+.1f} {unit}]"
+        start = round(phase.start, 1) + 0.0  # without the addition, it may be "-0.0"
+        lines.append(f"   {number:2d}. {start:6.1f}s - {clean(phase.name)} {seconds} {delta}")
     return "\n".join(lines)
-
-
-def _peaks(timeline: Timeline, divisor: float, unit: str) -> list[str]:
-    at = timeline.peak_rss_time
-    during = clean(phase_at(timeline.phases, at)) if at is not None else "N/A"
-    return [
-        "Peak Memory Usage:",
-        f"   • RSS (Physical): {timeline.peak_rss / divisor:.2f} {unit} at {_clock(timeline, at)}",
-        f"   • VMS (Virtual):  {timeline.peak_vms / divisor:.2f} {unit} at {_clock(timeline, timeline.peak_vms_time)}",
-        f"   • Peak during:    {during}",
-    ]
 
 
 def _clock(timeline: Timeline, at: float | None) -> str:
     return "N/A" if at is None else time.strftime("%H:%M:%S", time.localtime(timeline.started + at))
-
-
-def _memory(timeline: Timeline, divisor: float, unit: str) -> list[str]:
-    rss = [value / divisor for value in timeline.rss]
-    vms = [value / divisor for value in timeline.vms]
-    highest = timeline.peak_rss / divisor
-    return [
-        "Memory Statistics:",
-        f"   • Current RSS:    {rss[-1]:.2f} {unit} (Delta: {rss[-1] - rss[0]:+.2f} {unit})",
-        f"   • Current VMS:    {vms[-1]:.2f} {unit} (Delta: {vms[-1] - vms[0]:+.2f} {unit})",
-        f"   • Average RSS:    {_average(timeline.times, rss):.2f} {unit}",
-        f"   • Min/Max RSS:    {min(rss):.2f} / {highest:.2f} {unit}",
-        f"   • Memory Range:   {highest - min(rss):.2f} {unit}",
-    ]
 
 
 def _average(times: Sequence[float], values: Sequence[float]) -> float:
@@ -97,14 +96,6 @@ def _disk(timeline: Timeline) -> list[str]:
         f"   • Avg Read Rate:  {read / span:.2f} MB/s",
         f"   • Avg Write Rate: {written / span:.2f} MB/s",
     ]
-
-
-def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
-    seconds = f"({phase.seconds:.1f}s)" if phase.seconds else ""
-    delta = ""
-    if phase.delta is not None and abs(phase.delta) > _DELTA_SHOWN:
-        delta = f"[{phase.delta / divisor:+.1f} {unit}]"
-    return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {clean(phase.name)} {seconds} {delta}"
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature

@@ -63,7 +63,8 @@ def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
     vms, read, written = (
         _known(samples.field(field)[kept]) for field in ("virtual", "read_chars", "write_chars")
     )
-    cpu = _percent(time, samples.field("cpu_seconds")[kept], _processors(run, samples))
+    processors = float(_known(samples.column(_CPUS)).max(initial=0)) or float(run.host.get("cpus") or 1)
+    cpu = _percent(time, samples.field("cpu_seconds")[kept], processors)
     peak, at = _peak(run, chosen, time, rss)
     return Timeline(
         started=run.started_wall + origin,
@@ -125,11 +126,6 @@ def _known(values: Array) -> Array:
     last = np.maximum.accumulate(np.where(there, np.arange(len(values)), int(there.argmax())))
     filled: Array = values[last]
     return filled
-
-
-def _processors(run: RecordedRun, samples: Any) -> float:
-    counted = _known(samples.column(_CPUS))
-    return float(counted.max(initial=0)) or float(run.host.get("cpus") or 1)
 
 
 def _percent(time: Array, seconds: Array, processors: float) -> Array:
@@ -208,26 +204,26 @@ def _operations(run: RecordedRun, chosen: Selection) -> list[OperationFigures]:
 
 
 def _phases(run: RecordedRun, chosen: Selection, origin: float) -> list[Phase]:
-    phases = [_phase(run, figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
+    phases = []
+    for figures in _operations(run, chosen):
+        # An operation that was open when its program died lasted until then.
+        is_open = figures.operation.status == "open" and run.state == "running"
+        phases.append(
+            Phase(
+                figures.operation.name,
+                figures.start - origin,
+                None if is_open else figures.seconds,
+                chosen.deltas.get(str(figures.operation.id), figures.delta_bytes),
+                _moved_bytes(run, figures, "read"),
+                _moved_bytes(run, figures, "write"),
+            )
+        )
     completed = chosen.completed - run.started if chosen.completed is not None else None
     if completed is None and chosen.owner is None and phases and run.state != "running":
         completed = run.seconds
     if completed is not None:
         phases.append(Phase(COMPLETION, completed - origin, end_mark=True))
     return phases
-
-
-def _phase(run: RecordedRun, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
-    # An operation that was open when its program died lasted until then.
-    is_open = figures.operation.status == "open" and run.state == "running"
-    return Phase(
-        figures.operation.name,
-        figures.start - origin,
-        None if is_open else figures.seconds,
-        deltas.get(str(figures.operation.id), figures.delta_bytes),
-        _moved_bytes(run, figures, "read"),
-        _moved_bytes(run, figures, "write"),
-    )
 
 
 def _moved_bytes(run: RecordedRun, figures: OperationFigures, way: str) -> float:
