@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,13 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "script")
 
 
-def wrap(machine: Machine, run: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program under the product on that machine."""
+def wrap(
+    machine: Machine, run: Path, *options: str, program: Sequence[str] = (PROGRAM,), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python program, with its arguments, under the product on that machine."""
     command = ["-m", "otel_memwatch", "wrap", "--no-plot", f"--out={run}", *options, "--"]
     return subprocess.run(
-        [sys.executable, *command, sys.executable, "-c", PROGRAM],
+        [sys.executable, *command, sys.executable, "-c", *program],
         env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT), **variables},
         capture_output=True,
         text=True,
@@ -127,17 +130,7 @@ def test_the_summary_names_a_driver_that_never_opened(machine: Machine, tmp_path
     machine.card(0, uuid=FIRST, used=3 * GIB)
     machine.also("hang nvmlInitWithFlags")
     run = tmp_path / "run"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "otel_memwatch", "wrap", f"--out={run}", "--"),
-            *(sys.executable, "-c", "import time; time.sleep(3.5)"),
-        ],
-        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = wrap(machine, run, program=["import time; time.sleep(3.5)"])
     lines = [line.split(maxsplit=1) for line in done.stderr.splitlines()]
     (line,) = [rest[0] for first, *rest in lines if first == "GPU"]
     assert line.startswith("unknown: The NVIDIA driver did not answer within the run")
@@ -160,17 +153,7 @@ time.sleep(2.5)
 def test_the_figure_of_a_run_leaves_out_other_programs(machine: Machine, tmp_path: Path) -> None:
     machine.card(0, uuid=FIRST, used=2 * GIB)
     run = tmp_path / "run"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "otel_memwatch", "wrap", f"--out={run}", "--budget=gpu=2GiB", "--"),
-            *(sys.executable, "-c", SHARED, str(machine.script)),
-        ],
-        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = wrap(machine, run, "--budget=gpu=2GiB", program=[SHARED, str(machine.script)])
     peaks = info(run)["peaks"]
     assert (peaks["gpu"][FIRST]["bytes"], peaks["gpu_tree"][FIRST]["bytes"]) == (3 * GIB, GIB)
     (line,) = [line for line in done.stderr.splitlines() if line.split()[:1] == ["GPU"]]
