@@ -27,7 +27,6 @@ _DOUBLES_PER_MIB = MIB // 8
 @click.option(
     "--seconds",
     type=Seconds(0.5, 600),
-    metavar="SECONDS",
     default=8.0,
     show_default=True,
     help="Approximate duration.",

@@ -47,7 +47,6 @@ _SHORT = {"md": "markdown"}
 @click.option(
     "--every",
     type=Seconds(0.1, 3600),
-    metavar="SECONDS",
     default=2.0,
     show_default=True,
     help="Seconds between the lines of --follow.",

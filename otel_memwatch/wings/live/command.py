@@ -23,7 +23,6 @@ from otel_memwatch.wings.ranks.groups import find_group
 @click.option(
     "--every",
     type=Seconds(0.1, 60),
-    metavar="SECONDS",
     default=0.5,
     show_default=True,
     help="Seconds between frames.",
