@@ -59,8 +59,7 @@ class Allocations:
         """Bytes of shared memory, as of the last reading."""
         self._least_shared = shared * PAGE_SIZE
         self._most_shared = self.shared
-        data = os.pread(self._vmstat, _READ, 0)
-        self._window: bytes | int = data if allocated_before is None else allocated_before.pages
+        self._window: bytes | int = self._data if allocated_before is None else allocated_before.pages
         self._window_next = self._window
         self.faulted = 0
         """Bytes of huge pages from page faults between the last two readings."""
@@ -80,15 +79,16 @@ class Allocations:
         return found
 
     def _read(self) -> tuple[int, int, int, int, int]:
-        found = parse_allocated(os.pread(self._vmstat, _READ, 0))
+        self._data = os.pread(self._vmstat, _READ, 0)
+        found = parse_allocated(self._data)
         huge = found.huge * self.huge_page
         for size, counter in self._sizes:
             huge += size * int(os.pread(counter, 32, 0))
         return huge, found.collapsed * self.huge_page, found.shared, found.swapped, found.partly_freed
 
     def begin_window(self) -> None:
-        """Begin a window for `pages_of_window` at the last call of this, or when the tree started."""
-        self._window, self._window_next = self._window_next, os.pread(self._vmstat, _READ, 0)
+        """Begin a window for `pages_of_window`: at the reading of the last call of this, or when the tree started."""
+        self._window, self._window_next = self._window_next, self._data
 
     def pages_of_window(self) -> int | None:
         """Return the base pages of any use that the machine has allocated in the window; `None`: unknown."""

@@ -193,8 +193,8 @@ class FaultLedgerBounds:
 
     def open(self) -> None:
         """Begin a sample. Raises `OSError` without /proc."""
-        self._machine.begin_window()
         self._count_huge()
+        self._machine.begin_window()
 
     def _count_huge(self) -> int:
         """Count the huge pages allocated since the last reading. Return their bytes."""
