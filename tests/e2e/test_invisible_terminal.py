@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.prefixes import ALL, COUNTER, GUARD
+from tests.support.prefixes import ALL, COUNTER, GUARD, SUPERVISED
 from tests.support.terminal import END, INTERRUPT, SUSPEND, Terminal
 from tests.support.wrapped import environment
 
@@ -23,6 +23,14 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the witnesses are read from /proc"),
     pytest.mark.skipif(not shutil.which("bash") and not environment().get("CI"), reason="needs bash"),
 ]
+
+
+POLL = """
+import select
+def poll():
+    while not select.select([0], [], [], 0.05)[0]: pass
+"""
+"""Waits for input in short steps: Python runs no handler of a signal that comes right before a long system call."""
 
 
 @pytest.fixture(params=ALL)
@@ -80,7 +88,7 @@ def test_interrupt_stops_a_loop(prefix: list[str], interactive: bool, tmp_path: 
 
 def test_interrupt_that_the_command_handles(prefix: list[str], tmp_path: Path) -> None:
     """One that goes on after Ctrl-C goes on, and its exit code comes through."""
-    script = "import time\ntry:\n print('started', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt: print('tidied'); raise SystemExit(5)"
+    script = f"{POLL}try:\n print('started', flush=True); poll()\nexcept KeyboardInterrupt: print('tidied'); raise SystemExit(5)"
     with Terminal.bash(tmp_path) as terminal:
         terminal.type(line(*prefix, *python(script)))
         terminal.expect("started\r")
@@ -120,6 +128,33 @@ def test_suspend_and_foreground(prefix: list[str], tmp_path: Path) -> None:
         terminal.expect("code 8\r")
 
 
+def test_suspend_before_the_command_runs(tmp_path: Path) -> None:
+    """The child has the key's signal, but stops only when it becomes the command. The shell must get the terminal back."""
+    with Terminal.bash(tmp_path) as terminal:
+        terminal.type(line(*SUPERVISED, "--slow", "sh", "-c", "echo started; exit 8"))
+        terminal.expect("entering\r")
+        terminal.type(SUSPEND)
+        terminal.expect("Stopped")
+        terminal.expect("<prompt>")
+        assert "started\r" not in terminal.screen
+        terminal.type("fg\n")
+        terminal.expect("started\r")
+        terminal.expect("<prompt>")
+        terminal.type("echo code $?\n")
+        terminal.expect("code 8\r")
+
+
+def test_interrupt_before_the_command_runs(tmp_path: Path) -> None:
+    with Terminal.bash(tmp_path) as terminal:
+        terminal.type(line(*SUPERVISED, "--slow", "sh", "-c", "echo started"))
+        terminal.expect("entering\r")
+        terminal.type(INTERRUPT)
+        terminal.expect("<prompt>")
+        terminal.type("echo code $?\n")
+        terminal.expect("code 130\r")
+        assert "started\r" not in terminal.screen
+
+
 def test_stopped_job_is_killed(prefix: list[str], tmp_path: Path) -> None:
     """`kill %1` of a stopped job ends it, and the shell says by which signal."""
     with Terminal.bash(tmp_path) as terminal:
@@ -155,9 +190,9 @@ def stop(number, frame):
     print("resumed", flush=True)
 signal.signal(signal.SIGTSTP, stop)
 print("started", flush=True)
-input()
+poll()
 """
-    (tmp_path / "editor.py").write_text(script)
+    (tmp_path / "editor.py").write_text(POLL + script)
     with Terminal.bash(tmp_path) as terminal:
         terminal.type(line(*prefix, sys.executable, "editor.py"))
         terminal.expect("started\r")

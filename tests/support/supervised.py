@@ -1,12 +1,16 @@
 """A wrapper made of nothing but `otel_memwatch.monitor.run.supervise`: what is tested is supervision alone.
 
-Usage: supervised.py [--log FILE] COMMAND...; with --log one line per reaped process is appended to FILE.
+Usage: supervised.py [--log FILE | --slow] COMMAND...
+
+* --log: one line per reaped process is appended to FILE.
+* --slow: the child says "entering", then waits a second before it becomes the command, as for a slow service manager.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.model import ChildExit
@@ -16,6 +20,9 @@ from otel_memwatch.monitor.run.supervise import end_like, launch
 def main() -> None:
     arguments = sys.argv[1:]
     log = None
+    before_exec = None
+    if arguments[:1] == ["--slow"]:
+        before_exec, arguments = enter_slowly, arguments[1:]
     if arguments[:1] == ["--log"]:
         log, arguments = arguments[1], arguments[2:]
 
@@ -26,11 +33,18 @@ def main() -> None:
                 print({**dead._asdict(), **more}, file=file)
 
     try:
-        target = launch(arguments, variables={"OTEL_MEMWATCH_RUN_DIR": "/nonexistent"})
+        target = launch(
+            arguments, variables={"OTEL_MEMWATCH_RUN_DIR": "/nonexistent"}, before_exec=before_exec
+        )
     except CommandNotStarted as error:
         sys.stderr.write(f"supervised: {error}\n")
         sys.exit(error.exit_code)
     end_like(target.wait(told))
+
+
+def enter_slowly() -> None:
+    os.write(2, b"entering\n")
+    time.sleep(1)
 
 
 if __name__ == "__main__":

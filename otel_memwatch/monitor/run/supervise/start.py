@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.monitor.run.supervise import ending, signals
 from otel_memwatch.monitor.run.supervise.command import Command
-from otel_memwatch.monitor.run.supervise.target import Target
+from otel_memwatch.monitor.run.supervise.target import Target, follow_stop
 from otel_memwatch.monitor.run.supervise.witness import Witness
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.typed import NoReturn
 
 _FLOOR_MARGIN = 1024 * 1024
 """Bytes by which the RSS of the child may grow between its reading and exec. A search along PATH takes half of this."""
+_STOP_MILLISECONDS = 50
+"""Interval of the checks whether the child has stopped, until it executes the command."""
 
 
 def launch(
@@ -65,7 +67,7 @@ def launch(
         with contextlib.suppress(BrokenPipeError):  # another program has killed the child already
             os.write(go, b".")
         os.close(go)
-        started, floor, misplaced, failure = _parsed(_report(report, meanwhile))
+        started, floor, misplaced, failure = _parsed(_report(report, meanwhile, pid))
         if failure is not None:
             os.waitpid(pid, 0)
             witness.end()
@@ -139,18 +141,24 @@ def _parsed(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes] | 
     return started, floor, misplaced, failure
 
 
-def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
-    """Return the child's lines, complete once exec succeeds or fails. Iterate `meanwhile` until the first line."""
+def _report(reader: int, meanwhile: Iterable[object], pid: int) -> bytes:
+    """Return the child's lines, complete once exec succeeds or fails. Iterate `meanwhile` until the first line.
+
+    A Ctrl-Z before exec stops the child `pid`. The shell waits for us, so we stop too.
+    """
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
     for _ in meanwhile:
         if waiting.poll(0):
             break
-    parts = []
-    while part := os.read(reader, 65536):
-        parts.append(part)
+    lines, part = b"", b"."
+    while part:
+        while not waiting.poll(_STOP_MILLISECONDS):
+            follow_stop(pid)
+        part = os.read(reader, 65536)
+        lines += part
     os.close(reader)
-    return b"".join(parts)
+    return lines
 
 
 def _children() -> list[int]:

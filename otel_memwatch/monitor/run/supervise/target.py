@@ -58,7 +58,7 @@ class Target:
                 if not self.keeps_witness:
                     self._end_witness(on_exit)
                 return end
-            self._follow_stop()
+            follow_stop(self.pid)
             taken = signals.take_next()
             if self._is_for_target(taken) and not _is_overtaken(taken):
                 self._send(taken.number)
@@ -104,17 +104,18 @@ class Target:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, number)
 
-    def _follow_stop(self) -> None:
-        """Stop after the target has stopped, if our parent is a shell with job control.
 
-        Other parents would not continue us together with the target.
-        """
-        if not hasattr(os, "waitid"):
-            return
-        with contextlib.suppress(ChildProcessError):
-            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-            if stopped and _is_job_of_parent():
-                _stop(stopped.si_status)
+def follow_stop(pid: int) -> None:
+    """Stop after our child `pid` has stopped, if our parent is a shell with job control.
+
+    Other parents would not continue us together with the child.
+    """
+    if not hasattr(os, "waitid"):
+        return
+    with contextlib.suppress(ChildProcessError):
+        stopped = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG)
+        if stopped and _is_job_of_parent():
+            _stop(stopped.si_status)
 
 
 def _is_overtaken(taken: signals.Taken) -> bool:
