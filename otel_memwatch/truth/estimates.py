@@ -185,17 +185,17 @@ def brought_private(held: int, brought: int, shared: int) -> int:
 
 
 def likely_of_member(
-    own: int, whole: int, brought: int, least: int, oldest: int, *, family_frees: bool
+    own: int, whole: int, brought: int, least: int, oldest: int, *, family_frees: bool, copied: int = 0
 ) -> int:
     """Return the best estimate of the private memory that a forked process has beside its family's oldest member.
 
     | the family | estimate |
     | --- | --- |
-    | frees memory (`frees_memory`) | its growth since the fork: page faults say nothing |
+    | frees memory (`frees_memory`) | its growth since the fork, and the pages it had copied before any was freed |
     | does not | the memory that its page faults brought: its growth and the pages it unshared |
 
     Example: a worker has 84 MiB, had 60 at its least, and 30 MiB of page faults; its parent has 71. The estimate is 30 MiB,
-    or 24 if the worker frees.
+    or 24 if the worker frees. If it had copied 5 MiB before: 29.
 
     Args:
         own: bytes that it certainly shares with no ancestor (`own_pages`).
@@ -204,8 +204,11 @@ def likely_of_member(
         least: its smallest reading, in bytes.
         oldest: bytes that the oldest member certainly had.
         family_frees: whether any member of the family frees memory.
+        copied: bytes that its page faults brought beyond its growth, until the family was first seen to free memory.
     """
-    return max(own, whole - min(least, oldest) if family_frees else brought)
+    if not family_frees:
+        return max(own, brought)
+    return min(whole, max(own, whole - min(least, oldest)) + copied)
 
 
 def likely_kept(brought: int, grown: int, snapshot: int) -> int:

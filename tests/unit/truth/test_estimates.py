@@ -16,6 +16,7 @@ from otel_memwatch.truth.estimates import (
     likely_files,
     likely_kept,
     likely_of_any,
+    likely_of_member,
     likely_shared,
 )
 from tests.support.run_directory import MIB
@@ -149,3 +150,10 @@ def test_a_process_that_ends_frees_no_memory(now: int, frees: bool) -> None:
 )
 def test_likely_shared(most: int, mapped: int, rise: int | None, before: int, shared: int) -> None:
     assert likely_shared(most, mapped, rise, before) == shared
+
+
+@pytest.mark.parametrize(
+    ("frees", "copied", "likely"), [(False, 0, 30), (True, 0, 24), (True, 5, 29), (True, 90, 84)]
+)
+def test_likely_of_member(frees: bool, copied: int, likely: int) -> None:
+    assert likely_of_member(24, 84, 30, 60, 71, family_frees=frees, copied=copied) == likely

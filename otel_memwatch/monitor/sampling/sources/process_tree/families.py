@@ -105,7 +105,13 @@ class _Family:
         forked = [m for m in self.members if m is not oldest]
         others = (
             likely_of_member(
-                m.own, m.whole, m.gained, m.space.least or 0, oldest.whole, family_frees=self.gives_back
+                m.own,
+                m.whole,
+                m.gained,
+                m.space.least or 0,
+                oldest.whole,
+                family_frees=self.gives_back,
+                copied=m.space.copied,
             )
             for m in forked
         )
@@ -192,6 +198,8 @@ class Families:
         brought = brought_private(
             reading.held or 0, gained(reading.last, page=PAGE_SIZE), reading.member.shmem
         )
+        if not family.gives_back:
+            space.copied = max(0, brought - own)
         family.note_birth(reading.member.pid)
         family.members.append(_OwnedPages(reading.member.pid, space, there, own, brought, reading.last))
 

@@ -38,7 +38,19 @@ class StatusReading(NamedTuple):
 class AddressSpace:
     """One process in one address space, as of the previous scan. Sizes are bytes."""
 
-    __slots__ = ("base", "family", "held", "least", "least_at", "mark", "most", "seen_at", "shared", "status")
+    __slots__ = (
+        "base",
+        "copied",
+        "family",
+        "held",
+        "least",
+        "least_at",
+        "mark",
+        "most",
+        "seen_at",
+        "shared",
+        "status",
+    )
 
     def __init__(self, family: int, base: int, scan: int) -> None:
         self.family = family
@@ -55,6 +67,8 @@ class AddressSpace:
         """Private memory; `None`: unknown."""
         self.mark = 0
         """Its high-water mark."""
+        self.copied = 0
+        """Bytes that its page faults brought beyond its growth, until its family was first seen to free memory."""
         self.shared = 0
         """Maximum of the shared memory that it maps."""
         self.status: StatusReading | None = None
