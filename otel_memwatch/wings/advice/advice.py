@@ -14,8 +14,9 @@
 Two sizes result:
 
 * minimum: the needed memory, with the margins above. Below it the kernel kills the job.
-* full speed: the minimum plus the most file pages that one process was sampled with. Below it a program may read its code from
-  disk again and again. PyTorch, Java and Chromium then hang, and no OOM kill ends them.
+* full speed: the minimum plus the most file pages that one process was sampled with, and page cache that read calls used more
+  than once. Below it a program may read its code and data from disk again and again. PyTorch, Java, Chromium and SQLite then
+  hang, and no OOM kill ends them.
 
 The request is full speed, or the minimum with `tight`. A run without a limit shows which file pages it had, not which of them it
 reads again: its working set is a range between both sizes. If the needed memory has only a wide range, because page cache moved,
@@ -233,7 +234,7 @@ def _of_job(
             value=killed * KILLED_MARGIN, guess=True, different=False, line=None, input_name=None,
             basis=f"a guess: a run was killed at {size(killed)}", at_least=max(need.at_least or 0, killed),
         ).noting("runs were killed at a limit above what the others needed; this is a guess from that limit")  # fmt: skip
-    files = max(row.library_bytes for row in used)
+    files = max(row.library_bytes + row.reread_bytes for row in used)
     if whole is succeeded and limited:
         need, files = _within_limits(need, whole, files)
     elif limited:
@@ -390,7 +391,7 @@ def _finished(
     minimum = min(memory, max(LEAST_REQUEST, needed))
     if memory - minimum >= max(_CACHE_WORTH_NAMING * minimum, _LEAST_CACHE):
         notes.append(
-            f"{size(memory - minimum)} of it keep program files, libraries and mapped files in memory; with less the job "
+            f"{size(memory - minimum)} of it keep program files, libraries and data files in memory; with less the job "
             "reads them from disk again and may hang"
         )
         notes.append(_range_of_files(rows, minimum, memory))

@@ -97,7 +97,7 @@ def _request(advice: Advice) -> str:
     least = "at least " if advice.at_least is not None and not advice.guess else ""
     parts = ""
     if files and files >= _FILES_WORTH_NAMING * memory:
-        parts = f": {memory - files} MiB needed + {files} MiB of program files and libraries"
+        parts = f": {memory - files} MiB needed + {files} MiB of files"
     more = [count(processors(advice), "processor")] if advice.cores is not None else []
     more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
     return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])

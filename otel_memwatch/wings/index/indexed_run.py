@@ -98,6 +98,9 @@ class IndexedRun(NamedTuple):
     read: int | None = None
     """Bytes read from disks."""
     written: int | None = None
+    read_chars: int | None = None
+    """Bytes passed to read calls: of files, whether cached or not, pipes and sockets."""
+    write_chars: int | None = None
     major_faults: int | None = None
     processes: int | None = None
     stalled: float | None = None
@@ -155,6 +158,18 @@ class IndexedRun(NamedTuple):
             return self.file_bytes
         high = self.upper_bound
         return max(0, self.process_low - high) if self.process_low is not None and high is not None else 0
+
+    @property
+    def reread_bytes(self) -> int:
+        """Page cache beside mapped files that read calls used more than once; 0 if unknown.
+
+        A scan or a copy reads each byte once, from storage. Of further bytes, as many may come from pipes as calls wrote.
+        """
+        if not self.own_group or None in (self.cgroup, self.memory, self.read_chars, self.read):
+            return 0
+        cache = (self.cgroup or 0) - (self.memory or 0) - self.library_bytes
+        again = (self.read_chars or 0) - (self.read or 0) - (self.write_chars or 0)
+        return max(0, min(cache, again))
 
     @property
     def at_limit(self) -> bool:
@@ -225,6 +240,8 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,
+        read_chars=whole(run.totals.get("read_chars")),
+        write_chars=whole(run.totals.get("write_chars")),
         starved=run.stalls.memory,
         short=run.stalls.short_bytes,
         **figures,

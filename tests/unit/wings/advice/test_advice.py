@@ -139,9 +139,7 @@ def test_program_files_are_added_to_the_request() -> None:
     torch = row(527, file_bytes=344 * MIB, how="cgroup watermark")
     (advice,) = advise([torch], by=job_of)
     assert advice.memory == pytest.approx(924 * MIB, abs=MIB)
-    assert sentence(advice).startswith(
-        "request 924 MiB: 580 MiB needed + 344 MiB of program files and libraries (from one run)"
-    )
+    assert sentence(advice).startswith("request 924 MiB: 580 MiB needed + 344 MiB of files (from one run)")
     document: Any = to_json(advice)
     assert document["memory"]["target"] == advice.memory
     assert document["memory"]["files"] == 344 * MIB
@@ -231,6 +229,26 @@ def test_a_starved_run_is_not_compared_with_others() -> None:
     slow = row(60, path="b", started=20.0, starved=0.8)
     assert what_changed(slow, [row(100)]) is None
     assert what_changed(row(60, started=20.0), [slow]) is None
+
+
+def test_page_cache_that_read_calls_use_again_is_added_to_the_request() -> None:
+    """A database of 100 MiB, read at random by a process of 3 MiB, hung in 33 MiB."""
+    database = row(
+        3,
+        own_group=1,
+        cgroup=106 * MIB,
+        file_bytes=3 * MIB,
+        read=101 * MIB,
+        read_chars=4000 * MIB,
+        write_chars=10,
+    )
+    (advice,) = advise([database], by=job_of)
+    assert advice.memory == pytest.approx(106 * MIB, rel=0.02)
+    copy = database._replace(read_chars=101 * MIB, write_chars=100 * MIB)
+    pipe = database._replace(read_chars=1100 * MIB, write_chars=1000 * MIB)
+    for once in (copy, pipe, database._replace(read_chars=None), database._replace(own_group=0)):
+        (small,) = advise([once], by=job_of)
+        assert small.memory == 32 * MIB
 
 
 def test_an_older_run_shows_its_program_files_by_the_size_of_its_largest_process() -> None:
