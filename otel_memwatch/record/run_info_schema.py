@@ -192,6 +192,8 @@ class RunInfo(NamedTuple):
     """Hint: a way to give the run a cgroup."""
     rss_error_bytes: int | None
     """Error of this kernel's counters of resident memory, per process."""
+    exact_sums: bool
+    """True if readings of a living process (VmRSS, statm) were exact. Its high-water mark has the error all the same."""
     fault_bytes: int | None
     """Largest memory that one page fault brings."""
     page_bytes: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.cgroup_windows import charge_error
+from otel_memwatch.truth.process import sum_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,8 @@ class RunConditions(NamedTuple):
     """Bytes up to which wait4's maximum may be the launcher's, which the target inherits."""
     rss_error: int
     """Bytes by which the kernel's counters of one process may be off."""
+    sum_error: int
+    """Bytes by which the reading of a living process may be off."""
     fault_bytes: int
     """Bytes that one page fault can bring at most."""
     page_bytes: int
@@ -64,6 +67,7 @@ class RunConditions(NamedTuple):
         fields = RunInfo.of(info)
         host, target = fields.host, fields.target
         memory, swap = host.memory_bytes, host.swap_bytes
+        rss_error = fields.rss_error_bytes or 0
         return cls(
             started=fields.started.monotonic or 0.0,
             interval=fields.interval or 0.0,
@@ -72,7 +76,8 @@ class RunConditions(NamedTuple):
             own_cgroup=bool(fields.own_cgroup),
             unbroken_watermark=fields.cgroup_version == 2,
             floor=target.floor or 0,
-            rss_error=fields.rss_error_bytes or 0,
+            rss_error=rss_error,
+            sum_error=sum_error(rss_error, exact=fields.exact_sums),
             fault_bytes=fields.fault_bytes or _HUGE_PAGE,
             page_bytes=fields.page_bytes or _LARGEST_PAGE,
             faults_carried=fields.faults_carried,

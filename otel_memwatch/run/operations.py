@@ -198,7 +198,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
         seen = ticks.likely.largest(operation.start, end) or 0
         own_low = 0 if operation.peak is None else operation.peak.low or 0
         likely = likely_in_operation(max(low, seen), own_low, context.most_file)
-        return tree_of_operation(low, held, likely, conditions.rss_error)
+        return tree_of_operation(low, held, likely, conditions.sum_error)
     # An older record has resident sizes only.
     own, low = operation.peak, ticks.pss.largest(operation.start, end) or 0
     single = None

@@ -293,7 +293,7 @@ def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Pea
         needed, _ = evidence.needed_bounds()
         lows.append(Certificate(needed.value or 0, Evidence.CGROUP_LESS_CACHE, since_start(needed.at)))
     high = _bound_by_processes(evidence)
-    return tree_between(highest(*lows), high, _bound_by_group(evidence), conditions.rss_error)
+    return tree_between(highest(*lows), high, _bound_by_group(evidence), conditions.sum_error)
 
 
 def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
@@ -331,7 +331,7 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
         high = Certificate(filled, Evidence.PAGE_FAULTS)
     by_group = _bound_by_group(evidence)
-    peak = tree_between(low, high, by_group, conditions.rss_error)
+    peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
         return peak
     likely = likely_of_any(

@@ -285,7 +285,7 @@ class TreeBounds:
     @property
     def charged_bytes(self) -> int:
         """Lower bound of the largest needed memory of one process that is charged to cgroups, at a sample."""
-        return max(0, (self._most_needed or 0) - self._conditions.rss_error)
+        return max(0, (self._most_needed or 0) - self._conditions.sum_error)
 
     def have_left(self, watermark: int, faults_elsewhere: int, faults: int) -> bool:
         """Return whether processes used memory outside the run's cgroup.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.exactness import EXACT_BYTES, EXACT_PARTS, is_exact
 
-__all__ = ["around", "at_least", "is_exact", "is_one_figure", "of_counter", "tolerance"]
+__all__ = ["EXACT_BYTES", "around", "at_least", "is_exact", "is_one_figure", "of_counter", "tolerance"]
 
 
 def tolerance(value: int) -> int:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Evidence, Peak
-from otel_memwatch.truth.exact import of_counter
+from otel_memwatch.truth.exact import EXACT_BYTES, of_counter
+
+
+def sum_error(error: int, *, exact: bool) -> int:
+    """Return the bytes by which the reading of a living process may be off.
+
+    A processor adds a page to its counter after it has mapped the page, so also an exact sum may lack some pages.
+
+    Example: 95 MiB on 64 processors. If the kernel adds what each processor holds back, 1 MiB.
+
+    Args:
+        error: counter uncertainty, in bytes.
+        exact: whether the kernel's readings of a living process are exact sums.
+    """
+    return min(error, EXACT_BYTES) if exact else error
 
 
 def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:

@@ -325,6 +325,7 @@ class RunRecording:
         """Add sources, and note working and unavailable ones for the next update of `run.json`; return the working ones."""
         from otel_memwatch.monitor.sampling.sources.quirks import quirks
         from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
+        from otel_memwatch.runtime.procfs.sums import sums_are_exact
         from otel_memwatch.runtime.procfs.system import fault_bytes
 
         self.sources = [*self.sources, *sources]
@@ -335,6 +336,7 @@ class RunRecording:
             gpus=gpu_fields(self.sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
+            exact_sums=self._context.system == "linux" and sums_are_exact(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             page_bytes=PAGE_SIZE,
             faults_carried=True,

@@ -38,6 +38,7 @@ WHOLE: dict[str, Any] = {
     "cgroup_version": 2,
     "cgroup_hint": "wrap as root",
     "rss_error_bytes": 1,
+    "exact_sums": True,
     "fault_bytes": 2,
     "page_bytes": 4096,
     "faults_carried": True,

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.truth.process import (
     process_bound,
     process_peak,
+    sum_error,
     wait4_is_its_own,
     wait4_was_its_own,
     watermark_is_of_run,
@@ -22,6 +24,13 @@ FLOOR = 10
 
 def shape(peak: Peak | None) -> tuple[Any, ...] | None:
     return None if peak is None else (peak.certainty, peak.low, peak.high)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 4, 16, 64, 256])
+def test_the_error_of_an_exact_sum_does_not_grow_with_the_processors(cpus: int) -> None:
+    error = rss_error(1, cpus, "6.18")
+    assert sum_error(error, exact=False) == error
+    assert sum_error(error, exact=True) == min(error, 1 << 20)
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,16 @@ from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
     counter_error,
     has_thread_counters,
-    parse_release,
     processors,
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped
+from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files, likely_shared
 from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
 from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
+from otel_memwatch.truth.process import sum_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
     from otel_memwatch.runtime.procfs.system import Allocated
 
-EXACT_SUMS = (6, 16)
-"""First Linux release with exact sums of the per-CPU counters in statm."""
 UNKNOWN = 1 << 62
 """Placeholder for an unknown number of bytes, larger than any real value."""
 
@@ -114,9 +113,8 @@ class FaultLedgerBounds:
         self._root = root
         self._joined = joined
         self._cpus = processors()
-        release = os.uname().release
-        self._thread_counters = has_thread_counters(release)
-        self._exact_sums = parse_release(release) >= EXACT_SUMS
+        self._thread_counters = has_thread_counters(os.uname().release)
+        self._exact_sums = sums_are_exact()
         self._merges_pages = _merges_pages(sys)
         self._memory = MemoryScan(proc, joined=joined)
         self._families = Families()
@@ -408,8 +406,12 @@ class FaultLedgerBounds:
         return burst
 
     def _error(self, threads: int) -> int:
-        """Return the counter uncertainty of one process, in bytes."""
-        return counter_error(threads, self._cpus, per_thread=self._thread_counters)
+        """Return the uncertainty of a process's readings, in bytes.
+
+        A high-water mark may be off by more. If it is too high, bytes without a cause widen the bounds, so they stay true.
+        """
+        error = counter_error(threads, self._cpus, per_thread=self._thread_counters)
+        return sum_error(error, exact=self._exact_sums)
 
     def _kept(self, gains: _Gains, held: int | None, left: int) -> int:
         """Return the upper bound of private memory at the end of this scan.

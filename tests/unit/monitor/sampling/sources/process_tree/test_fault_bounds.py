@@ -10,12 +10,14 @@ import pytest
 
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.process_tree import fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.tree import ProcessTree
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.system import Allocated
+from otel_memwatch.truth.process import sum_error
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
@@ -72,14 +74,16 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("processors", [1, 2, 3, 4, 16, 64, 256])
 @pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize("exact", [False, True])
 def test_a_watermark_counts_as_gained_beyond_the_error_of_any_number_of_processors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, beyond: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, beyond: bool, exact: bool
 ) -> None:
     monkeypatch.setenv(PROCESSORS_VARIABLE, str(processors))
+    monkeypatch.setattr(fault_bounds, "sums_are_exact", lambda: exact)
     watched = Watched(tmp_path)
     watched.high()
     watched.high()
-    peak = MIB + rss_error() + (MIB if beyond else -MIB // 4)
+    peak = MIB + sum_error(rss_error(), exact=exact) + (MIB if beyond else -MIB // 4)
     watched.proc.process(50, 1, rss=MIB, peak=peak, minor=10 + 20, stack=8192)
     high = watched.high()
     assert peak <= high + MIB if beyond else high <= 2 * MIB
