@@ -285,7 +285,7 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
                 "--limit requires a cgroup, which --cgroup off excludes.", "or pass --limit-fallback rlimit"
             )
         return None, None, None
-    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup, systemd_runs
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup, UnusableDelegation, systemd_runs
 
     try:
         return OwnCgroup.create(limit=limit), None, None
@@ -297,7 +297,9 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
         try:
             asked = service_manager.find()
         except Unavailable as why:
-            asked, reason = None, why
+            asked = None
+            if not isinstance(reason, UnusableDelegation):
+                reason = why
         if asked is not None:
             insists = mode == "require" or limit is not None
             patience = service_manager.INSISTENCE if insists else service_manager.PATIENCE

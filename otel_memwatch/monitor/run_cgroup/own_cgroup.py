@@ -83,6 +83,10 @@ def systemd_runs() -> bool:
     return os.path.isdir("/run/systemd/system")
 
 
+class UnusableDelegation(Unavailable):
+    """A cgroup that is delegated to us, but cannot be divided. More delegation would not help."""
+
+
 class OwnCgroup:
     """Cgroup of the run: `create` makes it, the target enters it with `add_self`, `remove` ends it.
 
@@ -354,13 +358,13 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
         if any(_attribute(group, name) for name in _DELEGATED) or _is_kept_to(group):
             break
     if b"memory" not in _read(f"{ours}/cgroup.controllers").split():
-        raise Unavailable(
+        raise UnusableDelegation(
             f"{ours} has no memory controller.", "enable it in cgroup.subtree_control of the parent cgroup"
         )
     if _read(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
-        raise Unavailable(
+        raise UnusableDelegation(
             f"{ours} holds other processes, which we do not move.",
-            "start otel-memwatch in a scope of its own",
+            "start otel-memwatch as the only process of its unit, container or scope",
         )
     leaf = f"{ours}/{LEAF}{os.getpid()}"
     os.mkdir(leaf, 0o755)
