@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import uuid
+import warnings
 from collections import deque
 from dataclasses import replace
 from datetime import datetime
@@ -98,7 +99,11 @@ class _Samples(list[ProfileSample]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("samples are read from the record: a copy, list(profiler.samples), can be changed")
 
-    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    def append(self, _sample: object, /) -> None:
+        """Do nothing except for a warning: the record has its own samples. Some harnesses collect theirs as well."""
+        warnings.warn("samples.append() is ignored: otel-memwatch records them", stacklevel=2)
+
+    extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
@@ -432,6 +437,9 @@ class QEffMemoryProfiler:
         self.stop_monitoring()
         self.generate_memory_graph(filename)
         return self.get_memory_report()
+
+    def _update_peaks(self, *_: object) -> None:
+        """Do nothing: peaks come from the record. Some harnesses call this private method of the older tool."""
 
     def _log(self, text: str, *arguments: object) -> None:
         if self.config.verbose:
