@@ -396,7 +396,9 @@ def test_the_link_to_traces_is_a_query_once_variables_are_filled_in():
 @every_board
 def test_the_builders_of_grafana_understand_it(name):
     """An independent model of the JSON: what it does not know would be gone after a round."""
-    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason="needs Python 3.11")
+    models = pytest.importorskip(
+        "grafana_foundation_sdk.models.dashboard", reason="needs the package grafana-foundation-sdk"
+    )
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
 
