@@ -144,7 +144,19 @@ def compare(
 
     Raises `Unavailable` without scipy if each side has five runs or more.
     """
-    base, head, left_out, differs = _alike(base, head)
+    left_out: list[LeftOut] = []
+    differs: str | None = None
+    if head:
+        # Keep the runs under the head's most common conditions. If no run of the base matches, all of its runs stay,
+        # and each figure gives the reason.
+        kinds = [(one.system, one.cpus, one.allocator) for one in (run.conditions for run in head)]
+        usual = head[kinds.index(Counter(kinds).most_common(1)[0][0])].conditions
+        head, left_out = _split(head, usual)
+        kept, others = _split(base, usual)
+        if base and not kept:
+            differs = others[0].why
+        else:
+            base, left_out = kept, left_out + others
     names = sorted({name for run in (*base, *head) for name in run.figures if wanted(name)}, key=order)
     # If the two sides were interleaved, an hour on a slow machine affects both.
     starts = sorted([*((run.started, 0) for run in base), *((run.started, 1) for run in head)])
@@ -190,24 +202,6 @@ def settled(runs: Sequence[RunFigures]) -> bool:
 def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:
     """Return one figure of the runs that have it."""
     return [run.figures[name] for run in runs if name in run.figures]
-
-
-def _alike(
-    base: Sequence[RunFigures], head: Sequence[RunFigures]
-) -> tuple[Sequence[RunFigures], Sequence[RunFigures], list[LeftOut], str | None]:
-    """Return the runs under the head's most common conditions, the excluded runs, and why the sides are not comparable.
-
-    If no run of the base matches, all of its runs are kept, and each figure gives the reason.
-    """
-    if not head:
-        return base, head, [], None
-    kinds = [(one.system, one.cpus, one.allocator) for one in (run.conditions for run in head)]
-    usual = head[kinds.index(Counter(kinds).most_common(1)[0][0])].conditions
-    kept_head, left_out = _split(head, usual)
-    kept_base, others = _split(base, usual)
-    if base and not kept_base:
-        return base, kept_head, left_out, others[0].why
-    return kept_base, kept_head, left_out + others, None
 
 
 def _split(runs: Sequence[RunFigures], usual: Conditions) -> tuple[list[RunFigures], list[LeftOut]]:
