@@ -56,8 +56,16 @@ def html(group: RankGroup) -> str:
     page.raw(_sum_picture(group))
     group_text.hosts(group, page, LISTED)
     page.section("Ranks")
-    picture, note = _rank_picture(group)
-    page.raw(picture)
+    _, curves = group.rank_curves(POINTS // 2)
+    drawn = sorted(curves, key=lambda one: -float(one[1].max()))[:_LINES]
+    top = max((float(curve.max()) for _, curve in drawn), default=1.0) or 1.0
+    shapes = "".join(
+        tag("polyline", tag("title", escaped(rank.label)), points=_points(curve, top), class_="rank")
+        for rank, curve in drawn
+    )
+    chosen = "" if len(curves) <= _LINES else f"the {_LINES} largest of {len(curves)}, "
+    note = f"Memory of each rank: {chosen}scale up to {size(top)}"
+    page.raw(_svg(shapes, note))
     page.paragraph(note)
     group_text.ranks(group, page, LISTED)
     group_text.earlier_attempts(group, page)
@@ -85,20 +93,6 @@ def _sum_picture(group: RankGroup) -> str:
     shapes += tag("polyline", "", points=_points(guess, top), class_="curve")
     words = f"Memory of all ranks: 0 to {duration(float(seconds[-1]))}, scale up to {size(top)}"
     return _svg(shapes, words) + tag("p", escaped(words), class_="more")
-
-
-def _rank_picture(group: RankGroup) -> tuple[str, str]:
-    """Return the curves of the largest ranks as SVG, and a note on them."""
-    _, curves = group.rank_curves(POINTS // 2)
-    drawn = sorted(curves, key=lambda one: -float(one[1].max()))[:_LINES]
-    top = max((float(curve.max()) for _, curve in drawn), default=1.0) or 1.0
-    shapes = "".join(
-        tag("polyline", tag("title", escaped(rank.label)), points=_points(curve, top), class_="rank")
-        for rank, curve in drawn
-    )
-    chosen = "" if len(curves) <= _LINES else f"the {_LINES} largest of {len(curves)}, "
-    note = f"Memory of each rank: {chosen}scale up to {size(top)}"
-    return _svg(shapes, note), note
 
 
 def _svg(shapes: str, words: str) -> str:
