@@ -118,8 +118,15 @@ def _tree_peak() -> Finding:
     return Finding(subject, "limited", "a range with a best estimate", f"exact with a cgroup: {reason}")
 
 
+_TICKS = 5
+_RATE = 10.0
+"""Samples a second by default."""
+
+
 def _sources() -> Iterator[Finding]:
-    """Open every source on this process, and report the GPUs of each."""
+    """Open every source on this process, and report the GPUs of each and the cost of a sample."""
+    import psutil
+
     from otel_memwatch.monitor.sampling.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
@@ -145,18 +152,7 @@ def _sources() -> Iterator[Finding]:
             yield Finding(device["name"], "absent" if trouble else "ok", words, hint)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")
-    yield _cost(sources)
-
-
-_TICKS = 5
-_RATE = 10.0
-"""Samples a second by default."""
-
-
-def _cost(sources: list[Any]) -> Finding:
-    """Measure the cost of watching one process, with this process as the example."""
-    import psutil
-
+    # Measure the cost of watching one process, with this process as the example.
     took = []
     for number in range(_TICKS):
         begin = time.process_time()
@@ -166,7 +162,7 @@ def _cost(sources: list[Any]) -> Finding:
         took.append(time.process_time() - begin)
     tick = sorted(took)[_TICKS // 2]
     resident = psutil.Process().memory_info().rss
-    return Finding(
+    yield Finding(
         "cost of watching",
         "ok",
         f"a sample takes {1e3 * tick:.1f} ms: {100 * tick * _RATE:.1f} % of one core for one process at {_RATE:.0f} Hz; uses up to "

@@ -19,23 +19,19 @@ def command(command: str | None) -> None:
     from otel_memwatch.cli.group import cli
 
     if command is None:
-        print_text(_program_page(cli))
+        lines = _head(_PROGRAM, "what a command and all its descendants need of memory, CPU, I/O and GPU")
+        lines += [".SH SYNOPSIS", f".B {_PROGRAM}", _escaped("COMMAND [OPTIONS] [ARGS]...")]
+        lines += [".SH DESCRIPTION", *_paragraphs(cli.help or "")]
+        lines.append(".SH COMMANDS")
+        for name, text in COMMANDS.items():
+            lines += [".TP", f".B {_escaped(name)}", _escaped(text)]
+        lines += [".SH SEE ALSO", _escaped(f"{_PROGRAM} man COMMAND prints the page of a command.")]
+        print_text("\n".join(lines) + "\n")
         return
     found = cli.get_command(click.Context(cli), command)
     if found is None:
         raise UsageError(f"There is no command {command!r}.", "there are " + ", ".join(COMMANDS))
     print_text(_command_page(command, found))
-
-
-def _program_page(cli: click.Group) -> str:
-    lines = _head(_PROGRAM, "what a command and all its descendants need of memory, CPU, I/O and GPU")
-    lines += [".SH SYNOPSIS", f".B {_PROGRAM}", _escaped("COMMAND [OPTIONS] [ARGS]...")]
-    lines += [".SH DESCRIPTION", *_paragraphs(cli.help or "")]
-    lines.append(".SH COMMANDS")
-    for name, text in COMMANDS.items():
-        lines += [".TP", f".B {_escaped(name)}", _escaped(text)]
-    lines += [".SH SEE ALSO", _escaped(f"{_PROGRAM} man COMMAND prints the page of a command.")]
-    return "\n".join(lines) + "\n"
 
 
 def _command_page(name: str, found: click.Command) -> str:
