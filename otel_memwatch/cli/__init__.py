@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
 
 from otel_memwatch.errors import MemwatchError, shell_code
 from otel_memwatch.runtime import lazy
-from otel_memwatch.runtime.terminal import say
+from otel_memwatch.runtime.terminal import columns, say
 from otel_memwatch.runtime.typed import NoReturn
 
 COMMANDS: dict[str, str] = {
@@ -47,6 +45,10 @@ WINGS = {
 """Commands in wings, with their modules below `otel_memwatch.wings`."""
 
 
+COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
+"""Variable in which a shell requests completions from Click."""
+
+
 def module_of(command: str) -> str:
     """Return the full name of a command's module, which contains the function `command`."""
     return f"otel_memwatch.wings.{WINGS[command]}" if command in WINGS else f"otel_memwatch.cli.{command}"
@@ -58,15 +60,16 @@ def main() -> NoReturn:
         say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
         sys.exit(1)
     try:
-        _wrap_at_once()
-        from otel_memwatch.cli.group import run
-
-        code = run()
+        if sys.argv[1:2] == ["wrap"]:
+            _wrap_at_once()
+        code = 0 if _answered() else _run()
     except MemwatchError as error:
         say(f"otel-memwatch: {error}")
         code = error.exit_code
     except KeyboardInterrupt:
         # End like a program without a handler: a shell loop then stops too.
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         code = shell_code(signal.SIGINT)
@@ -77,6 +80,27 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _run() -> int:
+    from otel_memwatch.cli.group import run
+
+    return run()
+
+
+def _answered() -> bool:
+    """Print help or version of the whole program, if the arguments request it and Click is not needed."""
+    if not sys.argv[1:2] or not sys.argv[1].startswith("-") or COMPLETION in os.environ:
+        return False
+    from otel_memwatch.cli.top_help import answer
+
+    text = answer(sys.argv[1:], COMMANDS, columns(1, os.environ) or 80)
+    if text is None:
+        return False
+    if sys.stdout is not None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    return True
+
+
 def _wrap_at_once() -> None:
     """Run `wrap` without Click if its command line is simple: importing Click delays the command by 20 ms."""
     from otel_memwatch.cli.fast_args import parse
@@ -85,6 +109,8 @@ def _wrap_at_once() -> None:
     if parsed is not None:
         # The start creates almost no garbage, and collections would take 5 ms in total.
         # The monitor enables them again.
+        import gc
+
         gc.disable()
         from otel_memwatch.config import settings
         from otel_memwatch.monitor.run.wrap import wrap

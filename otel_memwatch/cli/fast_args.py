@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from otel_memwatch.cli import COMPLETION
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.runtime.typed import Any, NamedTuple
-
-_COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
-"""Variable in which a shell requests completions from Click."""
 
 
 class WrapArguments(NamedTuple):
@@ -27,7 +25,7 @@ class WrapArguments(NamedTuple):
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> WrapArguments | None:
     """Parse "wrap [OPTIONS] [--] COMMAND [ARGS]..."; `None`: Click must handle it (help, mistakes, all else)."""
-    if not arguments or arguments[0] != "wrap" or _COMPLETION in environment:
+    if not arguments or arguments[0] != "wrap" or COMPLETION in environment:
         return None
     values, flags = _known()
     given: dict[str, Any] = {}

@@ -9,6 +9,7 @@ import click
 
 from otel_memwatch._version import __version__
 from otel_memwatch.cli import COMMANDS, examples, module_of
+from otel_memwatch.cli.top_help import PARAGRAPHS
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.text import shell_word, shorten
 
@@ -59,14 +60,14 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    help="\n\n".join(PARAGRAPHS),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="otel-memwatch")
 def cli() -> None:
-    """Record the memory, CPU, I/O and GPU use of a command's whole process tree.
-
-    `otel-memwatch wrap -- python train.py` runs the command unchanged and leaves a record. Make reports and plots from
-    it at any later time.
-    """
+    """Run nothing: each command is a function elsewhere."""
 
 
 def run() -> int:

@@ -50,7 +50,7 @@ def display_of(descriptor: int, environ: Mapping[str, str] | None = None) -> Dis
         terminal = os.isatty(descriptor)
     except OSError:
         terminal = False
-    return Display(_width(descriptor, environ) if terminal else None, _colour(environ, terminal=terminal))
+    return Display(columns(descriptor, environ) if terminal else None, _colour(environ, terminal=terminal))
 
 
 def _colour(environ: Mapping[str, str], *, terminal: bool) -> bool:
@@ -61,7 +61,8 @@ def _colour(environ: Mapping[str, str], *, terminal: bool) -> bool:
     return terminal and environ.get("TERM") != "dumb"
 
 
-def _width(descriptor: int, environ: Mapping[str, str]) -> int | None:
+def columns(descriptor: int, environ: Mapping[str, str]) -> int | None:
+    """Return the columns of a terminal, or the value of COLUMNS; `None`: unknown."""
     asked = environ.get("COLUMNS", "")
     if asked.isascii() and asked.isdecimal() and int(asked) > 0:
         return int(asked)

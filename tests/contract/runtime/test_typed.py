@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 
 def test_a_wrapped_command_waits_for_little() -> None:
     """What is imported before the command is forked."""
@@ -24,3 +26,21 @@ def test_a_wrapped_command_waits_for_little() -> None:
         "inspect",
     }
     assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_waits_for_less(word: str) -> None:
+    """What the program loads beside a bare interpreter, of which some start with `re` or `contextlib` already."""
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    script = (
+        "import sys; from otel_memwatch.cli import main; sys.argv = ['otel-memwatch', sys.argv[1]]\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, word], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split()) - set(bare.stdout.split())
+    assert not loaded & {"click", "re", "enum", "signal", "contextlib", "json", "pathlib"}
+    assert len([name for name in loaded if name.startswith("otel_memwatch")]) <= 9, sorted(loaded)
+    assert done.stdout.startswith(("Usage: otel-memwatch", "otel-memwatch, version"))
