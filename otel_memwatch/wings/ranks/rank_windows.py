@@ -24,6 +24,7 @@ from otel_memwatch.truth.ranks import Windows, held_through
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Peak
+    from otel_memwatch.record.samples import Array, Samples
     from otel_memwatch.run.recorded_run import RecordedRun
 
 _OF_GROUP = (
@@ -46,21 +47,12 @@ def windows_of(run: RecordedRun) -> Windows:
     start, time = run.started, np.round(samples.time + run.started, TICK_DECIMALS)
     ended = run.fields.ended.monotonic
     if own:
-        all_ended = bool(samples.field("processes")[-1] == 0)
-        *_, high = bounds_between(samples, conditions, all_ended=all_ended)
-        faults = np.fmax(samples.field("faults"), samples.field("group_faults"))
-        low = held_through(samples.field("anon") - conditions.charge_error, faults, conditions.fault_bytes)
-        guess = samples.field("usage") - np.nan_to_num(samples.field("file"))  # charged, without page cache
+        low, high, guess = _of_group(samples, conditions)
     elif conditions.own_cgroup:  # processes left the cgroup, so its bounds do not cover the run
         guess = samples.field("rss")
         low, high = np.zeros(len(guess)), np.full(len(guess), math.inf)
-    else:  # page faults, as in `ledger_bounds.LedgerBounds`
-        unseen = samples.field("unseen_faults")
-        gained = np.append(unseen[1:], unseen[-1:]) - np.concatenate((np.zeros(1), unseen[:-1]))
-        high = samples.field("needed_high") + np.maximum(0.0, gained) * conditions.page_bytes
-        low = held_through(samples.field("needed_low"), samples.field("faults"), conditions.fault_bytes)
-        needed = samples.field("needed")
-        guess = np.where(np.isnan(needed), samples.field("rss"), needed)
+    else:
+        low, high, guess = _of_ledger(samples, conditions)
     begins = np.concatenate(([min(start, time[0])], time[:-1]))
     ends = time
     if ended is not None and ended > time[-1]:
@@ -83,3 +75,27 @@ def without_ticks(run: RecordedRun) -> Windows:
 
 def _most(peak: Peak | None) -> float:
     return math.inf if peak is None or peak.high is None else float(peak.high)
+
+
+def _of_group(samples: Samples, conditions: RunConditions) -> tuple[Array, Array, Array]:
+    """Return lower and upper bound of each window, and the charged memory without page cache."""
+    import numpy as np
+
+    all_ended = bool(samples.field("processes")[-1] == 0)
+    *_, high = bounds_between(samples, conditions, all_ended=all_ended)
+    held = samples.field("anon") - conditions.charge_error
+    faults = np.fmax(samples.field("faults"), samples.field("group_faults"))
+    low = held_through(held, faults, conditions.fault_bytes)
+    return low, high, samples.field("usage") - np.nan_to_num(samples.field("file"))
+
+
+def _of_ledger(samples: Samples, conditions: RunConditions) -> tuple[Array, Array, Array]:
+    """Return bounds and estimates from page faults, like `ledger_bounds.LedgerBounds`."""
+    import numpy as np
+
+    unseen = samples.field("unseen_faults")
+    gained = np.append(unseen[1:], unseen[-1:]) - np.concatenate((np.zeros(1), unseen[:-1]))
+    high = samples.field("needed_high") + np.maximum(0.0, gained) * conditions.page_bytes
+    low = held_through(samples.field("needed_low"), samples.field("faults"), conditions.fault_bytes)
+    guess = samples.field("needed")
+    return low, high, np.where(np.isnan(guess), samples.field("rss"), guess)
