@@ -100,6 +100,21 @@ def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
     return pages * PAGE_SIZE
 
 
+def vmstat_error(pages: int, cpus: int) -> int:
+    """Return the pages by which one page count in /proc/vmstat may be off.
+
+    Each processor keeps up to a threshold to itself (calculate_normal_threshold in mm/vmstat.c).
+
+    Example: 24 GiB and 2 processors: 72 pages.
+
+    Args:
+        pages: base pages of the machine.
+        cpus: processors of the machine.
+    """
+    blocks = pages * PAGE_SIZE >> 27
+    return cpus * min(125, 2 * cpus.bit_length() * (1 + blocks.bit_length()))
+
+
 def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
     """Return `counter_error` for a kernel release. Missing arguments are those of this machine."""
     release = os.uname().release if release is None else release

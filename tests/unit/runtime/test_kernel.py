@@ -77,3 +77,12 @@ def test_the_number_of_processors_is_the_machines_whatever_pythons_is(
     monkeypatch.setenv(kernel.PROCESSORS_VARIABLE, text)
     monkeypatch.setattr("os.cpu_count", lambda: 1000)
     assert 1 <= kernel.processors() < 1000
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "cpus", "pages"), [(24, 2, 2 * 36), (24, 64, 64 * 125), (0.25, 1, 1 * 6)]
+)
+def test_a_count_of_pages_may_be_off_by_the_threshold_of_each_processor(
+    gibibytes: float, cpus: int, pages: int
+) -> None:
+    assert kernel.vmstat_error(int(gibibytes * (1 << 30)) // kernel.PAGE_SIZE, cpus) == pages

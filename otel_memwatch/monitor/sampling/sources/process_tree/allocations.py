@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
-from otel_memwatch.runtime.kernel import PAGE_SIZE
-from otel_memwatch.runtime.procfs.system import other_page_sizes, parse_allocated, parse_pages
+from otel_memwatch.runtime.kernel import PAGE_SIZE, processors, vmstat_error
+from otel_memwatch.runtime.procfs.system import (
+    other_page_sizes,
+    parse_allocated,
+    parse_pages,
+    parse_unfreed,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
 
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
 _READ = 16384
 _STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
 """Events that allocate pages of one size, since Linux 6.10, 6.12 and 6.14."""
+_COUNTS = 9
+"""Counts that `parse_unfreed` adds up."""
+_BATCH = 31
+"""Pages of each processor that wait for their place in a list of the kernel."""
 
 
 class Allocations:
@@ -37,6 +46,8 @@ class Allocations:
             self.huge_page = int(read_once(str(pages / "hpage_pmd_size")))
         except (OSError, ValueError):
             self.huge_page = 2 << 20
+        cpus = processors()
+        self._unfreed_error = _COUNTS * vmstat_error(os.sysconf("SC_PHYS_PAGES"), cpus) + _BATCH * cpus
         self.uncounted = False
         """This kernel does not count huge pages of a size in use."""
         self._sizes = self._sizes_in_use(pages)
@@ -44,6 +55,7 @@ class Allocations:
         """Huge pages from page faults between the tree's start and the first reading are unknown."""
         self._stats = f"{pages}/hugepages-{self.huge_page >> 10}kB/stats"
         now = self._read()
+        self._least_unfreed = min(0, parse_unfreed(self._data) or 0)
         self._huge, self._collapsed, shared, swapped, self._freed_before = now
         if allocated_before is not None and not self._sizes:
             self._huge = allocated_before.huge * self.huge_page
@@ -114,6 +126,17 @@ class Allocations:
     def shared_rise(self) -> int:
         """Bytes of shared memory of the machine above their minimum so far."""
         return self.shared - self._least_shared
+
+    def unfreed(self) -> int | None:
+        """Return the most bytes that processes had released at the last reading and the kernel had not freed.
+
+        The least figure so far, if below 0, stands for pages that are never in a list. `None`: the kernel does not count them.
+        """
+        pages = parse_unfreed(self._data)
+        if pages is None:
+            return None
+        self._least_unfreed = min(self._least_unfreed, pages)
+        return (pages - self._least_unfreed + self._unfreed_error) * PAGE_SIZE
 
     def left_of_huge_pages(self) -> int:
         """Return the most bytes of huge pages that the tree may hold and that no process maps."""

@@ -3,7 +3,8 @@
 The upper bound is one sum for the tree (`truth.faults`: `gained`, `tree_kept`):
 
 * The tree never had more than its memory at the previous scan plus the gains since.
-* At a scan it has no more than its processes hold together (`memory_scan` defines the moments).
+* At a scan it has no more than its processes hold together (`memory_scan` defines the moments), with what they are
+  releasing.
 
 `families` has the lower bound and the best estimate, `outside_memory` the memory that no page fault brought.
 
@@ -14,6 +15,7 @@ assigned during the sample are probed. The child's faults count, and memory held
 from __future__ import annotations
 
 import os
+import time
 
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
@@ -26,12 +28,13 @@ from otel_memwatch.runtime.kernel import (
     counter_error,
     has_thread_counters,
     processors,
+    sum_known,
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files, likely_shared
-from otel_memwatch.truth.faults import certainly_there, gained, tree_kept
+from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
 from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
 from otel_memwatch.truth.process import sum_error
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 
 UNKNOWN = 1 << 62
 """Placeholder for an unknown number of bytes, larger than any real value."""
+
+_LATE = 1e-3
+"""Seconds after which counts of the machine no longer belong to the readings of the processes."""
 
 
 class NeededNow(NamedTuple):
@@ -223,8 +229,12 @@ class FaultLedgerBounds:
         came_or_went = found.came_or_went or late != [] or cut_short or self._ended_new > 0
         quiet = not came_or_went and found.unseen_faults == 0
         huge_in_scan = self._count_huge()
+        counted_late = time.monotonic() - self._memory.held_at > _LATE
         gains = self._gains(readings, found.unseen_faults, late, quiet=quiet)
-        held, beyond = self._add_members(readings, huge_in_scan, gains.all)
+        held, released, beyond = self._add_members(readings, huge_in_scan, gains.all)
+        if held is not None and released:
+            unfreed = None if counted_late else self._machine.unfreed()
+            held += released if unfreed is None else min(released, unfreed)
         burst = self._judge(readings, gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
         shared_before = self._shared
@@ -282,7 +292,7 @@ class FaultLedgerBounds:
 
     def _add_members(
         self, readings: list[MemberReading], huge_in_scan: int, new: int
-    ) -> tuple[int | None, int]:
+    ) -> tuple[int | None, int, int]:
         """Add all readings to the families.
 
         Args:
@@ -292,6 +302,7 @@ class FaultLedgerBounds:
 
         Returns:
             Upper bound of the private memory that all members hold; `None`: unknown.
+            Bytes that they may be releasing.
             Bytes of their high-water marks that no known source explains.
         """
         self._families.begin()
@@ -299,19 +310,23 @@ class FaultLedgerBounds:
         readings_of = {reading.member.pid: reading for reading in readings} if some_fresh else {}
         inherited: dict[int, int | None] = {}
         held_by_all: int | None = 0
-        beyond = 0
+        released = beyond = 0
         for reading in readings:
             pid = reading.member.pid
             if reading.fresh:
                 inherited[pid] = self._inherited(reading, readings_of, inherited)
             if reading.empty:
+                # It still maps all, but /proc no longer reports it.
+                held_by_all = sum_known((held_by_all, self._releasing(reading, 0)))
                 continue
             if reading.held is None or self._has_foreign_memory(reading):
                 self._families.add_unknown(reading)
                 held_by_all = None
                 continue
             high = self._add_to_family(reading, reading.held, huge_in_scan)
-            held_by_all = None if held_by_all is None else held_by_all + high
+            held_by_all = sum_known((held_by_all, high))
+            releasing = self._releasing(reading, high)
+            released += UNKNOWN if releasing is None else releasing
             at_birth = inherited.get(pid)
             beyond += self._outside.risen(
                 reading,
@@ -321,7 +336,21 @@ class FaultLedgerBounds:
                 self._error(reading.member.stat.threads),
                 joining=self._memory.joining,
             )
-        return held_by_all, beyond
+        return held_by_all, released, beyond
+
+    def _releasing(self, reading: MemberReading, high: int) -> int | None:
+        """Return the most private bytes that a process may be releasing at the moment; `None`: unknown.
+
+        `high`: upper bound of those that it maps.
+        """
+        if not reading.releasing or self._memory.joining or self._memory.is_ours(reading.space):
+            return 0
+        before = reading.space.left if reading.fresh else reading.space.held
+        if before is None:
+            return None
+        faults = reading.new_faults
+        huge = min(self._huge_by_faults, faults * self._machine.huge_page) + self._huge_collapsed
+        return most_in_release(high, before, gained(faults, huge, page=PAGE_SIZE))
 
     def _has_foreign_memory(self, reading: MemberReading) -> bool:
         """Return whether its memory may be another process's: ours before its exec, or it cannot be identified."""

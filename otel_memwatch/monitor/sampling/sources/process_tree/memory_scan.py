@@ -12,6 +12,8 @@ Each sample reads twice. The order of the readings defines three moments:
 
 from __future__ import annotations
 
+import time
+
 from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
 from otel_memwatch.runtime.procfs.process import parse_stat
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+
+_AT_REST = frozenset("STtZ")
+"""States of a thread that is not inside a system call that releases memory: asleep, stopped, ended."""
 
 
 class StatusReading(NamedTuple):
@@ -45,6 +50,7 @@ class AddressSpace:
         "held",
         "least",
         "least_at",
+        "left",
         "mark",
         "most",
         "seen_at",
@@ -65,6 +71,8 @@ class AddressSpace:
         """Page fault count up to which the bound of the tree includes its gains."""
         self.held: int | None = None
         """Private memory; `None`: unknown."""
+        self.left: int | None = 0
+        """Private memory that its process had before its exec since the previous scan; `None`: unknown."""
         self.mark = 0
         """Its high-water mark."""
         self.copied = 0
@@ -87,6 +95,8 @@ class MemberReading(NamedTuple):
     first: int
     last: int
     """Its page faults before and after the reading of memory."""
+    releasing: bool
+    """It may have been in the middle of releasing memory (`most_in_release`)."""
 
     @property
     def empty(self) -> bool:
@@ -112,6 +122,8 @@ class MemoryScan:
         """Number of scans so far."""
         self.joining = joined
         """The memory of the tree at the start of the run is not known yet."""
+        self.held_at = 0.0
+        """Monotonic seconds at which the memory of all had been read (`b`)."""
         self._own_stack = parse_stat(read_once(f"{proc}/self/stat")).stack
         self._spaces: dict[int, AddressSpace] = {}
         self._departed: dict[int, AddressSpace] = {}
@@ -142,20 +154,24 @@ class MemoryScan:
                 except OSError:
                     size, cut_short = 0, True
             held.append(size)
+        self.held_at = time.monotonic()
         readings = []
         for member, size in zip(members.values(), held, strict=True):
-            stat = member.stat
+            stat, releasing = member.stat, True
             try:
                 data = member.stat_file.read()
                 if data != member.stat_file.last:
                     member.steady = False
                     stat = parse_stat(data)
+                releasing = stat.threads > 1 or stat.state not in _AT_REST
             except OSError:
-                member.steady = False
+                member.steady = releasing = False
                 cut_short = cut_short or not member.zombie
             space, fresh = self._space(member, size)
             readings.append(
-                MemberReading(member, space, fresh, size, own_faults(member.stat), own_faults(stat))
+                MemberReading(
+                    member, space, fresh, size, own_faults(member.stat), own_faults(stat), releasing
+                )
             )
         return readings, cut_short
 
@@ -173,6 +189,8 @@ class MemoryScan:
         elif self.joining:
             base = own_faults(member.stat)
         new = self._spaces[member.pid] = AddressSpace(key, base, self.count)
+        if space is not None:
+            new.left = space.held
         return new, True
 
     def close(self, members: Mapping[int, Member]) -> None:

@@ -20,7 +20,7 @@ def reading(pid: int, family: int, held: int | None, faults: int, least: int = 0
     space.least, space.most = least * MIB, (held or 0) * MIB
     member: Any = SimpleNamespace(pid=pid, shmem=0)
     faulted = faults * MIB // 4096
-    return MemberReading(member, space, False, None if held is None else held * MIB, faulted, faulted)
+    return MemberReading(member, space, False, None if held is None else held * MIB, faulted, faulted, False)
 
 
 def added(*readings: MemberReading, scans: int = 1) -> Families:

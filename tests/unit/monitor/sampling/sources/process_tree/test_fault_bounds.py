@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.sampling.sources import Context
-from otel_memwatch.monitor.sampling.sources.process_tree import fault_bounds
+from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.tree import ProcessTree
@@ -165,6 +165,61 @@ def test_the_tree_has_no_more_than_its_processes_hold_together(tmp_path: Path) -
     watched.high()
     watched.proc.process(101, 50, rss=10 * MIB, minor=32 * 256, stack=16384)
     assert 41 * MIB <= watched.high() <= 44 * MIB
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "most"), [("S", 10, 30), ("R", 10, 50), ("D", 10, 50), ("R", 0, 50), ("S", 0, 20)]
+)
+def test_memory_that_is_being_released_counts_until_the_next_sample(
+    tmp_path: Path, state: str, held: int, most: int
+) -> None:
+    """A program maps 30 MiB and then fewer; the kernel frees pages after it lowers the resident size.
+
+    Another program gains 20 MiB meanwhile. The two have `most` MiB at most, and 1 MiB for the first process.
+    """
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=30 * MIB, minor=30 * 256, stack=16384)
+    watched.proc.last_pid(101)
+    watched.high()
+    stack = 16384 if held else 0
+    watched.proc.process(101, 50, rss=held * MIB, minor=30 * 256, stack=stack, state=state)
+    watched.high()
+    watched.proc.process(50, 1, rss=21 * MIB, minor=10 + 20 * 256, stack=8192)
+    assert (most + 1) * MIB <= watched.high() <= (most + 4) * MIB
+    watched.proc.process(50, 1, rss=22 * MIB, minor=11 + 21 * 256, stack=8192)
+    assert (held + 22) * MIB <= watched.high() <= (held + 26) * MIB
+
+
+@pytest.mark.parametrize(("listed", "most"), [(0, 30), (5 * 256, 35), (90 * 256, 50)])
+def test_memory_that_is_being_released_is_no_more_than_the_machine_has_not_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int, most: int
+) -> None:
+    """Pages in the kernel's lists that no process or file has are those that are being freed."""
+    names = (
+        "nr_inactive_anon nr_active_file nr_inactive_file nr_unevictable nr_isolated_anon nr_isolated_file"
+    )
+    counts = "\n".join(f"{name} 1000" for name in names.split())
+    monkeypatch.setattr(allocations, "vmstat_error", lambda pages, cpus: 0)
+    watched = Watched(tmp_path)
+    vmstat = watched.proc.path / "vmstat"
+
+    def on_lists(pages: int) -> None:
+        vmstat.write_text(
+            f"nr_free_pages 1\nnr_shmem 0\nnr_active_anon {pages}\n{counts}\n"
+            "nr_anon_pages 4000\nnr_file_pages 2000\n"
+        )
+
+    on_lists(0)
+    watched.high()
+    watched.proc.process(101, 50, rss=30 * MIB, minor=30 * 256, stack=16384)
+    watched.proc.last_pid(101)
+    watched.high()
+    watched.proc.process(101, 50, rss=10 * MIB, minor=30 * 256, stack=16384, state="R")
+    on_lists(listed)
+    watched.high()
+    watched.proc.process(50, 1, rss=21 * MIB, minor=10 + 20 * 256, stack=8192)
+    assert (most + 1) * MIB <= watched.high() <= (most + 4) * MIB
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
