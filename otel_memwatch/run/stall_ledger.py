@@ -8,6 +8,7 @@ from otel_memwatch.record.schema import series_picker
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import (
     AT_LIMIT,
+    LEAST_REREAD,
     MACHINE_FULL,
     StallWindow,
     are_foreign,
@@ -222,8 +223,8 @@ class StallLedger:
             return Stalls(memory=0.0)
         if "refaults" in self._places and not are_foreign(self._early_refaulted, self._early_read):
             share = min(self._waited, self._longest_wait(seconds)) / seconds
-            if not self._reread:
-                return Stalls(memory=0.0, reread_bytes=0)
+            if self._reread <= LEAST_REREAD * self._late_read:
+                return Stalls(memory=0.0, reread_bytes=self._reread)
             sizes = shortage(self._read, min(self._reread, self._late_read), self._refaulted, self._held)
             return Stalls(_share(share), None, None, *sizes)
         again = surplus(self._read, self._chars, self._virtual)

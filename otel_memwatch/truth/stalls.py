@@ -34,6 +34,8 @@ MACHINE_FULL = 0.95
 """Share of the machine's memory in use from which the kernel may have reclaimed."""
 WORTH_NAMING = 0.1
 """Share of a run's time from which a stall is reported, and from which the run shows no size for full speed."""
+LEAST_REREAD = 0.25
+"""Share of the bytes read from storage that a shortage reads again. A copy loses a few pages that the kernel read ahead."""
 _SLOWEST_READ = 50e6
 """Bytes in a second that any storage reads in sequence."""
 _LONGEST_FAULT = 0.02

@@ -82,7 +82,7 @@ JOBS: dict[str, list[str]] = {
     "sqlite, read": ["sqlite3", "old.db", READ],
     "gcc": ["gcc", "-O2", "-c", "many.c", "-o", "many.o"],
     "g++": ["g++", "-O2", "-c", "one.cc", "-o", "one.o"],
-    "make": ["make", "-B", "-j2", "all"],
+    "make": ["make", "-s", "-B", "-j2", "a.o", "b.o"],
     "rustc": ["rustc", "-O", "one.rs", "-o", "one"],
     "java": ["java", "-cp", ".", "Work"],
     "javac": ["javac", "-d", "classes", "Work.java"],
