@@ -74,7 +74,8 @@ class Measurement:
         start = figures.start if figures is not None else None
         own_high = max(peak, (figures.high or 0) if figures is not None else 0)
         if children.faults > self._children.faults:
-            certainty = "sampled"  # a child ended in this cell, and the samples may have missed it
+            # A child ended in this cell, and the samples may have missed it.
+            certainty = "sampled"
             # A child begins with the high-water mark of this process, which the operation reset at the start of the cell.
             if children.peak > max(self._children.peak, own_high + 2 * rss_error()):
                 own = size_of(os.getpid())

@@ -100,7 +100,7 @@ class _Samples(list[ProfileSample]):
         raise TypeError("samples are read from the record: a copy, list(profiler.samples), can be changed")
 
     def append(self, _sample: object, /) -> None:
-        """Do nothing except for a warning: the record has its own samples. Some harnesses collect theirs as well."""
+        """Do nothing except for a warning: samples come from the record. Some harnesses collect theirs as well."""
         warnings.warn("samples.append() is ignored: otel-memwatch records them", stacklevel=2)
 
     extend = insert = remove = pop = clear = sort = reverse = _refuse
