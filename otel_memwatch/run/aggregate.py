@@ -17,6 +17,7 @@ from otel_memwatch.run.process_bounds import TreeBounds
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ class RunAggregator:
         evidence, time = self._evidence, sample.time
         charged, file = whole_of(sample.usage), whole_of(sample.file)
         if charged is not None and file is not None:
-            evidence.needed.add(time, max(0, charged - file))
+            evidence.needed.add(time, needed_at_sample(charged, file, self.conditions.cpus))
         evidence.private.add(time, whole_of(sample.anon))
         if "watermark" in self._fields:
             evidence.watermark_read = sample.watermark is not None

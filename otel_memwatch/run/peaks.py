@@ -19,6 +19,7 @@ from otel_memwatch.truth.cgroup import (
     tree_low_in_cgroup,
     within_limit,
 )
+from otel_memwatch.truth.cgroup_windows import peak_error
 from otel_memwatch.truth.estimates import largest_sample, likely_of_any, with_estimate
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
@@ -306,7 +307,7 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
     error = evidence.conditions.charge_error
     high = watermark if most.value is None else most.value
     if evidence.conditions.unbroken_watermark:
-        high = min(high, watermark + error)
+        high = min(high, watermark + peak_error(error))
     peak = tree_from_cgroup(
         tree_low(evidence) or 0,
         within_limit(high, evidence.limits, error),

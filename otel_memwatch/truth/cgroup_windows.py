@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from otel_memwatch.truth.exact import EXACT_BYTES
+
 _CHARGE_BATCH = 64 * 4096
 """Bytes that the kernel charges to a cgroup ahead of their use, per processor."""
 
@@ -12,6 +14,34 @@ _TOUCHED_PER_SECOND = 5e9
 def charge_error(cpus: int) -> int:
     """Return the bytes by which a cgroup's counters may be off: a batch of 64 pages for each processor (8: 2 MiB)."""
     return _CHARGE_BATCH * cpus
+
+
+def peak_error(error: int) -> int:
+    """Return the bytes by which memory may exceed a cgroup's peak, which includes all that is charged ahead of its use.
+
+    The kernel notes the peak without a lock, so of some charges at once the largest may be lost.
+
+    Example: 1 MiB on 64 processors. There the peak may be 16 MiB too high, but not so much too low.
+
+    Args:
+        error: `charge_error` of the machine.
+    """
+    return min(error, EXACT_BYTES)
+
+
+def needed_at_sample(charged: int, file: int, cpus: int) -> int:
+    """Return the bytes that a cgroup certainly needed at a sample, to the error of an exact figure.
+
+    Memory that is charged ahead of its use is not needed: the kernel takes it back at the limit.
+
+    Example: 80 MiB charged, 10 of them page cache: 70 MiB with 2 processors, 55 with 64.
+
+    Args:
+        charged: memory charged to the cgroup, in bytes.
+        file: page cache in it.
+        cpus: processors of the machine.
+    """
+    return max(0, charged - file - max(0, charge_error(cpus) - EXACT_BYTES))
 
 
 def needed_between_ticks(
@@ -33,6 +63,9 @@ def needed_between_ticks(
     around that time. Then the cache was never above its first value plus `g`, and never below its last value less `g`:
 
         top - (file_before + g) - error  <=  needed  <=  top - (file - locked - g) + error
+
+    Of the error, only `peak_error` raises the upper bound of a group without page cache. The figure of the cache lags, by as
+    much again: processors hold back their share of it too.
 
     Pages of memfd_secret count as cache and cannot be dropped. The kernel counts them among locked pages, with some that
     are no cache: `locked` is an upper bound of them.
@@ -61,12 +94,31 @@ def needed_between_ticks(
         if top is not None:
             low = max(0, top - file_before - moved - error)
         if ceiling is not None:
-            high = ceiling - max(0, file - locked - moved) + error
+            lag = error - peak_error(error)
+            high = ceiling - max(0, file - locked - moved - lag) + peak_error(error)
     elif ceiling is not None:
-        high = ceiling + error
+        high = ceiling + peak_error(error)
     if high is not None and reset_gap:
         high += touched(reset_gap, cpus)
     return low, high
+
+
+def low_with_processes(low: int | None, there: int | None, high: int | None) -> int | None:
+    """Return the larger of two lower bounds of the run's cgroup, but no more than its upper bound; `None`: neither is known.
+
+    Sums of the processes' pages are exact on any number of processors, and lack kernel memory. Files in memory may be
+    charged to another cgroup: so they never raise the bound above the upper one.
+
+    Example: a peak of 100 MiB on 64 processors, so at least 84. The processes had 97 MiB at a sample: at least 97.
+
+    Args:
+        low: lower bound by the cgroup, in bytes; `None`: unknown.
+        there: bytes that the processes certainly needed at the sample that ended the window; `None`: not read.
+        high: upper bound by the cgroup; `None`: unknown.
+    """
+    if there is None:
+        return low
+    return max(low or 0, there if high is None else min(there, high))
 
 
 def slab_in_use(reclaimable: int, unreclaimable: int) -> int:

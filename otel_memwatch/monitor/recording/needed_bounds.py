@@ -10,10 +10,11 @@ are known at the next sample, and its row holds them:
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.record.schema import sample_maker, whole_of
 from otel_memwatch.run.cgroup_bounds import CgroupBounds
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.cgroup_windows import low_with_processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ class NeededBounds:
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self._bounds = CgroupBounds(RunConditions.of(info))
+        self._there: Value = None
+        """Bytes that the processes needed at the last sample; `None`: not read, as few processors suffice without."""
 
     def declare(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples.
@@ -49,5 +52,8 @@ class NeededBounds:
         if low is None or high is None:
             return
         window = self._bounds.add(self._make((time, *values)))
+        there, self._there = self._there, values[low]
+        values[low] = None
         if window is not None:
-            values[low], values[high] = window.low, window.high
+            values[low] = low_with_processes(window.low, whole_of(there), window.high)
+            values[high] = window.high

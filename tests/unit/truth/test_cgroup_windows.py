@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.truth.cgroup_windows import charge_error, missed_seconds, needed_between_ticks, touched
+from otel_memwatch.truth.cgroup_windows import (
+    charge_error,
+    low_with_processes,
+    missed_seconds,
+    needed_at_sample,
+    needed_between_ticks,
+    peak_error,
+    touched,
+)
 from tests.support.run_directory import MIB
 
 
@@ -36,6 +44,43 @@ def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None,
     tick["locked"] = 0
     bounds = needed_between_ticks(**(tick | {"error": 1, "cpus": 2} | facts))
     assert bounds == expected
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 4, 16, 64, 256])
+@pytest.mark.parametrize("cache", [0, 400])
+def test_charges_ahead_of_use_widen_the_upper_bound_only_beside_page_cache(cpus: int, cache: int) -> None:
+    """Memory is charged ahead of its use, so a peak is too high. The cache that is subtracted from it may lag."""
+    error, cache = charge_error(cpus), cache * MIB
+    tick = {"file_before": cache, "file": cache, "locked": 0, "moved": 0, "reset_gap": None}
+    top = cache + 100 * MIB
+    low, high = needed_between_ticks(top, top, error=error, cpus=cpus, **tick)
+    assert low == max(0, 100 * MIB - error)
+    assert high == 100 * MIB + (error if cache else peak_error(error))
+    assert peak_error(error) == min(error, MIB)
+
+
+@pytest.mark.parametrize(("cpus", "least"), [(1, 70), (2, 70), (4, 70), (16, 67), (64, 55), (256, 7)])
+def test_charges_ahead_of_use_are_not_needed(cpus: int, least: int) -> None:
+    assert needed_at_sample(80 * MIB, 10 * MIB, cpus) == least * MIB
+    assert needed_at_sample(10 * MIB, 10 * MIB, cpus) == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "there", "high", "expected"),
+    [
+        (84, 97, 100, 97),
+        (84, 80, 100, 84),
+        (84, None, 100, 84),
+        (None, 97, None, 97),
+        (None, None, 100, None),
+        # A file in memory that another cgroup was charged for.
+        (84, 140, 100, 100),
+    ],
+)
+def test_low_with_processes(
+    low: int | None, there: int | None, high: int | None, expected: int | None
+) -> None:
+    assert low_with_processes(low, there, high) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ from otel_memwatch.monitor.sampling.sources.process_tree.columns import columns,
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Totals
 from otel_memwatch.monitor.sampling.sources.process_tree.membership import Membership, TickDelta
 from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
+from otel_memwatch.runtime.kernel import processors
 from otel_memwatch.runtime.procfs.process import Io
 from otel_memwatch.runtime.procfs.system import fault_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.cgroup_windows import charge_error
+from otel_memwatch.truth.exact import EXACT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +60,7 @@ class ProcessTree:
         """Values of the last sample with a changed figure."""
         self.columns = columns(
             context.slow_period(),
-            needed=self._needed is not None,
+            needed=self._needed is not None and context.own_cgroup is None,
             own_cgroup=context.own_cgroup is not None,
         )
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
@@ -103,7 +106,9 @@ class ProcessTree:
     @property
     def probe_after(self) -> float:
         """Return the seconds until an early sample is worth its cost; infinite: none is, for example if the run has a cgroup."""
-        return math.inf if self._needed is None else self._needed.probe_after
+        if self._needed is None or self._context.own_cgroup is not None:
+            return math.inf
+        return self._needed.probe_after
 
     def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Return whether a sample now narrows the bounds of memory needed."""
@@ -157,7 +162,10 @@ class ProcessTree:
             self._records.figures(members, now)
             self._fast = fast_values(main, members, self._sum)
         fast = [*self._fast, self._tree.pids.unobserved, self._tree.faults.unseen]
-        if self._needed is not None:
+        if self._context.own_cgroup is not None:
+            low = None if self._needed is None else self._needed.read(changes, now, 0).low
+            fast += (low, None)
+        elif self._needed is not None:
             io = self._sum.io
             written = 0 if io is None or io.write_chars is None else io.write_chars - io.write_bytes
             bounds = self._needed.read(changes, now, written)
@@ -167,8 +175,6 @@ class ProcessTree:
                 None if bounds.estimate is None else (bounds.estimate, *self._needed.beside_private)
             )
             fast += bounds
-        elif self._context.own_cgroup is not None:
-            fast += (None, None)
         if not slow:
             return fast + self._not_due
         for member in members:
@@ -177,10 +183,13 @@ class ProcessTree:
 
 
 def _open_needed(context: Context, tree: Membership, records: Records) -> NeededMemory | None:
-    """Return the bounds of memory needed; `None`: the run's cgroup measures it, or /proc lacks counters."""
-    if context.own_cgroup is not None:
+    """Return the bounds of memory needed; `None`: the run's cgroup measures it, or /proc lacks counters.
+
+    On many processors the cgroup's counters are inexact, so the processes give a lower bound too.
+    """
+    if context.own_cgroup is not None and charge_error(processors()) <= EXACT_BYTES:
         return None
-    # Runs with a cgroup do without these modules.
+    # Other runs with a cgroup do without these modules.
     from otel_memwatch.monitor.sampling.sources.process_tree.needed_memory import NeededMemory
 
     try:
