@@ -4,6 +4,9 @@
 
 Every tool in its default manner; the tools take turns. What a tool adds to the command alone is what one waits for. Behind
 it, for us: the time from the command's end until the shell is back, against the budget, also after many operations.
+
+First, short commands against the goals: help, `true` and Python under each tool, a recipe behind the recording shell, and an
+operation in the program. Wall and CPU time, interleaved; the minimum too, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -15,16 +18,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.bench.bench_shell import shells
 from tests.bench.compare import peers
 from tests.support.wrapped import PROGRAM, environment
 
+Start = Callable[[list[str], Path], list[str]]
+"""Gives the argv of a tool for a command and a folder that it may fill."""
+
 BUDGET_MS = 60.0
-NAMES = ("psrecord", "mprof", "con-duct", "GNU time")
+NAMES = ("psrecord", "mprof", "con-duct", "GNU time", "resource-tracker")
+OPERATION = "from otel_memwatch import operation\nwith operation('step'): pass"
 MARKING = """
 import sys, time
 from otel_memwatch import operation
@@ -50,15 +59,87 @@ def timed(argv: Sequence[str]) -> tuple[float, str]:
     return time.perf_counter() - begun, done.stdout
 
 
-def whole_times(seconds: Sequence[float], rounds: int) -> None:
-    tools = {"alone": lambda command, _: list(command), "otel-memwatch": ours}
+def tools_to_compare(*, only_us: bool) -> dict[str, Start]:
+    """How each tool is started, by its name."""
+    tools: dict[str, Start] = {"alone": lambda command, _: command, "otel-memwatch": ours}
     for peer in peers.PEERS:
-        if peer.name in NAMES:
+        if peer.name in NAMES and not only_us:
             failed = peers.install(peer)
             if failed:
                 print(f"{peer.name}: left out, {failed}")
             else:
                 tools[peer.name] = peer.start
+    return tools
+
+
+class Short(NamedTuple):
+    """A short command in one manner."""
+
+    name: str
+    start: Start
+    command: list[str]
+    beyond: str | None = None
+    """Name of the row that is subtracted before it is held against the goal."""
+    goal: float | None = None
+    """Milliseconds."""
+
+
+def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
+    """The short commands, each under every tool, and those that only we have."""
+    python = [sys.executable, "-c", "pass"]
+    alone = tools["alone"]
+    rows = [Short(f"true, {name}", start, ["true"]) for name, start in tools.items()]
+    rows += [Short(f"python, {name}", start, python, "python, alone") for name, start in tools.items()]
+    goals = {"true, otel-memwatch": 35.0, "python, otel-memwatch": 30.0}
+    rows = [row._replace(goal=goals.get(row.name)) for row in rows]
+    return [
+        *rows,
+        Short("--help", alone, [*PROGRAM, "--help"], goal=25.0),
+        Short("--version", alone, [*PROGRAM, "--version"], goal=25.0),
+        Short("operation", alone, [sys.executable, "-c", OPERATION], "python, alone", 10.0),
+        Short("recipe, bash", alone, ["bash", "-c", "true"]),
+        Short("recipe, recorded", alone, [shell, "-c", "true"], "recipe, bash", 10.0),
+    ]
+
+
+def short_commands(tools: Mapping[str, Start], rounds: int) -> None:
+    """Prints what short commands take, in turns, with the ratio to the goal."""
+    with shells() as (folder, compared):
+        rows = short_rows(tools, compared["shells/bash"])
+        found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
+        variables = environment()
+        for _ in range(rounds):
+            for row in rows:
+                with tempfile.TemporaryDirectory() as used:
+                    argv = row.start(row.command, Path(used))
+                    found[row.name].append(spent(argv, folder, variables))
+    print(
+        f"{'short commands, ms':<28}{'minimum':>9}{'median':>9}{'CPU':>9}{'beyond':>9}{'goal':>9}{'ratio':>9}"
+    )
+    least = {
+        name: [1000 * min(column) for column in zip(*times, strict=True)] for name, times in found.items()
+    }
+    for row in rows:
+        wall, cpu = least[row.name]
+        beyond = wall - least[row.beyond][0] if row.beyond else wall
+        median = 1000 * statistics.median(time for time, _ in found[row.name])
+        goal = "" if row.goal is None else f"{row.goal:>9.0f}{beyond / row.goal:>9.2f}"
+        print(f"{row.name:<28}{wall:>9.1f}{median:>9.1f}{cpu:>9.1f}{beyond:>9.1f}{goal}")
+
+
+def spent(argv: Sequence[str], folder: Path, variables: Mapping[str, str]) -> tuple[float, float]:
+    """Seconds of wall and of CPU time that a command took, with all that it waited for."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        argv, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert status == 0, (argv, status)
+    return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime
+
+
+def whole_times(tools: Mapping[str, Start], seconds: Sequence[float], rounds: int) -> None:
     print(f"{'seconds in all':<16}" + "".join(f"{name:>16}" for name in tools))
     for length in seconds:
         found: dict[str, list[float]] = {name: [] for name in tools}
@@ -97,11 +178,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--operations", type=int, nargs="*", default=[1000, 100_000])
     parser.add_argument("--only-us", action="store_true", help="no other tools")
+    parser.add_argument("--short", type=int, default=9, help="rounds of the short commands")
+    parser.add_argument("--only-short", action="store_true", help="only the short commands")
     arguments = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     if not arguments.only_us:
         peers.ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-        whole_times(arguments.seconds, arguments.rounds)
+    tools = tools_to_compare(only_us=arguments.only_us)
+    short_commands(tools, arguments.short)
+    if arguments.only_short:
+        return
+    if not arguments.only_us:
+        whole_times(tools, arguments.seconds, arguments.rounds)
     until_the_shell_is_back(arguments.rounds, arguments.operations)
 
 
