@@ -44,4 +44,5 @@ def _cores(run: RecordedRun) -> str:
     used, allowed = run.totals.get("cpu_seconds"), run.stalls.cores_allowed
     if used is None or allowed is None or not run.seconds:
         return ""
-    return f"used {used / run.seconds:.1f} of {allowed:.1f} cores allowed, "
+    places = 1 if allowed >= 1 else 2
+    return f"used {used / run.seconds:.{places}f} of {allowed:.{places}f} cores allowed, "
