@@ -180,6 +180,7 @@ class RunAggregator:
         if main is None or main.end is not None:
             return
         rss, peak = whole_of(sample.main), whole_of(sample.main_peak)
+        main.sampled = max(main.sampled, rss or 0)
         if rss is not None and rss > main.low:
             self.processes.raise_to(main, rss, sample.time)
         if peak is not None and peak > main.low:

@@ -23,7 +23,7 @@ from otel_memwatch.truth.cgroup_windows import peak_error
 from otel_memwatch.truth.estimates import largest_sample, likely_of_any, with_estimate
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
-from otel_memwatch.truth.process import main_process_peak, process_peak
+from otel_memwatch.truth.process import main_process_peak, process_peak, raised_by_sample
 from otel_memwatch.truth.processes import is_bounded, largest_process
 from otel_memwatch.truth.recording import is_after, is_over, stopped
 from otel_memwatch.truth.tree import (
@@ -208,6 +208,7 @@ def peak_of_process(
     if high is None and process.end is not None and low:
         high = unseen_max
     peak = process_peak(low, high, conditions.rss_error, conditions.floor, sampled=conditions.portable)
+    peak = raised_by_sample(peak, process.sampled - conditions.sum_error)
     if peak is None:
         return None
     at = process.at if low else process.end
@@ -246,7 +247,7 @@ def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
     if _is_bounded(evidence, evidence.unseen_max_bytes):
         bounds = (process.bound or 0 for process in processes.living)
         most = max([processes.reaped_max_bytes or 0, *bounds])
-    return largest_process(
+    largest = largest_process(
         low,
         most,
         processes.attained_bytes,
@@ -257,6 +258,7 @@ def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
         sampled=conditions.portable,
         unwatched=processes.unwatched,
     )
+    return raised_by_sample(largest, processes.sampled - conditions.sum_error)
 
 
 def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:

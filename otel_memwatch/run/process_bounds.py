@@ -32,6 +32,7 @@ class ProcessBounds:
     Attributes:
         low: bytes that it certainly had during the run, first seen `at` (monotonic seconds).
         waited_for: whether we waited for it ourselves.
+        sampled: the most resident memory at any sample, in bytes.
         max_rss: wait4's maximum; `None`: not reported.
         final: whether its last figures were taken at the end of the run.
         reset_by_others: whether another program reset its high-water mark.
@@ -39,14 +40,14 @@ class ProcessBounds:
 
     __slots__ = (
         "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "final", "low", "max_rss",
-        "pid", "reset_by_others", "start", "waited_for",
+        "pid", "reset_by_others", "sampled", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
         self.pid = pid
         self.start = start
         self.end: float | None = None
-        self.low = 0
+        self.low = self.sampled = 0
         self.at: float | None = None
         self.max_rss: int | None = None
         self.waited_for = self.final = self._segments = self._whole_life = self.reset_by_others = False
@@ -57,6 +58,7 @@ class ProcessBounds:
 
     def add_record(self, record: ProcessRecord, floor: int) -> None:
         """Add the memory figures of a record; `floor`: bytes up to which wait4's maximum may be the launcher's."""
+        self.sampled = max(self.sampled, record.rss or 0, record.needed or 0)
         if record.rss is not None:
             self.raise_to(record.rss, record.time)
         if record.peak is not None:
@@ -141,6 +143,7 @@ class TreeBounds:
         hidden: whether /proc hid processes from us.
         left_cgroup: whether a process was seen outside the run's cgroup.
         outside_ledger: whether memory came into the tree without a page fault of the tree.
+        sampled: the most resident memory of one process at any sample, in bytes.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: processes that ended some time ago.
@@ -152,6 +155,7 @@ class TreeBounds:
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
         self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
+        self.sampled = 0
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
@@ -229,6 +233,7 @@ class TreeBounds:
         self._compare(process)
 
     def _compare(self, process: ProcessBounds) -> None:
+        self.sampled = max(self.sampled, process.sampled)
         if self.largest is None or process.low > self.largest.low:
             self.largest = process
 

@@ -117,6 +117,28 @@ def reached_peak(value: int, high: int, error: int, **rest: object) -> Peak:
     return Peak.interval(max(0, value - error), high + error, estimate=high, **rest)
 
 
+def stated(error: int) -> int:
+    """Return the error to add to the bounds of a range: 0 up to that of an exact figure."""
+    return error if error > EXACT_BYTES else 0
+
+
+def raised_by_sample(peak: Peak | None, sampled: int) -> Peak | None:
+    """Return a range with its lower bound raised to the most resident memory at any sample, which is an exact sum.
+
+    Example: 69 MiB by its high-water mark, to 95 MiB on 64 processors: between 0 and 164 MiB. A sample found 68: between 68
+    and 164 MiB.
+
+    Args:
+        peak: of a process, by its high-water marks; `None`: unknown.
+        sampled: bytes that a sample certainly found; 0: none.
+    """
+    if peak is None or peak.certainty is not Certainty.INTERVAL or sampled <= (peak.low or 0):
+        return peak
+    high = None if peak.high is None else max(peak.high, sampled)
+    estimate = None if peak.estimate is None else max(peak.estimate, sampled)
+    return peak._replace(bytes=max(peak.bytes, sampled), low=sampled, high=high, estimate=estimate)
+
+
 def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
     """Return the peak of one process.
 
@@ -127,6 +149,8 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
     | reaches high | known | EXACT: the mark was read at its top; INTERVAL if the error is large |
     | below | not above the floor | CENSORED: wait4's figure may be the launcher's |
     | below | known | INTERVAL |
+
+    A range includes the error if that is larger than the error of an exact figure.
 
     Example: VmHWM 300 MiB at the last reading, wait4 300 MiB: EXACT. With 5 MiB at the last reading it is between 5 and
     300 MiB, since the 300 may belong to a child.
@@ -143,14 +167,17 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
             return None
         if sampled:
             return Peak.sampled(low, evidence=(Evidence.RSS_SAMPLES,))
-        return Peak.interval(low, None, evidence=(Evidence.PROCESS_PEAK, Evidence.READ_BEFORE_END))
+        certain = max(0, low - stated(error))
+        return Peak.interval(certain, None, evidence=(Evidence.PROCESS_PEAK, Evidence.READ_BEFORE_END))
     high = max(high, low)
     if low and reaches(low, high, error):
         return reached_peak(low, high, error, evidence=(Evidence.PROCESS_PEAK,))
     if high <= floor:
         return Peak.censored(floor, low or None, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+    high += stated(error)
     if low:
-        return Peak.interval(low, high, evidence=(Evidence.PROCESS_PEAK, Evidence.WAIT4))
+        certain = max(0, low - stated(error))
+        return Peak.interval(certain, high, evidence=(Evidence.PROCESS_PEAK, Evidence.WAIT4))
     return Peak.interval(0, high, evidence=(Evidence.WAIT4, Evidence.WITH_DESCENDANTS))
 
 

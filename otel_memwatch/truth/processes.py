@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Evidence, Peak
-from otel_memwatch.truth.process import reached_peak, reaches
+from otel_memwatch.truth.process import reached_peak, reaches, stated
 
 CLOCK_TICK = 0.01
 """Seconds by which a process can have started before the time that the kernel reports (units of 1/100 s)."""
@@ -158,13 +158,14 @@ def largest_process(
     """
     reached = attained if attained > floor else 0
     if unwatched and reached > low:
-        return Peak.interval(reached, None, evidence=(Evidence.WAIT4,))
+        return Peak.interval(max(0, reached - stated(error)), None, evidence=(Evidence.WAIT4,))
     if high is None:
         if not low:
             return None
         if sampled:
             return Peak.sampled(low, at=at, pid=pid, evidence=(Evidence.RSS_SAMPLES,))
-        return Peak.interval(low, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
+        certain = max(0, low - stated(error))
+        return Peak.interval(certain, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
     high = max(high, low)
     if not high:
         return None
@@ -177,4 +178,5 @@ def largest_process(
     if reached > low:
         low, at, pid = reached, None, None
     evidence = (Evidence.WAIT4, Evidence.PROCESS_PEAK_WINDOWS)
-    return Peak.interval(low, high, at=at, pid=pid, evidence=evidence)
+    certain, high = max(0, low - stated(error)), high + stated(error)
+    return Peak.interval(certain, high, at=at, pid=pid, evidence=evidence)

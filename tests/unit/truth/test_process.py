@@ -11,6 +11,7 @@ from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.truth.process import (
     process_bound,
     process_peak,
+    raised_by_sample,
     sum_error,
     wait4_is_its_own,
     wait4_was_its_own,
@@ -31,6 +32,39 @@ def test_the_error_of_an_exact_sum_does_not_grow_with_the_processors(cpus: int) 
     error = rss_error(1, cpus, "6.18")
     assert sum_error(error, exact=False) == error
     assert sum_error(error, exact=True) == min(error, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "widened"), [(1, 0), (2, 0), (4, 1.45), (16, 5.8), (64, 95.25), (256, 1533)]
+)
+def test_a_range_includes_the_error_of_many_processors(cpus: int, widened: float) -> None:
+    error = rss_error(1, cpus, "6.18")
+    mib = 1 << 20
+    peak = process_peak(3000 * mib, 5000 * mib, error, 0)
+    assert peak is not None
+    assert peak.certainty is INTERVAL
+    assert (peak.low, peak.high) == (
+        pytest.approx((3000 - widened) * mib, abs=mib / 8),
+        pytest.approx((5000 + widened) * mib, abs=mib / 8),
+    )
+    at_least = process_peak(3000 * mib, None, error, 0)
+    assert at_least is not None
+    assert at_least.low == peak.low
+
+
+@pytest.mark.parametrize(
+    ("peak", "sampled", "expected"),
+    [
+        # 34 MiB that were held back from the high-water mark of 2 MiB, and seen at a sample
+        (Peak.interval(0, 97, estimate=2), 34, (INTERVAL, 34, 97)),
+        (Peak.interval(0, 97, estimate=69), -1, (INTERVAL, 0, 97)),
+        (Peak.interval(50, None), 60, (INTERVAL, 60, None)),
+        (Peak(69, EXACT, 68, 70), 69, (EXACT, 68, 70)),
+        (None, 34, None),
+    ],
+)
+def test_raised_by_sample(peak: Peak | None, sampled: int, expected: tuple[Any, ...] | None) -> None:
+    assert shape(raised_by_sample(peak, sampled)) == expected
 
 
 @pytest.mark.parametrize(
