@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import struct
 
 from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
@@ -36,6 +37,7 @@ _EVENT = struct.Struct("iIII")
 _ROOM = 65536
 _LOST = -1
 """Placeholder for a watch: the queue was full, and events are missing."""
+_NONE: frozenset[int] = frozenset()
 
 
 class ResetEvents:
@@ -45,6 +47,8 @@ class ResetEvents:
         self._proc = proc
         self._descriptors = descriptors
         self._queue = -1
+        self._poll = select.poll()
+        """Tests the queue for events: the exception for an empty queue costs 30 us with cold caches."""
         self._call: Any = None
         self._pids: dict[int, int] = {}
         """By watch."""
@@ -67,6 +71,7 @@ class ResetEvents:
         self._queue = self._call("inotify_init1", _FLAGS)
         if self._queue >= 0:
             self._descriptors.free -= 1
+            self._poll.register(self._queue, select.POLLIN)
 
     def watch(self, pid: int) -> None:
         """Begin to watch a process."""
@@ -82,8 +87,10 @@ class ResetEvents:
             del self._pids[found]
             self._call("inotify_rm_watch", self._queue, found)
 
-    def read(self) -> set[int]:
+    def read(self) -> Collection[int]:
         """Return processes with a watermark reset since the last call, by any program."""
+        if self._queue < 0 or not self._poll.poll(0):
+            return _NONE
         return {pid for watch in self._events() for pid in self._of(watch)}
 
     def _of(self, watch: int) -> Iterator[int]:
@@ -143,10 +150,14 @@ class ForeignResets:
 
     def find(self, members: Mapping[int, Member], now: float, *, over: bool = False) -> None:
         """Record members with a reset or fallen watermark. `over`: the run ends."""
-        fallen = (pid for pid, member in members.items() if member.watermark.has_fallen)
-        for pid in (*self._events.read(), *fallen):
+        for pid in self._events.read():
             if pid in members and pid not in self._since:
                 self._since[pid] = now
+        for pid, member in members.items():
+            if member.watermark.has_fallen and pid not in self._since:
+                self._since[pid] = now
+        if not self._since:
+            return
         for pid, since in list(self._since.items()):
             if over or now - since >= _MARKS_BEGIN:
                 self.confirm(members[pid], now)

@@ -118,10 +118,11 @@ class ProcessTree:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         slow = self._slow_pace.due(now)
         changes = self._tree.update(now)
-        self._read_watermarks(all_of_them=slow)
+        read_some = self._read_watermarks(all_of_them=slow)
         if slow:
             self._tree.look_at_groups(now)
-        self._tree.find_resets(now)
+        if read_some:
+            self._tree.find_resets(now)
         self._tree.close_ledgers(changes)
         return self._values(changes, now, slow=slow)
 
@@ -133,8 +134,8 @@ class ProcessTree:
         if self._needed is not None:
             self._needed.close()
 
-    def _read_watermarks(self, *, all_of_them: bool) -> None:
-        """Read statuses: in a small tree of changed members, in a large tree of some members in turn.
+    def _read_watermarks(self, *, all_of_them: bool) -> bool:
+        """Read statuses: in a small tree of changed members, in a large tree of some members in turn. Return whether it read any.
 
         Without a page fault a process has no more memory than before. Another process may have added memory to it: the
         watermark keeps this until `all_of_them` are read.
@@ -152,6 +153,7 @@ class ProcessTree:
                 member.refresh_status()
             except GONE:
                 continue
+        return bool(members)
 
     def _values(self, changes: TickDelta, now: float, *, slow: bool) -> Sequence[Value]:
         """Return the values of a sample. If no figure has changed, reuse the values of the previous sample."""
