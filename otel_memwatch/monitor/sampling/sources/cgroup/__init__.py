@@ -164,8 +164,9 @@ class Cgroup:
     def close(self) -> None:
         """Close the files."""
         self._readings.close()
-        if self._below is not None:
-            self._below.close()
+        for part in (self._below, self._outside):
+            if part is not None:
+                part.close()
 
 
 def open_source(context: Context) -> Cgroup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -284,3 +285,28 @@ def test_a_late_reset_misses_nothing_above_the_peak_of_the_whole_life(
     group(tmp_path / "memory/jobs/7", **{f"memory__{name}": value for name, value in names.items()})
     monkeypatch.setattr(time, "monotonic", iter((1.0, 1.058)).__next__)
     assert readings(find(context)).window() == (400, 0.058 if missed else 0)
+
+
+def test_a_process_with_the_pid_of_an_ended_one_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors stay open from one sample to the next: that of an ended process raises, and its pid may be reused."""
+    source = open_source(version1(tmp_path))
+    (tmp_path / "proc" / str(ROOT_PID) / "stat").write_text(Path("/proc/self/stat").read_text())
+    for now in (0.0, 0.1, 0.2):
+        assert values(source, now)["outside"] == 0
+    outside = source._outside
+    assert outside is not None
+    (descriptor,) = outside._files.values()
+    pread = os.pread
+
+    def gone(fd: int, size: int, offset: int) -> bytes:
+        if fd == descriptor:
+            raise ProcessLookupError
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", gone)
+    (tmp_path / "proc" / str(ROOT_PID) / "cgroup").write_text("4:memory:/jobs\n")
+    assert values(source, 0.3)["outside"] == 1
+    source.close()
+    assert not outside._files
