@@ -1,0 +1,88 @@
+"""CPU of the monitor over a run, and of one sample, for 1 and 50 processes at 10 and 100 Hz.
+
+    python tests/bench/bench_samples.py [--seconds 20] [--rounds 3] [--command otel-memwatch]
+
+A run of a second is subtracted from a longer one to separate a sample from start and end. Each figure is the least of
+all rounds, with its ratio to the goal: other programs only add to it. Processes are idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.support.wrapped import PROGRAM, environment
+
+GOALS = {(1, 10): 0.10, (1, 100): 0.40, (50, 10): 0.25, (50, 100): 1.0}
+"""Seconds of CPU over `GOAL_SECONDS`, by processes and samples per second."""
+GOAL_SECONDS = 20.0
+SHORT = 1.0
+CROWD = Path(__file__).parent / "compare/workloads/crowd.py"
+
+
+class Cost(NamedTuple):
+    """Cost of one run."""
+
+    seconds: float
+    """CPU seconds of the monitor and its helpers, without those of the command."""
+    samples: int
+
+
+def record(command: list[str], size: int, hertz: int, seconds: float, cgroup: str) -> Cost:
+    """Record a crowd, and return what that cost."""
+    bare = _cpu(_crowd(size, seconds))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        options = ["--quiet", "--interval", f"{1000 // hertz}ms", "--cgroup", cgroup, "--out", str(out)]
+        used = _cpu([*command, "wrap", *options, "--", *_crowd(size, seconds)])
+        with (out / "samples.jsonl").open("rb") as lines:
+            return Cost(used - bare, sum(1 for _ in lines) - 1)
+
+
+def _crowd(size: int, seconds: float) -> list[str]:
+    return [sys.executable, "-S", str(CROWD), os.devnull, str(size), str(seconds)]
+
+
+def _cpu(argv: list[str]) -> float:
+    """Return the CPU seconds of a command and of the children that it waited for."""
+    process = subprocess.Popen(argv, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=GOAL_SECONDS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--command", nargs="+", default=PROGRAM)
+    given = parser.parse_args()
+    # Set where a container is built: every start would compile all modules anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {given.seconds:g} s each")
+    print(f"{'':32} {'CPU':>8} {'goal':>7} {'ratio':>6} {'start, end':>11} {'a sample':>10}")
+    for cgroup in ("auto", "off"):
+        for (size, hertz), goal in GOALS.items():
+            short, long = (
+                min(record(given.command, size, hertz, seconds, cgroup) for _ in range(given.rounds))
+                for seconds in (SHORT, given.seconds)
+            )
+            sample = (long.seconds - short.seconds) / max(1, long.samples - short.samples)
+            goal_here = goal * given.seconds / GOAL_SECONDS
+            print(
+                f"{size:3} processes, {hertz:3} Hz, cgroup {cgroup:4} {long.seconds:7.2f} s {goal_here:5.2f} s "
+                f"{long.seconds / goal_here:6.1f} {short.seconds - short.samples * sample:9.2f} s {sample * 1e6:7.0f} us",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
