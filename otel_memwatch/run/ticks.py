@@ -161,8 +161,9 @@ class TreeTicks:
         self.certain = self._series("needed_low")
         """Lower bound of the needed memory at samples; with the run's cgroup, of the window before."""
         self.likely = self._series("needed")
-        self.left = self._series("needed_left")
         """Best estimate of the needed memory at samples."""
+        self.left = self._series("needed_left")
+        """Parts of huge pages that no process maps, at samples."""
         self._unseen = self._series("unseen")
         self.watermark = self._series("watermark")
         self.most_charged = self.watermark.largest(-inf, inf) or 0

@@ -3,6 +3,7 @@
 import itertools
 import re
 import time
+import warnings
 
 from otel_memwatch.compat.qefficient import QEffMemoryProfiler
 
@@ -31,11 +32,16 @@ assert "   \u2022 Operations:     4\n" in report, report
 assert re.search(r"1\. .* - A .*\n.* - Completion.*\n.* - B .*\n.* - Completion", report), report
 assert "Peak during:    A" in report, report
 try:
-    samples.append(samples[0])
+    samples.clear()
 except TypeError as error:
     assert "copy" in str(error)
 else:
     raise AssertionError("a change that changes nothing was not told")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    samples.append(samples[0])
+assert "ignored" in str(caught[0].message), caught
+assert len(profiler.samples) == len(samples)
 try:
     profiler.generate_memory_graph("missing/x.png")
 except FileNotFoundError as error:

@@ -1,6 +1,7 @@
 """User 65534 watches a process of root that runs the program of the argument; prints values and notes."""
 
 import json
+import mmap
 import os
 import sys
 import time
@@ -8,8 +9,10 @@ import time
 from otel_memwatch.monitor.sampling.sources import Context, open_sources, process_tree
 from otel_memwatch.runtime import polling
 
-assert process_tree  # imported while this process may still read what is root's
+# imported while this process may still read what is root's
+assert process_tree
 assert polling
+assert mmap
 
 pid = os.fork()
 if not pid:

@@ -44,7 +44,7 @@ def test_shared_pages_count_once() -> None:
             values = detail.read(now + FIRST_AFTER + step)
             if values[0] is not None:
                 break
-        pss, uss, swap, needed = values
+        pss, uss, swap, needed, factor = values
         resident = (
             sum(child.memory_info().rss for child in children) + psutil.Process(family.pid).memory_info().rss
         )
@@ -55,6 +55,7 @@ def test_shared_pages_count_once() -> None:
         assert resident >= 4 * 64 * MIB
         assert uss < 40 * MIB
         assert needed is not None
+        assert factor is None or 0 < factor <= 1
         # Without files, but with page tables and kernel stacks, of which five processes have at most 2 MiB.
         assert 64 * MIB <= needed < pss + 2 * MIB
         psutils = sum(p.memory_full_info().pss for p in (psutil.Process(family.pid), *children))
