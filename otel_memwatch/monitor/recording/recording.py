@@ -7,7 +7,6 @@ has ended, `completion` completes the record. The first sample waits only for th
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
+from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
     LIMIT,
     address_space_limit,
@@ -100,30 +100,6 @@ def _absence(why: Exception) -> dict[str, Any]:
         "hint": str(why),
         **({"silent": True} if isinstance(why, SilentDriver) else {}),
     }
-
-
-class PeriodicAction:
-    """An action of the sampling thread: once every `period` seconds, at the first sample at which it is due.
-
-    Args:
-        action: gets the time of the sample in monotonic seconds.
-        period: 0 for every sample.
-
-    Attributes:
-        due: time from which on it is due; never until this is set.
-
-    """
-
-    def __init__(self, action: Callable[[float], None], period: float = 0.0) -> None:
-        self._action = action
-        self.period = period
-        self.due = math.inf
-
-    def run_if_due(self, now: float) -> None:
-        """Call the action if it is due."""
-        if now >= self.due:
-            self._action(now)
-            self.due = now + self.period
 
 
 class RunRecording:

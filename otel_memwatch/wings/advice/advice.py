@@ -30,20 +30,19 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.fields import number
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import count, size
+from otel_memwatch.wings.advice.inputs import scaled
+from otel_memwatch.wings.advice.page_cache import CACHE_WORTH_NAMING, LEAST_CACHE, reclaimable, there_before
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
     Interval,
     ScaledBound,
-    above_mean,
-    mean_of,
     median_of,
     narrowed,
     prediction_bound,
-    scaled_bound,
 )
+from otel_memwatch.wings.advice.time_and_cores import time_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -70,26 +69,6 @@ _FEW_UNBOUNDED = 0.25
 LEAST_REQUEST = 32 * MIB
 """Smallest request in bytes. Slurm limits no job below 30 MB (MinRAMSpace), Docker refuses less than 6 MiB, and runc itself needs
 some 10 MiB to start a container."""
-_TIME_PRIOR = 0.1
-"""Usual scatter of durations: standard deviation of their logarithms."""
-_ONE_RUN_TIME = 2.0
-_CACHE_WORTH_NAMING = 0.2
-"""Page cache is mentioned from this share of the memory needed."""
-_LEAST_CACHE = 8 * MIB
-INPUT = "input"
-_NUMBERED_BY_ENGINES = (
-    "slurm.",
-    "github.",
-    "gitlab.",
-    "mlflow.",
-    "wandb.",
-    "k8s.",
-    "nextflow.",
-    "attempt",
-    "commit",
-    "branch",
-)
-"""Prefixes of tags that engines set: numbers of jobs and tasks. They explain memory only with --feature."""
 
 
 class Advice(NamedTuple):
@@ -240,7 +219,7 @@ def _of_job(
     elif limited:
         need = need.noting(f"{count(len(limited), 'run')} at a memory limit give only a lower bound")
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
-    for note in _reclaimable(whole, files):
+    for note in reclaimable(whole, files):
         need = need.noting(note)
     if monitor_share:
         need = need.noting(
@@ -282,7 +261,7 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
     if bound.odd:
         notes.append("the runs look like a mixture or have outliers; the odds are approximate")
     narrow = [interval.high or interval.low for interval in narrowed(known)]
-    line, input_name = _scaled(bounded, narrow, feature, odds, notes)
+    line, input_name = scaled(bounded, narrow, feature, odds, notes)
     basis = "from one run"
     if bound.wide:
         basis = f"{count(len(whole), 'run')}, {bound.wide} of them with a wide range"
@@ -389,7 +368,7 @@ def _finished(
             memory=LEAST_REQUEST, notes=tuple(notes), basis=basis, minimum=LEAST_REQUEST, full_speed=LEAST_REQUEST,
         )  # fmt: skip
     minimum = min(memory, max(LEAST_REQUEST, needed))
-    if memory - minimum >= max(_CACHE_WORTH_NAMING * minimum, _LEAST_CACHE):
+    if memory - minimum >= max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE):
         notes.append(
             f"{size(memory - minimum)} of it keep program files, libraries and data files in memory; with less the job "
             "reads them from disk again and may hang"
@@ -412,22 +391,15 @@ def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
     free = [row for row in rows if ended_well(row) and not row.at_limit]
     if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
         return None
-    charged = [float(max((row.cgroup or 0) + _there_before(row), row.low or 0)) for row in free]
+    charged = [float(max((row.cgroup or 0) + there_before(row), row.low or 0)) for row in free]
     bound = prediction_bound([Interval(value, value) for value in charged], advice.odds or ODDS)
     return None if bound is None else math.ceil(bound.value)
 
 
-def _there_before(row: IndexedRun) -> int:
-    """Return bytes of the run's file pages that were in memory before it, as far as its cgroup shows them."""
-    if not row.own_group or row.cgroup is None or row.memory is None:
-        return 0
-    return max(0, row.library_bytes - max(0, row.cgroup - row.memory))
-
-
 def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
     """Return a note on the range of memory for full speed."""
-    before = max((_there_before(row) for row in rows), default=0)
-    there = f"; {size(before)} of them were in memory before the run" if before >= _LEAST_CACHE else ""
+    before = max((there_before(row) for row in rows), default=0)
+    there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
     return (
         f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: runs without a limit do not show "
         f"which files are read again{there}; --trade measures it"
@@ -451,7 +423,7 @@ def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds
         largest=round(max(highs)) if highs else None,
         # From the averages of the runs: `cores_over_time` reads samples.
         cores=used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None,
-        seconds=_time_needed([row.seconds for row in rows if row.seconds], odds),
+        seconds=time_needed([row.seconds for row in rows if row.seconds], odds),
         at_least=need.at_least, guess=need.guess, different=need.different,
         line=need.line, input_name=need.input_name, notes=need.notes,
     )  # fmt: skip
@@ -491,102 +463,6 @@ def ended_well(row: IndexedRun) -> bool:
 def _killed_at(row: IndexedRun) -> int:
     """Return the bytes that a run killed for memory needed at least: its peak or its limit."""
     return max(row.low or 0, min(row.limit or 0, row.cgroup or row.limit or 0))
-
-
-def _scaled(
-    rows: Sequence[IndexedRun],
-    highs: Sequence[float],
-    feature: str | None,
-    odds: float,
-    notes: list[str],
-) -> tuple[ScaledBound | None, str | None]:
-    """Return the line over the input that explains the memory best.
-
-    If the requested input does not explain it, add a note.
-    """
-    tags = {name for row in rows for name in row.tags if not name.startswith(_NUMBERED_BY_ENGINES)}
-    candidates = [feature] if feature else [INPUT, *sorted(f"tag.{name}" for name in tags)]
-    best: tuple[ScaledBound | None, str | None] = None, None
-    for name in candidates:
-        pairs = [
-            (amount, high)
-            for row, high in zip(rows, highs, strict=True)
-            if (amount := input_of(row, name)) is not None
-        ]
-        line = (
-            scaled_bound([a for a, _ in pairs], [b for _, b in pairs], odds)
-            if len(pairs) == len(rows)
-            else None
-        )
-        if line is not None and (best[0] is None or line.explained > best[0].explained):
-            best = line, name
-    if feature and best[0] is None:
-        notes.append(f"{feature} does not explain the memory needed; the advice is for all inputs")
-    return best
-
-
-def input_of(row: IndexedRun, name: str) -> float | None:
-    """Return the number of a run's input by name: "input", or a tag, with or without "tag." before it."""
-    if name == INPUT:
-        return row.input_bytes
-    try:
-        return number(float(row.tags.get(name.removeprefix("tag."), "")))
-    except ValueError:
-        return None
-
-
-def _reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
-    """Return a note on page cache beside the request. Only a dedicated cgroup separates the run's cache from other programs'."""
-    pairs = [
-        (row.memory, row.cgroup - row.memory - files)
-        for row in rows
-        if row.own_group and row.memory and row.cgroup is not None
-    ]
-    if not pairs:
-        return []
-    typical, needed = median_of([beside for _, beside in pairs]), median_of([memory for memory, _ in pairs])
-    if typical < max(_CACHE_WORTH_NAMING * needed, _LEAST_CACHE):
-        return []
-    return [
-        f"{size(typical)} of reclaimable page cache are not in it; with less memory the job reads files again"
-    ]
-
-
-def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
-    """Return the 95th percentile of the processors that the newest runs used in each second; `None`: unknown.
-
-    Reading the samples of one minute costs 10 ms.
-    """
-    import numpy as np
-
-    from otel_memwatch import catalog
-    from otel_memwatch.run import load
-
-    seconds: list[float] = []
-    for row in rows[-most:]:
-        try:
-            samples = load(row.path).samples([catalog.MEMWATCH_TREE_CPU_TIME])
-        except RunError:
-            continue
-        columns = [column for column in samples.columns if column.metric == catalog.MEMWATCH_TREE_CPU_TIME]
-        if len(samples) < 2 or not columns or samples.time[-1] < 1.0:
-            seconds += [row.cores] if row.cores is not None else []
-            continue
-        used = sum(np.nan_to_num(samples.values(column)) for column in columns)
-        at = np.arange(0.0, float(samples.time[-1]) + 1e-9, 1.0)
-        seconds += np.diff(np.interp(at, samples.time, used)).tolist()
-    return float(np.percentile(seconds, 95)) if seconds else None
-
-
-def _time_needed(seconds: Sequence[float], odds: float) -> float | None:
-    """Return the seconds that the next run stays within, with these odds; `None`: no duration is known."""
-    if not seconds:
-        return None
-    if len(seconds) == 1:
-        return seconds[0] * _ONE_RUN_TIME
-    logarithms = [math.log(max(value, 1e-3)) for value in seconds]
-    above, _ = above_mean(logarithms, odds, _TIME_PRIOR)
-    return max(math.exp(mean_of(logarithms) + above), *seconds)
 
 
 def to_json(advice: Advice) -> dict[str, object]:

@@ -16,13 +16,13 @@ from otel_memwatch.wings.advice.advice import (
     MONITOR_SHARE,
     Advice,
     advise,
-    cores_over_time,
     job_of,
     settings_export,
     tight,
     to_json,
 )
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
+from otel_memwatch.wings.advice.time_and_cores import cores_over_time
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.find import find_runs
 from otel_memwatch.wings.index.run_fields import columns

@@ -7,7 +7,8 @@ import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, digits, duration, size
-from otel_memwatch.wings.advice.advice import INPUT, MIB, mebibytes
+from otel_memwatch.wings.advice.advice import MIB, mebibytes
+from otel_memwatch.wings.advice.inputs import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

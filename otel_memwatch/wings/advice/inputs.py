@@ -1,0 +1,69 @@
+"""Memory as a line over a number that describes a run: bytes of its input, or a tag."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import number
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.advice.prediction import ScaledBound, scaled_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+INPUT = "input"
+_NUMBERED_BY_ENGINES = (
+    "slurm.",
+    "github.",
+    "gitlab.",
+    "mlflow.",
+    "wandb.",
+    "k8s.",
+    "nextflow.",
+    "attempt",
+    "commit",
+    "branch",
+)
+"""Prefixes of tags that engines set: numbers of jobs and tasks. They explain memory only with --feature."""
+
+
+def scaled(
+    rows: Sequence[IndexedRun],
+    highs: Sequence[float],
+    feature: str | None,
+    odds: float,
+    notes: list[str],
+) -> tuple[ScaledBound | None, str | None]:
+    """Return the line over the input that explains the memory best.
+
+    If the requested input does not explain it, add a note.
+    """
+    tags = {name for row in rows for name in row.tags if not name.startswith(_NUMBERED_BY_ENGINES)}
+    candidates = [feature] if feature else [INPUT, *sorted(f"tag.{name}" for name in tags)]
+    best: tuple[ScaledBound | None, str | None] = None, None
+    for name in candidates:
+        pairs = [
+            (amount, high)
+            for row, high in zip(rows, highs, strict=True)
+            if (amount := input_of(row, name)) is not None
+        ]
+        line = (
+            scaled_bound([a for a, _ in pairs], [b for _, b in pairs], odds)
+            if len(pairs) == len(rows)
+            else None
+        )
+        if line is not None and (best[0] is None or line.explained > best[0].explained):
+            best = line, name
+    if feature and best[0] is None:
+        notes.append(f"{feature} does not explain the memory needed; the advice is for all inputs")
+    return best
+
+
+def input_of(row: IndexedRun, name: str) -> float | None:
+    """Return the number of a run's input by name: "input", or a tag, with or without "tag." before it."""
+    if name == INPUT:
+        return row.input_bytes
+    try:
+        return number(float(row.tags.get(name.removeprefix("tag."), "")))
+    except ValueError:
+        return None
