@@ -384,14 +384,17 @@ def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
     """Return a bound within which the next run reclaims nothing; `None`: the cgroups of the runs do not show it.
 
     The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
-    before the run are charged to others; at most the largest process mapped them.
+    before the run are charged to others; at most the largest process mapped them. On many processors the mark may be off by more
+    than the file pages, but the bound is never below the needed memory's.
     """
     if advice.guess or advice.at_least is not None or advice.line is not None:
         return None
     free = [row for row in rows if ended_well(row) and not row.at_limit]
     if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
         return None
-    charged = [float(max((row.cgroup or 0) + there_before(row), row.low or 0)) for row in free]
+    charged = [
+        float(max((row.cgroup or 0) + there_before(row), row.low or 0, row.upper_bound or 0)) for row in free
+    ]
     bound = prediction_bound([Interval(value, value) for value in charged], advice.odds or ODDS)
     return None if bound is None else math.ceil(bound.value)
 

@@ -191,6 +191,14 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
     assert any("259.0 MiB of them were in memory before the run" in note for note in warm.notes)
 
 
+def test_the_error_of_many_processors_lowers_no_request() -> None:
+    """On 64 processors the cgroup's high-water mark may be 16 MiB too low: 44.7 MiB for a job of 60.7."""
+    inexact = row(44.7, high=round(61.7 * MIB), certainty="interval", own_group=1, cgroup=round(44.7 * MIB),
+                  how="cgroup watermark less page cache")  # fmt: skip
+    (advice,) = advise([inexact], by=job_of)
+    assert advice.minimum == pytest.approx(1.1 * 61.7 * MIB, rel=0.02)
+
+
 def at_limit(limit: float, **more: Any) -> IndexedRun:
     """A run of 6 MiB whose page cache filled its limit: its bounds are 6 MiB and the limit."""
     fields = {"low": 6 * MIB, "high": round(limit * MIB), "certainty": "interval", "own_group": 1, "limit": round(limit * MIB),
