@@ -275,6 +275,22 @@ def _budget(text: str) -> str:
     return text
 
 
+def parse_prediction(text: str) -> tuple[str, float]:
+    """Parse a prediction: "memory=18GiB". Return the figure's name, and the value in its unit."""
+    name, value, relative = parse_budget(text)
+    if relative or name not in ("memory", "process", "gpu", "written", "cpu", "seconds"):
+        raise ValueError(f"{text!r} is no prediction of memory, process, gpu, written, cpu or seconds")
+    if value <= 0:
+        raise ValueError(f"{text!r} is not above zero")
+    return name, value
+
+
+def _prediction(text: str) -> str:
+    """Check a prediction and return it unchanged, for the record."""
+    parse_prediction(text)
+    return text
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError("is empty")
@@ -349,6 +365,9 @@ _OPTIONS: tuple[Option, ...] = (
     Option("baseline", None, "Baseline for budgets such as memory=+5%: a file from check --save-baseline, or git:REF:PATH.", _text, "FILE", (), ("wrap",)),
     Option("budget_exit_code", 1, "Exit code if a figure exceeds its budget and the command exits with 0. With 0, the excess is only "
            "reported.", _exit_code, "CODE", (), ("wrap",)),
+    Option("predicted", (), "Predicted figure, such as the result of an estimator: memory=18GiB, gpu=, process=, written=, cpu=, seconds=. "
+           "The summary, runs and compare show the measured figure as its multiple. May be repeated.", _prediction, "NAME=VALUE", (),
+           ("wrap", "watch"), repeated=True),
     Option("repeat", None, "Repeat the command N times and record each run in one directory, for compare. With auto, 3 to "
            f"{MOST_REPEATS} times: until memory is known to within 1 % and 1 MiB. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
     Option("warmup", 0, "Warm-up runs to discard before --repeat.", _warmup, "N", (), ("wrap",)),

@@ -119,6 +119,17 @@ class LimitFields(NamedTuple):
     """The largest processes then, the largest first."""
 
 
+class AskedFields(NamedTuple):
+    """Request of the batch job around the run (`record.request`); all `None` without one."""
+
+    by: str | None
+    """Name of the scheduler."""
+    memory_bytes: int | None
+    cores: int | None
+    gpus: int | None
+    seconds: int | None
+
+
 class GpuFields(NamedTuple):
     """One GPU of the machine."""
 
@@ -225,6 +236,7 @@ class RunInfo(NamedTuple):
     marks: tuple[Mark, ...]
     group: GroupFields
     limit: LimitFields
+    asked: AskedFields
     gpus: tuple[GpuFields, ...]
     clock: ClockFields
     resource: Mapping[str, Any]
@@ -288,6 +300,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "ExitFields": _section(ExitFields),
     "GroupFields": _section(GroupFields),
     "LimitFields": _section(LimitFields),
+    "AskedFields": _section(AskedFields),
     "ClockFields": _section(ClockFields),
     "tuple[Mark, ...]": lambda value: tuple(
         Mark(moment(one.get("time")), text(one.get("text")) or "")

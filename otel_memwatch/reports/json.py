@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
+from otel_memwatch.run.asked import asked
+from otel_memwatch.run.figures import predictions
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -92,6 +94,14 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     stalls = run.stalls
     yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}
     yield "stalls", stalls.to_json()
+    yield "asked", asked(run)._asdict()
+    yield (
+        "predicted",
+        {
+            one.name: {"predicted": one.predicted, "measured": one.measured, "ratio": _rounded(one.ratio)}
+            for one in predictions(run)
+        },
+    )
     yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
 

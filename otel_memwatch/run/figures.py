@@ -107,6 +107,10 @@ class RunFigures(NamedTuple):
     """Unix seconds."""
     name: str = ""
     """Name of the run in messages."""
+    command: tuple[str, ...] = ()
+    """Command with its arguments; empty: unknown."""
+    ratio: float | None = None
+    """Memory as a multiple of the prediction; `None`: none."""
 
 
 def largest(figures: Sequence[Figure], *, alone: bool = False) -> Figure:
@@ -234,6 +238,32 @@ def number_of(reading: Reading) -> float | None:
     return reading.value if isinstance(reading, Figure) else reading
 
 
+class Prediction(NamedTuple):
+    """A figure as it was predicted and as it was measured, in its unit."""
+
+    name: str
+    unit: str
+    words: str
+    predicted: float
+    measured: float | None
+    """Best estimate; `None`: unknown."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured figure as a multiple of the prediction."""
+        return None if self.measured is None else self.measured / self.predicted
+
+
+def predictions(run: RecordedRun) -> list[Prediction]:
+    """Return the figures that `--predicted` names, in the order of tables."""
+    found = run.predicted
+    return [
+        Prediction(row.name, row.unit, row.words, found[row.name], number_of(row.of(run)))
+        for row in FIGURES
+        if row.name in found
+    ]
+
+
 def at_end(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
     """Yield metric, attributes and value of each known figure at the end of a run."""
     for row in FIGURES:
@@ -286,7 +316,8 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
         figures[row.name] = figure if row.unit == "s" else figure._replace(alone=workers.alone(*window))
     if operations:
         figures.update(_operations(run, workers, basis))
-    return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path))
+    ratio = next((one.ratio for one in predictions(run) if one.name == MEMORY), None)
+    return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path), tuple(run.command), ratio)
 
 
 def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Figure]:

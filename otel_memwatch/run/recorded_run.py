@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from math import isinf
@@ -179,6 +180,20 @@ class RecordedRun:
         if self.state == "finished":
             return Stalls.of(mapping(self.info.get("stalls")))
         return self._replayed.aggregator.stalls()
+
+    @cached_property
+    def predicted(self) -> Mapping[str, float]:
+        """Predictions of `--predicted`, in bytes and seconds, by the name of the figure."""
+        written, found = self.settings.get("predicted"), {}
+        if not isinstance(written, list | tuple) or not written:
+            return {}
+        from otel_memwatch.config import parse_prediction
+
+        for entry in written:
+            with suppress(ValueError):
+                name, value = parse_prediction(str(entry))
+                found[name] = value
+        return found
 
     @property
     def peak(self) -> Peak | None:

@@ -117,13 +117,19 @@ def start_fields(
 def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, Any]) -> None:
     """Write the run's resource, CI job, tags and group, and the host's clock."""
     from otel_memwatch.record.identity import clock_fields, group_attributes, identity
+    from otel_memwatch.record.request import request_of
     from otel_memwatch.record.resource import ci_attributes, resource_attributes
     from otel_memwatch.record.tags import engine_tags
 
     info, environment = writer.info, target.environment
     resource = resource_attributes(info, environment)
     own = identity(environment, resource, settings["group"], settings["rank"])
-    writer.note(group=None if own is None else own._asdict(), clock=clock_fields())
+    request = request_of(environment)
+    writer.note(
+        group=None if own is None else own._asdict(),
+        clock=clock_fields(),
+        asked=None if request is None else request._asdict(),
+    )
     if own is not None:
         for name, value in group_attributes(own).items():
             resource.setdefault(name, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -158,6 +159,8 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     budgets(run, page)
     result(run, page)
     stalls(run, page)
+    request(run, page)
+    prediction(run, page)
     operations(run, page)
     largest_process(run, page, public=public)
     gpus(run, page)

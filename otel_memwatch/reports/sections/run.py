@@ -8,6 +8,7 @@ import time
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
+from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
@@ -81,6 +82,8 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("started", started)
     page.fact("result", phrases.ending(run), "bad" if run.ending.bad else "")
     stalls(run, page)
+    request(run, page)
+    prediction(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
 

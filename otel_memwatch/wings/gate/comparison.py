@@ -122,6 +122,10 @@ class Comparison(NamedTuple):
     left_out: Sequence[LeftOut]
     base_runs: int
     head_runs: int
+    base: Sequence[RunFigures] = ()
+    """Compared runs of the base."""
+    head: Sequence[RunFigures] = ()
+    """Compared runs of the head."""
 
     def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
         """Return the figures with these verdicts."""
@@ -171,7 +175,7 @@ def compare(
         compared.append(
             _compare(name, _named(base, name), _named(head, name), effect(name), why, in_turns=in_turns)
         )
-    return Comparison(_corrected(compared), left_out, len(base), len(head))
+    return Comparison(_corrected(compared), left_out, len(base), len(head), base, head)
 
 
 def settled(runs: Sequence[RunFigures]) -> bool:

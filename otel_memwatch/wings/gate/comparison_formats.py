@@ -20,8 +20,9 @@ from otel_memwatch.run.figures import (
     unit_of,
 )
 from otel_memwatch.runtime import strict_json
+from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import amount, bounds, clean, count, digits, table
+from otel_memwatch.text import amount, bounds, clean, command_line, count, digits, table
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 from otel_memwatch.wings.gate.junit import Case, junit
 
@@ -50,6 +51,8 @@ _MOST_ROWS = 200
 _MEASURES = {PROCESS: "process-memory", GPU: "gpu-memory", WRITTEN: "written-bytes", CPU: "cpu-seconds"}
 """Names of figures as measures of Bencher; other figures keep their names."""
 
+_COMMAND, _NAMED = 60, 3
+"""Columns of a command, and runs of a side that are named."""
 _HEADER, _ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
 
 
@@ -130,7 +133,31 @@ def as_table(comparison: Comparison) -> str:
     """Return a table for a terminal, changed figures first."""
     lines = table(_rows([*changed(comparison), *unchanged(comparison)]), _HEADER, _ALIGNED)
     base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
-    return "\n".join([*lines, "", f"{headline(comparison)} ({base}, {head})"]) + "\n"
+    sides = compared_runs(comparison, lambda argv: command_line(argv, _COMMAND))
+    return "\n".join([*lines, "", *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
+
+
+def compared_runs(comparison: Comparison, name: Callable[[tuple[str, ...]], str]) -> list[str]:
+    """Return a line for each side with its commands, its runs, and their ratio to the predicted memory.
+
+    `name` returns a command in words.
+    """
+    lines, commands = [], []
+    for label, runs in (("base", comparison.base), ("head", comparison.head)):
+        if not runs:
+            continue
+        found = dict.fromkeys(run.command for run in runs if run.command)
+        commands.append(set(found))
+        more = f" and {count(len(found) - 1, 'other command')}" if len(found) > 1 else ""
+        words = name(next(iter(found))) + more if found else "unknown command"
+        paths = ", ".join(clean(run.name) for run in runs[:_NAMED])
+        paths += f", {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+        ratios = [run.ratio for run in runs if run.ratio is not None]
+        ratio = f"; {digits(max(ratios), 3)} times the predicted memory" if ratios else ""
+        lines.append(f"{label}: {words} ({paths}){ratio}")
+    if len(commands) > 1 and all(commands) and commands[0].isdisjoint(commands[1]):
+        lines.append("The commands differ.")
+    return lines
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -147,6 +174,8 @@ def as_markdown(comparison: Comparison) -> str:
     )
     page.title(f"{mark} Memory: {headline(comparison)}")
     page.paragraph(f"{count(comparison.base_runs, 'base run')}, {count(comparison.head_runs, 'head run')}.")
+    for line in compared_runs(comparison, public_name):  # a comment leaves the machine: no arguments
+        page.item(line)
     if found:
         _markdown_table(found, page)
     if rest:
@@ -192,6 +221,10 @@ def as_json(comparison: Comparison) -> str:
             for one in comparison.figures
         ],
         "left_out": [one._asdict() for one in comparison.left_out],
+        "runs": {
+            side: [{"name": run.name, "command": list(run.command), "ratio": run.ratio} for run in runs]
+            for side, runs in (("base", comparison.base), ("head", comparison.head))
+        },
     }
     return strict_json.dumps(document, indent=2) + "\n"
 

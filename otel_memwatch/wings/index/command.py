@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.run_fields import RunField
 
 _LIST = "list"
+_WASTED = "run,name,duration,asked,memory,unused_gib_hours,asked_cores,cores,unused_core_hours,command"
+"""Columns of `--wasted`."""
 _EPILOG = "\n".join(
     (
         "\b",
@@ -63,6 +65,11 @@ def command() -> None:
     "--sort", metavar="FIELD", help="Sort by this field; -FIELD sorts the largest first. Default: started."
 )
 @click.option("--columns", metavar="FIELD,...", help="Show these fields.")
+@click.option(
+    "--wasted",
+    is_flag=True,
+    help="Show what each run asked for and did not use, the most GiB-hours first, then the most core-hours.",
+)
 @click.option("--group", "group", metavar="FIELD,...", help="Group runs by these fields.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object for each run; same as --format json."
@@ -81,6 +88,7 @@ def list_command(
     last: int | None,
     sort: str | None,
     columns: str | None,
+    wasted: bool,
     group: str | None,
     as_json: bool,
     form: str | None,
@@ -106,6 +114,10 @@ def list_command(
         return accepts is None or accepts(row)
 
     found = index(map(here, directories), newest=last, accepts=meant if accepts else None)
+    if wasted:
+        chosen = chosen or run_fields.columns(_WASTED, "--wasted")
+        found = [row for row in found if row.asked is not None or row.asked_cores is not None]
+        found.sort(key=lambda row: (-(row.unused_gib_hours or 0), -(row.unused_core_hours or 0)))
     if sort is not None:
         field, *more = run_fields.columns(sort.lstrip("-"), "--sort")
         if more:
@@ -128,11 +140,16 @@ def list_command(
         )
         click.echo(f"otel-memwatch: {none}", err=True)
         return
-    _write(_rendered(form, found, chosen, by), output)
+    _write(_rendered(form, found, chosen, by, wasted=wasted), output)
 
 
 def _rendered(
-    form: str, rows: list[IndexedRun], chosen: list[RunField] | None, by: list[RunField] | None
+    form: str,
+    rows: list[IndexedRun],
+    chosen: list[RunField] | None,
+    by: list[RunField] | None,
+    *,
+    wasted: bool = False,
 ) -> bytes | str:
     """Return the runs in a format, or with `by` their groups."""
     if by:
@@ -148,7 +165,8 @@ def _rendered(
     if form == "text":
         width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
         shown = listing.column_lines(rows, chosen) if chosen else listing.lines(rows, width)
-        return "\n".join([*shown, *([listing.totals(rows)] if len(rows) > 1 else [])]) + "\n"
+        below = [listing.unused(rows)] if wasted else [listing.totals(rows)] if len(rows) > 1 else []
+        return "\n".join([*shown, *below]) + "\n"
     if form == "json":
         if chosen:
             return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"

@@ -22,6 +22,7 @@ from otel_memwatch.record.command_key import command_key
 from otel_memwatch.record.fields import number, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
 from otel_memwatch.record.open import open_record, read_info
+from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -109,6 +110,12 @@ class IndexedRun(NamedTuple):
     """Share of the time for which the run read files again for lack of memory."""
     short: int | None = None
     """Memory that was missing to keep these files; `None`: unknown."""
+    asked: int | None = None
+    """Memory of the scheduler's request, of `--limit` or of the cgroup."""
+    asked_cores: float | None = None
+    """Processors, likewise."""
+    predicted: int | None = None
+    """Memory of `--predicted`."""
     group: str | None = None
     """Group of the run: the runs of one job on several ranks or hosts."""
     rank: int | None = None
@@ -132,6 +139,26 @@ class IndexedRun(NamedTuple):
     def cores(self) -> float | None:
         """Processors used on average."""
         return self.cpu / self.seconds if self.cpu is not None and self.seconds else None
+
+    @property
+    def unused_gib_hours(self) -> float | None:
+        """GiB-hours of memory that the run asked for and certainly did not use."""
+        high = self.upper_bound
+        if self.asked is None or high is None or self.seconds is None:
+            return None
+        return max(0, self.asked - high) / (1 << 30) * self.seconds / 3600
+
+    @property
+    def unused_core_hours(self) -> float | None:
+        """Core-hours that the run asked for and did not use."""
+        if self.asked_cores is None or self.cpu is None or self.seconds is None:
+            return None
+        return max(0.0, self.asked_cores * self.seconds - self.cpu) / 3600
+
+    @property
+    def ratio(self) -> float | None:
+        """Memory as a multiple of the prediction."""
+        return self.memory / self.predicted if self.memory is not None and self.predicted else None
 
     @property
     def charged(self) -> bool:
@@ -185,6 +212,17 @@ class IndexedRun(NamedTuple):
         )
 
     @property
+    def ended_well(self) -> bool:
+        """True if the run succeeded, so its peak is the memory that the job needs."""
+        return (
+            self.state == "finished"
+            and not self.exit_code
+            and self.signal is None
+            and not self.oom_kills
+            and bool(self.memory or self.high)
+        )
+
+    @property
     def is_exact(self) -> bool:
         """True if the memory is exact."""
         return self.certainty == Certainty.EXACT.value
@@ -220,7 +258,7 @@ def row_of(path: str) -> IndexedRun:
 
 
 def _of_run(run: RecordedRun, path: str) -> IndexedRun:
-    ending, tree, process = run.ending, run.peaks.tree, run.peaks.process
+    ending, tree, process, request = run.ending, run.peaks.tree, run.peaks.process, asked(run)
     figures: dict[str, Any] = {}
     for row in FIGURES:
         if row.field:
@@ -244,6 +282,9 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         write_chars=whole(run.totals.get("write_chars")),
         starved=run.stalls.memory,
         short=run.stalls.short_bytes,
+        asked=request.memory,
+        asked_cores=request.cores,
+        predicted=whole(run.predicted.get("memory")),
         **figures,
     )
 

@@ -110,7 +110,7 @@ def shown(column: RunField, value: Any) -> str:
         return duration(value)
     if column.kind == "moment":
         return _local(value)
-    return clean(str(value)) if column.kind == "text" else digits(value, 6)
+    return clean(str(value)) if column.kind == "text" else digits(value, 3 if column.kind == "hours" else 6)
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:
@@ -126,6 +126,14 @@ def totals(rows: Sequence[IndexedRun]) -> str:
     used = [row.cpu for row in rows if row.cpu is not None]
     parts += [f"{duration(sum(used))} of CPU"] if used else []
     return ", ".join(parts)
+
+
+def unused(rows: Sequence[IndexedRun]) -> str:
+    """Summarize requests: "12 runs left 31.4 GiB-hours and 210 core-hours unused"."""
+    memory, cores = (sum(hours or 0.0 for hours in column) for column in (
+        [row.unused_gib_hours for row in rows], [row.unused_core_hours for row in rows],
+    ))  # fmt: skip
+    return f"{count(len(rows), 'run')} left {digits(memory, 3)} GiB-hours and {digits(cores, 3)} core-hours unused"
 
 
 def _failed(row: IndexedRun) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from otel_memwatch.run.figures import FIGURES
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from otel_memwatch.wings.index.listing import group_lines, groups, lines
+from otel_memwatch.wings.index.listing import group_lines, groups, lines, unused
 from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 GOOD = IndexedRun(
@@ -49,3 +49,15 @@ def test_every_figure_of_the_index_is_a_column(row):
     assert found is not None
     assert found.name in COLUMNS
     assert found.of(GOOD._replace(**{row.field: 7})) == 7
+
+
+def test_unused_resources_are_a_lower_bound() -> None:
+    """Only memory above the upper bound was certainly not used."""
+    row = GOOD._replace(
+        certainty="interval", low=1 << 30, memory=2 << 30, high=3 << 30, asked=5 << 30, asked_cores=4.0, cpu=3600.0, seconds=3600.0,
+        predicted=4 << 30,
+    )  # fmt: skip
+    assert (row.unused_gib_hours, row.unused_core_hours, row.ratio) == (2.0, 3.0, 0.5)
+    assert row._replace(high=None).unused_gib_hours is None
+    assert row._replace(asked=1 << 30).unused_gib_hours == 0
+    assert unused([row, row, GOOD]) == "3 runs left 4 GiB-hours and 6 core-hours unused"
