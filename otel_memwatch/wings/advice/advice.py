@@ -19,10 +19,7 @@ Two sizes result:
   hang, and no OOM kill ends them.
 
 The request is full speed, or the minimum with `tight`. A run without a limit shows which file pages it had, not which of them it
-reads again: its working set is a range between both sizes. If the needed memory has only a wide range, because page cache moved,
-full speed is at most the high-water mark of the run's cgroup. All that the run touched was charged there at once.
-
-Each size is at least `LEAST_REQUEST`, and at most memory plus swap of the largest machine that the runs were on.
+reads again. Its working set is a range between both sizes (`sizes`).
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.inputs import scaled
-from otel_memwatch.wings.advice.page_cache import CACHE_WORTH_NAMING, LEAST_CACHE, reclaimable, there_before
+from otel_memwatch.wings.advice.page_cache import reclaimable
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
     Interval,
@@ -42,6 +39,8 @@ from otel_memwatch.wings.advice.prediction import (
     narrowed,
     prediction_bound,
 )
+from otel_memwatch.wings.advice.recommendation import MIB, Advice
+from otel_memwatch.wings.advice.sizes import ODDS, finished
 from otel_memwatch.wings.advice.time_and_cores import time_needed
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
-MIB = 1 << 20
-ODDS = 1e-3
-"""Default probability that a run exceeds the advice."""
 KERNEL_SHARE = MIB
 """Bytes added for kernel memory if the runs had no cgroup that counts it."""
 MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
@@ -66,60 +62,6 @@ UNBOUNDED_MARGIN = 0.25
 """Share that is added to the best estimate of a run without an upper bound. Two of three such jobs stayed within it."""
 _FEW_UNBOUNDED = 0.25
 """Share of runs that may lack an upper bound before no odds are given."""
-LEAST_REQUEST = 32 * MIB
-"""Smallest request in bytes. Slurm limits no job below 30 MB (MinRAMSpace), Docker refuses less than 6 MiB, and runc itself needs
-some 10 MiB to start a container."""
-
-
-class Advice(NamedTuple):
-    """Request for one job. `None`: unknown."""
-
-    job: str
-    """The command key, the tag or the field that its runs have in common."""
-    system: str
-    runs: int
-    """Number of runs that the memory is based on."""
-    memory: int | None
-    """Bytes of the request: those for full speed, with `files`; with `tight` the minimum."""
-    odds: float | None
-    """Probability that a run needs more; `None`: unknown."""
-    median: int | None
-    """Bytes that half of the runs needed."""
-    largest: int | None
-    """Bytes of the largest high end that counts, after wide ranges are narrowed (`narrowed`)."""
-    cores: float | None
-    """Processors that suffice 95 % of the time."""
-    seconds: float | None
-    """Seconds that the next run stays within, with the same odds, on this machine."""
-    at_least: int | None = None
-    """Bytes that the job certainly needs, if no run or too few runs have an upper bound; `None`: `memory` rests on upper bounds."""
-    guess: bool = False
-    """The advice is a guess: runs were killed below it, or only polled."""
-    different: bool = False
-    """The runs differ so much that the memory is far above all of them."""
-    line: ScaledBound | None = None
-    """Growth with the input, if that explains the memory."""
-    input_name: str | None = None
-    notes: tuple[str, ...] = ()
-    """Caveats, in sentences."""
-    files: int = 0
-    """Bytes of `memory` for program files, libraries and mapped files; 0 if `memory` was raised or lowered to a fixed size."""
-    basis: str = ""
-    """Evidence in a few words: "12 runs; 1 in 1000 would need more"."""
-    minimum: int | None = None
-    """Bytes below which the job is killed; `None`: unknown."""
-    full_speed: int | None = None
-    """Bytes from which the job does not wait for file pages; `None`: unknown."""
-
-
-def tight(advice: Advice) -> Advice:
-    """Return the advice with the minimum as its request."""
-    if advice.memory is None or advice.minimum is None or advice.minimum >= advice.memory:
-        return advice
-    line, files = advice.line, advice.files
-    if line is not None:
-        line = line._replace(above=line.above - files, least=line.least - files)
-    return advice._replace(memory=advice.minimum, files=0, line=line)
 
 
 def advise(
@@ -183,10 +125,10 @@ def _of_job(
 ) -> Advice:
     """Return the advice for the runs of one job on one system."""
     ours = [row for row in rows if row.by is None]
-    polled = not any(ended_well(row) for row in ours)
+    polled = not any(row.ended_well for row in ours)
     used = rows if polled else ours
-    succeeded = [row for row in used if ended_well(row)]
-    partial = [row for row in used if not ended_well(row) and row.low]
+    succeeded = [row for row in used if row.ended_well]
+    partial = [row for row in used if not row.ended_well and row.low]
     if not succeeded:
         return _of_failures(job, system, partial, monitor_share)
     limited = [row for row in succeeded if row.limit and (row.short_of_memory or row.bounded_by_limit)]
@@ -217,7 +159,8 @@ def _of_job(
     if whole is succeeded and limited:
         need, files = _within_limits(need, whole, files)
     elif limited:
-        need = need.noting(f"{count(len(limited), 'run')} at a memory limit give only a lower bound")
+        gives = "gives" if len(limited) == 1 else "give"
+        need = need.noting(f"{count(len(limited), 'run')} at a memory limit {gives} only a lower bound")
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
     for note in reclaimable(whole, files):
         need = need.noting(note)
@@ -231,7 +174,7 @@ def _of_job(
             line=need.line._replace(above=need.line.above + more, least=need.line.least + more)
         )
     advice = _advice(job, system, whole, need, odds)
-    return _finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
+    return finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
 
 
 def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) -> _Need:
@@ -335,83 +278,7 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     needed = round(max(floor, killed) * KILLED_MARGIN) + monitor_share
     files = max(row.library_bytes for row in rows)
     basis = f"a guess: a run was killed at {size(killed)}"
-    return _finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
-
-
-def _finished(
-    advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str, beside: int = 0
-) -> Advice:
-    """Return the advice with both sizes and its request, within the limits of schedulers and machines.
-
-    `needed` includes `beside`: bytes for the kernel and the monitor.
-    """
-    memory, notes = needed + files, list(advice.notes)
-    charged = _all_charged(advice, rows)
-    if charged is not None and charged + beside < memory:
-        memory = charged + beside
-        needed = min(needed, memory)
-        files = min(files, memory - needed)
-        advice = advice._replace(different=False)
-    machines = [found for row in rows if (found := row.machine_bytes) is not None]
-    if machines and memory > max(machines):
-        # Swap was not recorded by older versions: a run may have needed more than the memory of its machine.
-        memory = max(*machines, *(row.low or 0 for row in rows))
-        notes.append(f"limited to memory and swap of the machine, {size(memory)}; the runs leave more open")
-        return advice._replace(
-            memory=memory, odds=None, line=None, input_name=None, notes=tuple(notes),
-            basis=f"{count(advice.runs, 'run')}; all that the machine has",
-            minimum=min(needed, memory), full_speed=memory,
-        )  # fmt: skip
-    if memory < LEAST_REQUEST:
-        notes.append(f"{size(LEAST_REQUEST)} is the smallest request: schedulers start no job in less")
-        return advice._replace(
-            memory=LEAST_REQUEST, notes=tuple(notes), basis=basis, minimum=LEAST_REQUEST, full_speed=LEAST_REQUEST,
-        )  # fmt: skip
-    minimum = min(memory, max(LEAST_REQUEST, needed))
-    if memory - minimum >= max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE):
-        notes.append(
-            f"{size(memory - minimum)} of it keep program files, libraries and data files in memory; with less the job "
-            "reads them from disk again and may hang"
-        )
-        notes.append(_range_of_files(rows, minimum, memory))
-    return advice._replace(
-        memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
-        minimum=minimum, full_speed=memory,
-    )  # fmt: skip
-
-
-def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
-    """Return a bound within which the next run reclaims nothing; `None`: the cgroups of the runs do not show it.
-
-    The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
-    before the run are charged to others; at most the largest process mapped them. On many processors the mark may be off by more
-    than the file pages, but the bound is never below the needed memory's.
-    """
-    if advice.guess or advice.at_least is not None or advice.line is not None:
-        return None
-    free = [row for row in rows if ended_well(row) and not row.at_limit]
-    if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
-        return None
-    charged = [
-        float(max((row.cgroup or 0) + there_before(row), row.low or 0, row.upper_bound or 0)) for row in free
-    ]
-    bound = prediction_bound([Interval(value, value) for value in charged], advice.odds or ODDS)
-    return None if bound is None else math.ceil(bound.value)
-
-
-def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
-    """Return a note on the range of memory for full speed."""
-    before = max((there_before(row) for row in rows), default=0)
-    there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
-    return (
-        f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: runs without a limit do not show "
-        f"which files are read again{there}; --trade measures it"
-    )
-
-
-def mebibytes(value: float) -> int:
-    """Return bytes as whole MiB, rounded up."""
-    return math.ceil(value / MIB)
+    return finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
 
 
 def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds: float = ODDS) -> Advice:
@@ -452,46 +319,6 @@ def settings_export(rows: Sequence[IndexedRun]) -> bool:
     return any(settings.get(name) for name in ("prometheus", "otlp", "textfile", "receive_otlp"))
 
 
-def ended_well(row: IndexedRun) -> bool:
-    """Return whether a run succeeded, so its peak is the memory that the job needs."""
-    return (
-        row.state == "finished"
-        and not row.exit_code
-        and row.signal is None
-        and not row.oom_kills
-        and bool(row.memory or row.high)
-    )
-
-
 def _killed_at(row: IndexedRun) -> int:
     """Return the bytes that a run killed for memory needed at least: its peak or its limit."""
     return max(row.low or 0, min(row.limit or 0, row.cgroup or row.limit or 0))
-
-
-def to_json(advice: Advice) -> dict[str, object]:
-    """Return the advice as a document, in bytes and seconds. Names follow the recommender of Kubernetes if it has one."""
-    line = advice.line
-    return {
-        "job": advice.job,
-        "system": advice.system,
-        "runs": advice.runs,
-        "odds": advice.odds,
-        "guess": advice.guess,
-        "memory": {
-            "target": advice.memory,
-            "lowerBound": advice.largest,
-            "median": advice.median,
-            "at_least": advice.at_least,
-            "needed": None if advice.memory is None else advice.memory - advice.files,
-            "files": advice.files,
-            "minimum": advice.minimum,
-            "full_speed": advice.full_speed,
-        },
-        "cpu": {"target": advice.cores},
-        "seconds": advice.seconds,
-        "input": None
-        if line is None
-        else {"name": advice.input_name, "base": line.base + line.above, "slope": line.slope, "least": line.least,
-              "explained": line.explained, "measured": [line.smallest, line.largest]},
-        "notes": list(advice.notes),
-    }  # fmt: skip

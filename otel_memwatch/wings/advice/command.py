@@ -14,13 +14,11 @@ from otel_memwatch.text import clean
 from otel_memwatch.wings.advice.advice import (
     EXPORTING_SHARE,
     MONITOR_SHARE,
-    Advice,
     advise,
     job_of,
     settings_export,
-    tight,
-    to_json,
 )
+from otel_memwatch.wings.advice.recommendation import Advice, tight, to_json
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
 from otel_memwatch.wings.advice.time_and_cores import cores_over_time
 from otel_memwatch.wings.index.filter import where

@@ -12,7 +12,7 @@ from pathlib import Path
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import change, duration
-from otel_memwatch.wings.advice.advice import advise, ended_well, job_of
+from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.targets import sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 
@@ -72,8 +72,8 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
 
     Memory changed only if the bounds of the two runs exclude each other.
     """
-    whole = [row for row in before if ended_well(row) and not row.short_of_memory]
-    if not whole or now.memory is None or not ended_well(now) or now.short_of_memory:
+    whole = [row for row in before if row.ended_well and not row.short_of_memory]
+    if not whole or now.memory is None or not now.ended_well or now.short_of_memory:
         return None  # a run that was killed early or starved needed less, and is no improvement
     last = whole[-1]
     assert last.memory is not None

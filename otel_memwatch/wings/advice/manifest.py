@@ -23,7 +23,7 @@ from otel_memwatch.wings.advice.targets import kubernetes_resources
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.wings.advice.advice import Advice
+    from otel_memwatch.wings.advice.recommendation import Advice
 
 
 def patch(

@@ -7,13 +7,13 @@ import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, digits, duration, size
-from otel_memwatch.wings.advice.advice import MIB, mebibytes
 from otel_memwatch.wings.advice.inputs import INPUT
+from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_memwatch.wings.advice.advice import Advice
+    from otel_memwatch.wings.advice.recommendation import Advice
 
 _MINUTE = 60.0
 _CLASSES = 4

@@ -1,7 +1,7 @@
 """Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
 
-A limit suffices if the job ends as it usually does, is not short of memory (`truth.stalls`) and takes little longer than in the
-quickest run. Each run begins without its files in the page cache, as in a new container.
+A limit suffices if the job ends as usual, is not short of memory (`truth.stalls`) and takes little longer than in the quickest
+run. Each run begins without its files in the page cache, as in a new container.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import command_line, count, duration
-from otel_memwatch.wings.advice.advice import LEAST_REQUEST, mebibytes
 from otel_memwatch.wings.advice.cold_files import collect, drop
+from otel_memwatch.wings.advice.recommendation import mebibytes
+from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from otel_memwatch.wings.advice.advice import Advice
+    from otel_memwatch.wings.advice.recommendation import Advice
 
 _MOST = 7
 """Runs without the first one."""

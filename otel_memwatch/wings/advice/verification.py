@@ -15,12 +15,12 @@ from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, duration
-from otel_memwatch.wings.advice.advice import mebibytes
+from otel_memwatch.wings.advice.recommendation import mebibytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.wings.advice.advice import Advice
+    from otel_memwatch.wings.advice.recommendation import Advice
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 LESS = 0.95

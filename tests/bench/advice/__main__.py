@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_memwatch.wings.advice.advice import Advice, advise
+from otel_memwatch.wings.advice.advice import advise
 from otel_memwatch.wings.advice.inputs import input_of
+from otel_memwatch.wings.advice.recommendation import Advice
 from otel_memwatch.wings.index.index import index
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.bench.advice.jobs import JOBS, Job, argv, environment, prepare

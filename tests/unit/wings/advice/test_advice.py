@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of, tight, to_json
+from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of
 from otel_memwatch.wings.advice.history import what_changed
+from otel_memwatch.wings.advice.recommendation import tight, to_json
 from otel_memwatch.wings.advice.targets import TARGETS, sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -214,13 +215,15 @@ def test_a_starved_run_is_no_base_for_its_limit_and_ten_percent() -> None:
     assert alone.memory == pytest.approx(1.1 * 262 * MIB, abs=MIB)
     assert alone.minimum == 104 * MIB
     assert "a guess: at its limit of 104.0 MiB, it was short of memory 80 % of the time" in sentence(alone)
+    assert any("runs at a memory limit show only a part" in note for note in alone.notes)
     (unknown,) = advise([starved._replace(short=None)], by=job_of)
     assert unknown.memory == 202 * MIB
     (with_another,) = advise(
         [starved, row(6, own_group=1, cgroup=262 * MIB, file_bytes=256 * MIB)], by=job_of
     )
     assert with_another.memory == pytest.approx((6.6 + 256) * MIB + KERNEL_SHARE, rel=0.01)
-    assert any("1 run at a memory limit give only a lower bound" in note for note in with_another.notes)
+    assert any("runs without a limit do not show which" in note for note in with_another.notes)
+    assert any("1 run at a memory limit gives only a lower bound" in note for note in with_another.notes)
 
 
 def test_a_limit_that_sufficed_is_advised_as_it_is() -> None:

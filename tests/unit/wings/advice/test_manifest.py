@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.wings.advice.advice import Advice, advise, job_of
+from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.manifest import patch, quantity
+from otel_memwatch.wings.advice.recommendation import Advice
 from tests.unit.wings.advice.test_advice import row
 
 if TYPE_CHECKING:

@@ -1,0 +1,107 @@
+"""Two sizes of an advice and its request, within the limits of schedulers and machines.
+
+* minimum: below it the kernel kills the job
+* full speed: below it the job may read its files again
+
+Each is at least `LEAST_REQUEST`, and at most memory plus swap of the largest machine that the runs were on. If page cache
+moved, needed memory has only a wide range. Full speed is then at most the high-water mark of the run's cgroup.
+"""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import count, size
+from otel_memwatch.wings.advice.page_cache import CACHE_WORTH_NAMING, LEAST_CACHE, there_before
+from otel_memwatch.wings.advice.prediction import Interval, prediction_bound
+from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.wings.advice.recommendation import Advice
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+ODDS = 1e-3
+"""Default probability that a run exceeds the advice."""
+LEAST_REQUEST = 32 * MIB
+"""Smallest request in bytes. Slurm limits no job below 30 MB (MinRAMSpace), Docker refuses less than 6 MiB, and runc itself needs
+some 10 MiB to start a container."""
+
+
+def finished(
+    advice: Advice, needed: int, files: int, rows: Sequence[IndexedRun], *, basis: str, beside: int = 0
+) -> Advice:
+    """Return the advice with both sizes and its request, within the limits of schedulers and machines.
+
+    `needed` includes `beside`: bytes for the kernel and the monitor.
+    """
+    memory, notes = needed + files, list(advice.notes)
+    charged = _all_charged(advice, rows)
+    if charged is not None and charged + beside < memory:
+        memory = charged + beside
+        needed = min(needed, memory)
+        files = min(files, memory - needed)
+        advice = advice._replace(different=False)
+    machines = [found for row in rows if (found := row.machine_bytes) is not None]
+    if machines and memory > max(machines):
+        # Swap was not recorded by older versions: a run may have needed more than the memory of its machine.
+        memory = max(*machines, *(row.low or 0 for row in rows))
+        notes.append(f"limited to memory and swap of the machine, {size(memory)}; the runs leave more open")
+        return advice._replace(
+            memory=memory, odds=None, line=None, input_name=None, notes=tuple(notes),
+            basis=f"{count(advice.runs, 'run')}; all that the machine has",
+            minimum=min(needed, memory), full_speed=memory,
+        )  # fmt: skip
+    if memory < LEAST_REQUEST:
+        notes.append(f"{size(LEAST_REQUEST)} is the smallest request: schedulers start no job in less")
+        return advice._replace(
+            memory=LEAST_REQUEST, notes=tuple(notes), basis=basis, minimum=LEAST_REQUEST, full_speed=LEAST_REQUEST,
+        )  # fmt: skip
+    minimum = min(memory, max(LEAST_REQUEST, needed))
+    if memory - minimum >= max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE):
+        notes.append(
+            f"{size(memory - minimum)} of it keep program files, libraries and data files in memory; with less the job "
+            "reads them from disk again and may hang"
+        )
+        notes.append(_range_of_files(rows, minimum, memory))
+    return advice._replace(
+        memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
+        minimum=minimum, full_speed=memory,
+    )  # fmt: skip
+
+
+def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
+    """Return a bound within which the next run reclaims nothing; `None`: the cgroups of the runs do not show it.
+
+    The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
+    before the run are charged to others; at most the largest process mapped them. On many processors the mark may be off by more
+    than the file pages, but the bound is never below the needed memory's.
+    """
+    if advice.guess or advice.at_least is not None or advice.line is not None:
+        return None
+    free = [row for row in rows if row.ended_well and not row.at_limit]
+    if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
+        return None
+    charged = [
+        float(max((row.cgroup or 0) + there_before(row), row.low or 0, row.upper_bound or 0)) for row in free
+    ]
+    bound = prediction_bound([Interval(value, value) for value in charged], advice.odds or ODDS)
+    return None if bound is None else math.ceil(bound.value)
+
+
+def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
+    """Return a note on the range of memory for full speed."""
+    before = max((there_before(row) for row in rows), default=0)
+    limited = all(row.limit and (row.short_of_memory or row.bounded_by_limit) for row in rows)
+    why = (
+        "runs at a memory limit show only a part of the files that they need"
+        if limited
+        else "runs without a limit do not show which files are read again"
+    )
+    there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
+    return (
+        f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: {why}{there}; "
+        "--trade measures it"
+    )
