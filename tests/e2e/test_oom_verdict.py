@@ -14,6 +14,15 @@ from tests.support.wrapped import MIB, wrap
 GROWS = [sys.executable, "-S", "-c", "held = [bytearray(1 << 20) for _ in range(1 << 20)]"]
 
 
+CAP_SYS_RESOURCE = 24
+
+
+def may_spare() -> bool:
+    """Returns whether a process of this user may lower its score with the OOM killer."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return bool(int(status["CapEff"], 16) >> CAP_SYS_RESOURCE & 1)
+
+
 @pytest.mark.parametrize("cgroup", ["auto", "off"])
 def test_the_monitors_share_is_named(tmp_path: Path, cgroup: str) -> None:
     with group(160 * MIB) as shared:
@@ -25,6 +34,17 @@ def test_the_monitors_share_is_named(tmp_path: Path, cgroup: str) -> None:
     )
     assert found, reason
     assert 5 <= float(found[2]) <= 100
+
+
+def test_the_kernel_spares_the_monitor_and_nothing_else(tmp_path: Path) -> None:
+    """A dying target's memory takes a while to be free, and the kernel would kill the monitor for it."""
+    scores = 'for pid in $$ $PPID; do cat /proc/$pid/oom_score_adj; done; [ "$(cat /proc/$PPID/oom_score_adj)" = -1000 ]'
+    until_spared = f"n=0; until {scores}; do n=$((n + 1)); [ $n -lt 200 ] || exit 3; sleep 0.05; done"
+    done = wrap(["sh", "-c", until_spared], "--quiet", out=tmp_path / "run")
+    ours = Path("/proc/self/oom_score_adj").read_text().strip()
+    if may_spare():
+        assert done.code == 0, done.out
+    assert set(done.out.split()[0::2]) == {ours}
 
 
 def test_a_limit_of_the_targets_own_has_no_part_of_the_monitors(tmp_path: Path) -> None:

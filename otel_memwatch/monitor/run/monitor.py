@@ -155,10 +155,15 @@ class Monitor:
             self.messages.problem(sentence)
         try:
             completed = self._complete(end, ended)
+        except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
+            completed = None
+            self.messages.problem(f"the record is incomplete: {describe(error)}")
+            self._write_end(end, ended)
+        try:
             if completed is not None:
                 self._render(completed, interrupted)
-        except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
-            self.messages.problem(f"the record is incomplete: {describe(error)}")
+        except Exception as error:  # noqa: BLE001
+            self.messages.problem(f"the report is incomplete: {describe(error)}")
         telemetry = None if self._recording is None else self._recording.telemetry
         if telemetry is not None:
             with contextlib.suppress(Exception):  # everything is delivered by now
@@ -168,9 +173,14 @@ class Monitor:
     def _complete(self, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
         if self._recording is not None:
             return complete(self._recording, end, ended)
-        if self._writer is not None:
-            write_end(self._writer, end(), ended)
+        self._write_end(end, ended)
         return None
+
+    def _write_end(self, end: Callable[[], Ending], ended: float) -> None:
+        """Write how the run ended, without figures, unless it is recorded."""
+        with contextlib.suppress(Exception):
+            if self._writer is not None and "exit" not in self._writer.info:
+                write_end(self._writer, end(), ended)
 
     def _render(self, completed: CompletedRecord, hurried: Callable[[], bool]) -> None:
         assert self._writer is not None
@@ -191,6 +201,7 @@ class Monitor:
     def _record(self) -> None:
         """Record the run, from the earliest possible sample to the last."""
         from otel_memwatch.record.writer import RunWriter
+        from otel_memwatch.runtime.memory_headroom import be_spared
 
         try:
             writer = self._writer = RunWriter(self._directory, self.messages.problem)
@@ -201,6 +212,7 @@ class Monitor:
             self._recording = recording
             recording.take_first_tick()
             self._first_tick.set()
+            be_spared()  # the target exists by now and has not inherited it
             recording.open_the_rest(self._stop, self._listening, self.messages.info)
             # Objects that exist now live as long as the run, so the garbage collector need not scan them.
             gc.freeze()
