@@ -330,7 +330,7 @@ _OPTIONS: tuple[Option, ...] = (
            "environment (auto): MLFLOW_RUN_ID, WANDB_RUN_ID ... The command's exit is delayed by at most 2 "
            "s.",
            _text, "auto|mlflow|wandb|tensorboard|trackio", ("auto", "mlflow", "wandb", "tensorboard", "trackio"), ("wrap",)),
-    Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
+    Option("report", True, "Write report.txt and report.html into the run directory, within a second of the end.", parse_flag),
     Option("plot", False, "Draw memory.png into the run directory at the end; takes about a second.", parse_flag),
     Option("prometheus", None, "Serve metrics to Prometheus at this address while the command runs. The default host is 127.0.0.1. "
            "Port 0 selects a free port and prints it.", parse_address, "[HOST:]PORT"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
+from tests.support.wrapped import rendered
 
 ROOT = Path(__file__).parents[2]
 DEVICE = "GPU-0d1e2f30-1111-2222-3333-444455556666"
@@ -68,7 +69,7 @@ def test_devices_their_peaks_and_those_of_operations_are_told(machine: Machine, 
     assert peaks[DEVICE]["bytes"] == 7 * GIB, (
         "what the allocator held is more than what the driver was seen to tell"
     )
-    report = (run / "report.txt").read_text()
+    report = rendered(run).read_text()
     assert "NVIDIA H100 80GB HBM3" in report
     assert "50 % busy on average" in report
     row = next(line for line in report.splitlines() if "train" in line and "GPU-0d1e" in line)
@@ -123,7 +124,7 @@ def test_a_driver_that_opens_slowly_is_recorded_from_then_on(machine: Machine, t
     assert info(run)["peaks"]["gpu"][FIRST]["bytes"] == 3 * GIB
     assert "3.00 GiB used by all programs" in summary
     assert "unknown" not in summary
-    assert FIRST in (run / "report.html").read_text()
+    assert FIRST in rendered(run, "report.html").read_text()
 
 
 def test_the_summary_names_a_driver_that_never_opened(machine: Machine, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from otel_memwatch.runtime.kernel import rss_error
 from tests.support import counters
 from tests.support.control_group import group, memory_parent
 from tests.support.torture import wait_for
-from tests.support.wrapped import MIB, PROGRAM, environment, work, wrap
+from tests.support.wrapped import MIB, PROGRAM, environment, rendered, work, wrap
 
 GROUPS = ["auto", "off"]
 
@@ -471,7 +471,7 @@ def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
     assert (done.returncode, "MemoryError" in done.stderr) == (1, True)
     told = "400.0 MiB of address space per process (ulimit -v)"
     assert told in done.stderr
-    assert told in (place / "report.txt").read_text()
+    assert told in rendered(place).read_text()
     page = subprocess.run(
         [*PROGRAM, "report", str(place), "--format", "markdown"], capture_output=True, text=True
     )

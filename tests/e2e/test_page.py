@@ -19,7 +19,7 @@ from otel_memwatch.run import load
 from otel_memwatch.text import change, duration, peak_figure, size
 from tests.support import recorded
 from tests.support.browser import Opened, browser
-from tests.support.wrapped import PROGRAM, environment
+from tests.support.wrapped import PROGRAM, environment, rendered
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\"\x1b[31m"
 
@@ -61,6 +61,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120)
     assert done.returncode == 0, done.stderr
     assert str(place / "run" / "report.html") in done.stderr or "report.html" in done.stderr
+    rendered(place / "run", "report.html")
     return place / "run"
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,16 @@ def environment(**changes: str) -> dict[str, str]:
         if not name.startswith(("OTEL_", "TRACE")) and name != "CI"
     }
     return kept | changes
+
+
+def rendered(directory: Path, name: str = "report.txt") -> Path:
+    """Path of a report that `wrap` has written, once the detached process has made it."""
+    path = directory / name
+    until = time.monotonic() + 10
+    while b"This report is being made" in path.read_bytes():
+        assert time.monotonic() < until, f"{path} was not made"
+        time.sleep(0.01)
+    return path
 
 
 def call(*words: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -24,6 +24,7 @@ from otel_memwatch.monitor.recording.run_info import (
     write_identity,
 )
 from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
+from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ class RunRecording:
         self._many = False
         """True if operations are marked faster than one reading per sample can follow."""
         self._drivers_asked = drivers_asked
-        self._to_load = list(needed_to_render(settings))
+        detachable = target.mode == "wrap" and may_detach(settings, os.environ)
+        self._to_load = list(needed_to_render(settings, detachable=detachable))
         self._context = self._make_context()
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()

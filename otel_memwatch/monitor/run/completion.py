@@ -16,9 +16,10 @@ Steps of `wrap` between the end of the command and the prompt, in order:
 | telemetry | `_deliver`: at most 1.8 s, but up to 20 s while its libraries load | - |
 | curves | `Curves.drawn`, `_written`, `_known` | 1.7 |
 | verdict on the budgets | `rendering._judge`, with --budget | - |
-| report and page | `reports.write`, twice | 18 |
+| notes in report and page | `DetachedReport`; a detached process makes both, see `may_detach` | 0.3 |
 | summary | `rendering._summary`, with the runs before this one | 3.3 |
 | more summaries | `rendering._summaries_elsewhere`: files, CI, termination message | - |
+| report and page | `DetachedReport.start`: a fork | 0.5 |
 | picture, logs | `rendering._draw`, `write_files`, with --plot or --log-dir | - |
 | trackers | `tracking.track`, with --tracker: at most 2 s | - |
 | last scrape | `Telemetry.linger`, with --linger: at most its seconds | - |

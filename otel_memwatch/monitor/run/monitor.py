@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from otel_memwatch.monitor.recording.recording import RunRecording
 from otel_memwatch.monitor.recording.run_info import LIMIT, OOM_KILLS, PEAK, start_fields
 from otel_memwatch.monitor.run.completion import complete, write_end
 from otel_memwatch.monitor.sampling.sampler import Flag
+from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import render
 from otel_memwatch.record.format import RUNNING
 from otel_memwatch.runtime.address_space import keep_to_one_heap
@@ -190,6 +192,7 @@ class Monitor:
             self.messages,
             hurried,
             writable=self._writer.stopped is None,
+            detachable=self._target.mode == "wrap" and may_detach(self._settings, os.environ),
         )
         if self._settings.get("tracker") and self._writer.stopped is None:
             from otel_memwatch.monitor.workers.tracking import track

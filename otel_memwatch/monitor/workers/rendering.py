@@ -23,6 +23,7 @@ from otel_memwatch.runtime.terminal import Display, display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from otel_memwatch.monitor.workers.detached_report import DetachedReport
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.curves import DrawnCurves
     from otel_memwatch.run.recorded_run import KnownOperations
@@ -74,8 +75,12 @@ class CompletedRecord(NamedTuple):
     """Operations that the monitor knows; `None`: read them from the record."""
 
 
-def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the modules for report, page and summary, in order of use. Their import takes longer than the outputs."""
+def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[str, ...]:
+    """Return the modules for report, page and summary, in order of use. Their import takes longer than the outputs.
+
+    A detached report imports them itself.
+    """
+    pages_here = settings["report"] and not detachable
     base = (
         "run.recorded_run",
         "run.processes",
@@ -103,8 +108,8 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
     summary = not settings["quiet"]
     wanted = (
-        *(base if settings["report"] or summary else ()),
-        *(pages if settings["report"] else ()),
+        *(base if pages_here or summary else ()),
+        *(pages if pages_here else ()),
         *(
             (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}", *history)
             if summary
@@ -121,6 +126,7 @@ def render(
     hurried: Callable[[], bool],
     *,
     writable: bool,
+    detachable: bool = False,
 ) -> None:
     """Make the outputs that the settings request; the picture last, since it takes longest.
 
@@ -136,6 +142,7 @@ def render(
         messages: to the user.
         hurried: returns whether a signal asks us to end; then no picture is drawn.
         writable: whether the run directory was writable to the end; otherwise nothing is written there.
+        detachable: whether report and page may be made after this process has ended.
 
     """
     directory, info, curves, operations = completed
@@ -154,8 +161,29 @@ def render(
     needs_libraries = (
         wanted["plot"] or wanted["log_dir"] or run.operations_need_numpy or recorded or judged_apart
     )
-    if not (needs_libraries and make_apart(directory, info, wanted, messages, hurried)):
-        make(run, wanted, messages)
+    if needs_libraries and make_apart(directory, info, wanted, messages, hurried):
+        return
+    later = None
+    if detachable and wanted["report"] and not needs_libraries and not hurried():
+        later = _detached(directory)
+        wanted["report"] = later is None
+    make(run, wanted, messages)
+    if later is not None:
+        later.start(run)
+
+
+def _detached(directory: Path) -> DetachedReport | None:
+    """Return the files of report and page, which are made after the prompt; `None`: not possible."""
+    import threading
+
+    from otel_memwatch.monitor.workers.detached_report import DetachedReport
+
+    if threading.active_count() > 1:  # telemetry: the lock of another thread would stay locked in the child
+        return None
+    try:
+        return DetachedReport(directory)
+    except OSError:
+        return None
 
 
 def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
