@@ -390,6 +390,9 @@ MEMWATCH_SAMPLER_TICKS = _row(
     "memwatch.sampler.ticks", _C, "{tick}", "Samples taken.", (), "sampler")
 MEMWATCH_SAMPLER_MISSED = _row(
     "memwatch.sampler.missed", _C, "{tick}", "Scheduled samples that were missed.", (), "sampler")
+MEMWATCH_SAMPLER_READING_DURATION = _row(
+    "memwatch.sampler.reading.duration", _G, "s", "Time from the start of a sample to its last reading, if longer than 2 ms.",
+    (), "sampler", note="Absent for faster samples.", integer=False, profile=_ALL)
 MEMWATCH_EXPORT_FAILURES = _row(
     "memwatch.export.failures", _C, "{failure}", "Batches that an exporter could not deliver.",
     ("memwatch.exporter.name",), "telemetry")

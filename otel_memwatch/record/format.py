@@ -43,6 +43,9 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     target ran before the recording (mode "attach" or "watch"), the tree's counters include earlier use. Differences
     from the first value belong to the run.
 
+    The readings of a sample follow its time: within `reading_seconds` of run.json, or the seconds in its column
+    `memwatch.sampler.reading.duration`.
+
 `processes.jsonl`
     Objects with the fields of `model.ProcessRecord`; fields without a value are omitted. A process has one "seen",
     any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
@@ -84,6 +87,9 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 from __future__ import annotations
 
 SCHEMA = 1
+
+READING_SECONDS = 0.002
+"""Seconds that reading a sample takes at most, unless the sample states it: it reads some files after its time."""
 
 RUNS_DIRECTORY = "memwatch-runs"
 """Default parent of run directories, in the working directory."""

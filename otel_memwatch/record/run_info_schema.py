@@ -209,6 +209,8 @@ class RunInfo(NamedTuple):
     """Largest memory that one page fault brings."""
     page_bytes: int | None
     """Size of a base page, the least that a page fault brings."""
+    reading_seconds: Interval | None
+    """Seconds that reading a sample took at most, unless the sample states it."""
     faults_carried: bool
     """True if a sample's upper bound already covers page faults that may be older than the previous sample."""
     portable: bool

@@ -61,6 +61,7 @@ FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "read_chars": (catalog.MEMWATCH_TREE_SYSCALL_IO, _READ),
     "write_chars": (catalog.MEMWATCH_TREE_SYSCALL_IO, _WRITE),
     "moved": (catalog.MEMWATCH_TREE_DISK_IO, None),
+    "reading": (catalog.MEMWATCH_SAMPLER_READING_DURATION, None),
 }
 """Metric of each field, and the attribute of its columns; without an attribute, all columns of the metric.
 

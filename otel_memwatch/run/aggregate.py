@@ -112,6 +112,8 @@ class RunAggregator:
         self.last_time: float | None = None
         """Seconds from the start of the run to the last sample."""
         self._longest_gap: float | None = None
+        self.reading = self.conditions.reading_seconds
+        """The most seconds that reading a sample took so far."""
         self._evidence = evidence = RunEvidence(self.conditions, self.processes)
         self._beside_disk = 0
         """Bytes of write calls so far, less the bytes that went to disk."""
@@ -147,6 +149,8 @@ class RunAggregator:
                 self.first_time = self.last_time
             elif self._longest_gap is None or time - self._latest > self._longest_gap:
                 self._longest_gap = time - self._latest
+            if sample.reading is not None and sample.reading > self.reading:
+                self.reading = float(sample.reading)
             self.samples += 1
             self.missed += missed
             for get, maximum in self._largest:
@@ -308,7 +312,12 @@ class RunAggregator:
         if operations is None:
             return peaks
         return attribute_peaks(
-            peaks, operations, self.conditions.started, self.window, alone=self._evidence.single_process
+            peaks,
+            operations,
+            self.conditions.started,
+            self.window,
+            self.reading,
+            alone=self._evidence.single_process,
         )
 
     def totals(self) -> dict[str, float | None]:

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 _NAMES = 3
 """Names that are listed if the operation is one of several."""
 
-READING_SECONDS = 0.01
-"""Seconds that reading a sample may take: its window is over only then."""
-
 _TIES = 4096
 """Limit of the operations that are examined among all that may have held a peak."""
 
@@ -152,7 +149,13 @@ class Candidates:
 
 
 def attribute_peaks(
-    peaks: Peaks, operations: Candidates, started: float, window: float = 0.0, *, alone: bool = True
+    peaks: Peaks,
+    operations: Candidates,
+    started: float,
+    window: float = 0.0,
+    reading: float = 0.0,
+    *,
+    alone: bool = True,
 ) -> Peaks:
     """Return the peaks with `operation` filled in.
 
@@ -161,6 +164,7 @@ def attribute_peaks(
         operations: of the run.
         started: start of the run in monotonic seconds.
         window: the most seconds between two samples, the delay with which a peak is first seen.
+        reading: the most seconds that reading a sample took: its window is over only then.
         alone: whether the run was one process. Only then do high-water marks of a process decide about the tree, whenever
             a sample saw its peak.
     """
@@ -169,7 +173,7 @@ def attribute_peaks(
     attributed: dict[str, Peak] = {}
     for name in ("main", "process", "tree", "cgroup"):
         peak: Peak | None = getattr(peaks, name)
-        found = None if peak is None else where(peak, operations, started, window, alone=alone)
+        found = None if peak is None else where(peak, operations, started, window, reading, alone=alone)
         if peak is None or found is None:
             continue
         if not found.certain:
@@ -205,6 +209,7 @@ def where(
     operations: Candidates,
     started: float,
     window: float = 0.0,
+    reading: float = 0.0,
     *,
     alone: bool = True,
 ) -> Attributed | None:
@@ -214,7 +219,7 @@ def where(
     reached = peak.low if by_process else peak.high or peak.bytes
     ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
     if not by_process and peak.at is not None:
-        begin, end = peak.at + started - window, peak.at + started + READING_SECONDS
+        begin, end = peak.at + started - window, peak.at + started + reading
         ties = tuple(one for one in ties if one.start <= end and one.end >= begin)
     if ties:
         if ties not in operations.attributed:
@@ -223,7 +228,7 @@ def where(
     if peak.at is None:
         return None
     time = peak.at + started
-    begin, end = time - window, time + READING_SECONDS
+    begin, end = time - window, time + reading
     there = list(operations.open_between(begin, end))
     if peak.pid is not None:
         there = [one for one in there if one.pid == peak.pid] or there

@@ -24,6 +24,9 @@ class CgroupWindow(NamedTuple):
     start: float
     """Monotonic seconds."""
     end: float
+    """Time of the sample that ended it."""
+    until: float
+    """Moment by which that sample had been read. Up to then, the bounds may be those of this window."""
     low: int | None
     """`None`: nothing is certain beyond the samples."""
     high: int | None
@@ -40,6 +43,7 @@ class CgroupBounds:
     """
 
     def __init__(self, conditions: RunConditions) -> None:
+        self._conditions = conditions
         self._error = conditions.charge_error
         self._cpus = conditions.cpus
         # The first window begins with the run, when the group was empty.
@@ -100,23 +104,26 @@ class CgroupBounds:
                 cpus=self._cpus,
             )
         likely = likely_between_ticks(top, _likely_cache(before), _likely_cache(current))
-        return CgroupWindow(before.time, current.time, low, high, likely)
+        until = self._conditions.read_until(current.time, current.reading)
+        return CgroupWindow(before.time, current.time, until, low, high, likely)
 
 
 def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:
-    """Return the windows of a whole record: starts and ends in monotonic seconds, lower and upper bounds.
+    """Return the windows of a whole record: starts, ends and untils in monotonic seconds, lower and upper bounds.
 
     A bound is NaN if it is not known; see `CgroupBounds.rest` for `all_ended`.
     """
     import numpy as np
 
     bounds = CgroupBounds(conditions)
-    found = tuple(array("d") for _ in range(4))
+    found = tuple(array("d") for _ in range(5))
     low, high = samples.field("needed_low"), samples.field("needed_high")
     if not np.isnan(high).all():
         time = np.round(samples.time + conditions.started, TICK_DECIMALS)
         starts = np.concatenate(([conditions.started], time[:-2]))
-        for column, values in zip(found, (starts, time[:-1], low[1:], high[1:]), strict=True):
+        reading = samples.field("reading")
+        untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
+        for column, values in zip(found, (starts, time[:-1], untils[:-1], low[1:], high[1:]), strict=True):
             column.frombytes(values.tobytes())
         for sample in samples.last(2).each(conditions.started):
             bounds.add(sample)
@@ -134,5 +141,5 @@ def _likely_cache(sample: Sample) -> int | None:
 
 def _append(columns: tuple[array[float], ...], window: CgroupWindow | None) -> None:
     if window is not None:
-        for column, value in zip(columns, window[:4], strict=True):
+        for column, value in zip(columns, window[:5], strict=True):
             column.append(math.nan if value is None else value)

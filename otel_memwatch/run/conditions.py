@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _HUGE_PAGE = 2 << 20
 _LARGEST_PAGE = 64 << 10
 """Bytes of the largest base page of any machine."""
+_READING_SECONDS = 0.01
+"""Assumed limit for reading a sample in older records, which do not state it."""
 
 
 class RunConditions(NamedTuple):
@@ -40,6 +42,8 @@ class RunConditions(NamedTuple):
     """Bytes that one page fault can bring at most."""
     page_bytes: int
     """Bytes of a base page: a page fault brings at least one."""
+    reading_seconds: float
+    """Seconds that reading a sample took at most, unless the sample states it."""
     faults_carried: bool
     """True if the upper bound of a sample includes page faults that may have occurred before the previous sample."""
     cpus: int
@@ -51,6 +55,17 @@ class RunConditions(NamedTuple):
     """True if processes could not be watched: only processes that we waited for are known."""
     exact: bool
     """True if the high-water marks were reset at every sample."""
+
+    def read_until(self, time: float, reading: float | None) -> float:
+        """Return the monotonic seconds by which all readings of a sample were taken.
+
+        The monitor may have waited for a processor in between.
+
+        Args:
+            time: of the sample, in monotonic seconds.
+            reading: seconds that the sample states; `None`: it states none.
+        """
+        return time + (reading or self.reading_seconds)
 
     @property
     def charge_error(self) -> int:
@@ -80,6 +95,7 @@ class RunConditions(NamedTuple):
             sum_error=sum_error(rss_error, exact=fields.exact_sums),
             fault_bytes=fields.fault_bytes or _HUGE_PAGE,
             page_bytes=fields.page_bytes or _LARGEST_PAGE,
+            reading_seconds=fields.reading_seconds or _READING_SECONDS,
             faults_carried=fields.faults_carried,
             cpus=max(1, host.cpus or 1),
             machine_bytes=None if memory is None or swap is None else memory + swap,

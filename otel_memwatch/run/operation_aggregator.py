@@ -175,10 +175,17 @@ class OperationAggregator:
         return known
 
     def look_at(
-        self, moments: Iterable[float], interval: float, still_open: Iterable[RecordedOperation]
+        self,
+        moments: Iterable[float],
+        interval: float,
+        still_open: Iterable[RecordedOperation],
+        reading: float = 0.0,
     ) -> None:
-        """Set the moments (monotonic seconds) at which samples `interval` seconds apart first saw the peaks so far."""
-        self._moments.set(moments, interval, map(row_of, still_open))
+        """Set the moments (monotonic seconds) at which samples first saw the peaks so far.
+
+        The samples were `interval` seconds apart, and reading one took up to `reading` seconds.
+        """
+        self._moments.set(moments, interval, map(row_of, still_open), reading)
 
     def boundaries(self, still_open: Iterable[RecordedOperation]) -> Iterable[float]:
         """Yield the boundaries of kept and of open operations."""

@@ -6,7 +6,7 @@ from itertools import islice, repeat
 from math import floor, isinf
 
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
-from otel_memwatch.run.attribution import READING_SECONDS, Candidates, where
+from otel_memwatch.run.attribution import Candidates, where
 from otel_memwatch.run.results import OperationFigures, Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
@@ -144,7 +144,12 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
         if peak is None:
             continue
         found = where(
-            peak, operations, context.conditions.started, context.window, alone=context.single_process
+            peak,
+            operations,
+            context.conditions.started,
+            context.window,
+            context.ticks.longest_reading,
+            alone=context.single_process,
         )
         if found is not None:
             return found.operation.position if found.certain else None
@@ -156,7 +161,7 @@ def _had_run_peak(start: float, end: float, context: OperationContext, whole: Pe
     if whole is None or whole.at is None or end <= context.watched_until:
         return False
     at = whole.at + context.conditions.started
-    return start <= at - context.window and end >= at + READING_SECONDS
+    return start <= at - context.window and end >= at + context.ticks.longest_reading
 
 
 def _end(operation: RecordedOperation, context: OperationContext) -> float:

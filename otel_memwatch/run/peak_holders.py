@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from math import inf
 
-from otel_memwatch.run.attribution import READING_SECONDS, most_at_moment, open_longest
+from otel_memwatch.run.attribution import most_at_moment, open_longest
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Moments:
     def __init__(self) -> None:
         self.recent: deque[OperationRow] = deque(maxlen=RECENT)
         self._found: dict[float, _Holding] = {}
-        self._first = self._last = self._interval = 0.0
+        self._first = self._last = self._interval = self._reading = 0.0
 
     def __iter__(self) -> Iterator[OperationRow]:
         for largest, around in self._found.values():
@@ -118,9 +118,15 @@ class Moments:
             if around is not None and around is not largest:
                 yield around
 
-    def set(self, moments: Iterable[float], interval: float, still_open: Iterable[OperationRow]) -> None:
-        """Set the moments (monotonic seconds) of samples `interval` seconds apart."""
-        self._interval = interval
+    def set(
+        self,
+        moments: Iterable[float],
+        interval: float,
+        still_open: Iterable[OperationRow],
+        reading: float,
+    ) -> None:
+        """Set the moments (monotonic seconds) of samples `interval` seconds apart, read in `reading` seconds."""
+        self._interval, self._reading = interval, reading
         there = [*self.recent, *still_open]
         self._found = {
             moment: self._found[moment] if moment in self._found else self._at(moment, there, _Holding())
@@ -132,14 +138,14 @@ class Moments:
     def add(self, row: OperationRow) -> None:
         """Add a closed operation. The first and the last moment exclude most."""
         self.recent.append(row)
-        if row.start <= self._last + READING_SECONDS and row.end >= self._first - self._interval:
+        if row.start <= self._last + self._reading and row.end >= self._first - self._interval:
             for moment, found in self._found.items():
                 self._found[moment] = self._at(moment, (row,), found)
 
     def _at(self, moment: float, rows: Iterable[OperationRow], found: _Holding) -> _Holding:
         """Return the operations of a moment, by more operations."""
         largest, around = found
-        begin, end = moment - self._interval, moment + READING_SECONDS
+        begin, end = moment - self._interval, moment + self._reading
         for row in rows:
             if row.start > end or row.end < begin:
                 continue

@@ -286,7 +286,12 @@ class RecordedRun:
         so_far = OperationAggregator()
         still_open: list[RecordedOperation] = []
         if self.state == "finished":
-            so_far.look_at(moments_of(self.peaks, self.started), self._conditions.interval, ())
+            so_far.look_at(
+                moments_of(self.peaks, self.started),
+                self._conditions.interval,
+                (),
+                self._conditions.reading_seconds,
+            )
         for row in self.record.operation_rows():
             if isinf(row.end):
                 still_open.append(row.operation())

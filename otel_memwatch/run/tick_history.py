@@ -41,6 +41,9 @@ _MAXIMA = ("main", "rss", "pss", "needed", "unmapped", "certain", "likely", "lef
 
 _totals_of = attrgetter(*TOTALS)
 
+_UNTIL = -4
+"""Place in a row of the moment by which its sample was read."""
+
 
 class HistoricTicks(NamedTuple):
     """Series for the figures of operations, equal to those of `TreeTicks` for a record."""
@@ -61,6 +64,7 @@ class HistoricTicks(NamedTuple):
     mapped: int
     counters: Mapping[str, TickSeries]
     unseen: tuple[Span, ...]
+    longest_reading: float
 
     def unseen_spans(self) -> list[Span]:
         """Return the processes that no sample saw: their number, and the samples around them."""
@@ -77,9 +81,10 @@ class TickHistory:
     def __init__(self, conditions: RunConditions) -> None:
         self._conditions = conditions
         self._rows: list[tuple[float, ...]] = []
-        """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then three numbers for short-lived processes; -1: not known.
+        """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then four numbers; -1: not known.
 
-        The three numbers are: start, largest number in one window, and 1 if several windows are merged."""
+        The four numbers are the moment by which the sample was read and, for short-lived processes, start, largest number
+        in one window, and 1 if several windows are merged."""
         self._bounds = CgroupBounds(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0
@@ -113,6 +118,7 @@ class TickHistory:
                 _known(sample.needed),
                 _known(sample.needed_left),
                 *map(_known, _totals_of(sample)),
+                self._conditions.read_until(time, sample.reading),
                 since,
                 new,
                 0,
@@ -180,15 +186,18 @@ class TickHistory:
             counters=counters,
             # Two successive windows share a moment: the processes of both count at it.
             unseen=tuple(
-                Span(since, time, 0, int(most * (2 if several else 1)))
-                for time, *_, since, most, several in self._rows
+                Span(since, until, 0, int(most * (2 if several else 1)))
+                for *_, until, since, most, several in self._rows
                 if most
             ),
+            longest_reading=max((row[_UNTIL] - row[0] for row in self._rows), default=0.0),
         )
 
     def _series(self, place: int) -> TickSeries:
-        known = [(row[0], row[place]) for row in self._rows if row[place] >= 0]
-        return TickSeries(array("d", [time for time, _ in known]), array("d", [value for _, value in known]))
+        known = [(row[0], row[place], row[_UNTIL]) for row in self._rows if row[place] >= 0]
+        return TickSeries(
+            *(array("d", values) for values in (zip(*known, strict=True) if known else [()] * 3))
+        )
 
 
 def _thinned(
@@ -218,7 +227,7 @@ def _thinned(
 
 def _merged_rows(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     times, *columns, since, most, _ = zip(*rows, strict=True)
-    # Counters never fall: their largest value is their last known one.
+    # Counters never fall: their largest value is their last known one. So is the moment by which a sample was read.
     return (times[-1], *map(max, columns), min(since), max(most), 1)
 
 
@@ -226,7 +235,7 @@ def _merged_windows(windows: list[CgroupWindow]) -> CgroupWindow:
     lows = [window.low for window in windows if window.low is not None]
     highs = [window.high for window in windows]
     high = None if None in highs else max(high for high in highs if high is not None)
-    return CgroupWindow(windows[0].start, windows[-1].end, max(lows, default=None), high)
+    return CgroupWindow(windows[0].start, windows[-1].end, windows[-1].until, max(lows, default=None), high)
 
 
 def _known(value: Value) -> float:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 1024
 
-_READING_SECONDS = 0.01
-"""Seconds that reading a sample may take: its window is over only then."""
-
 
 class TickSeries:
     """One column's known values.
@@ -29,11 +26,13 @@ class TickSeries:
     Args:
         times: monotonic seconds, rising.
         values: one for each time.
+        untils: moments by which the values were read, rising; by default the same as `times`.
 
     """
 
-    def __init__(self, times: array[float], values: array[float]) -> None:
+    def __init__(self, times: array[float], values: array[float], untils: array[float] | None = None) -> None:
         self._times = times
+        self._untils = times if untils is None else untils
         self._values = values
         self._blocks = [max(values[i : i + _BLOCK]) for i in range(0, len(values), _BLOCK)]
 
@@ -43,13 +42,13 @@ class TickSeries:
         return bool(self._times)
 
     def largest(self, start: float, end: float) -> int | None:
-        """Return the largest value of the samples from `start` to `end`; `None`: none of them has one."""
+        """Return the largest value of the samples that were read from `start` to `end`; `None`: none has one."""
         largest = self.extreme(start, end)
         return None if largest is None else int(largest)
 
     def extreme(self, start: float, end: float) -> float | None:
         """Return the largest value, infinity included; `None`: no sample has one."""
-        first, last = bisect_left(self._times, start), bisect_right(self._times, end)
+        first, last = bisect_left(self._times, start), bisect_right(self._untils, end)
         if first >= last:
             return None
         low, high = -(-first // _BLOCK), last // _BLOCK
@@ -68,12 +67,15 @@ class TickSeries:
         return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Return begin, end and rise of every interval between samples in which a counter rose, from `start` on."""
+        """Return begin, end and rise of every interval between samples in which a counter rose, from `start` on.
+
+        It ends when the second sample was read.
+        """
         found = []
         before, level = start, 0.0
-        for time, value in zip(self._times, self._values, strict=True):
+        for time, until, value in zip(self._times, self._untils, self._values, strict=True):
             if value > level:
-                found.append((before, time, value - level))
+                found.append((before, until, value - level))
                 level = value
             before = time
         return found
@@ -100,15 +102,21 @@ class CgroupHistory:
 
     Args:
         starts: of the windows, in monotonic seconds, rising; the others have one for each of them.
-        ends: of the windows.
+        ends: of the windows: the times of samples.
+        untils: moments by which these samples were read, when their windows are certainly over.
         low: lower bounds; 0: nothing is certain.
         high: upper bounds; infinity: unknown.
     """
 
     def __init__(
-        self, starts: array[float], ends: array[float], low: array[float], high: array[float]
+        self,
+        starts: array[float],
+        ends: array[float],
+        untils: array[float],
+        low: array[float],
+        high: array[float],
     ) -> None:
-        self._starts, self._ends = starts, ends
+        self._starts, self._ends, self._untils = starts, ends, untils
         self._low_values = low
         self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
 
@@ -116,22 +124,25 @@ class CgroupHistory:
     def of(cls, windows: Iterable[CgroupWindow]) -> CgroupHistory:
         """Return the history of windows in their order."""
         bounds = [
-            (window.start, window.end, window.low or 0, inf if window.high is None else window.high)
+            (
+                window.start,
+                window.end,
+                window.until,
+                window.low or 0,
+                inf if window.high is None else window.high,
+            )
             for window in windows
         ]
-        starts, ends, low, high = (
-            array("d", values) for values in (zip(*bounds, strict=True) if bounds else [()] * 4)
-        )
-        return cls(starts, ends, low, high)
+        columns = zip(*bounds, strict=True) if bounds else [()] * 5
+        return cls(*(array("d", values) for values in columns))
 
     def least(self, start: float, end: float) -> int | None:
         """Return the lower bound of the needed memory between two moments, by the windows inside; `None`: no such window."""
         first = bisect_left(self._starts, start)
-        last = bisect_right(self._ends, end) - 1
-        # Reading a sample takes a moment, so its window has certainly ended only at the next sample.
-        if first >= len(self._starts) or last - 1 < first:
+        last = bisect_right(self._untils, end) - 1
+        if last < first:
             return None
-        return self._low.largest(self._ends[first], self._ends[last - 1])
+        return self._low.largest(self._ends[first], self._ends[last])
 
     def certain(self) -> tuple[array[float], array[float]]:
         """Return the ends of all windows, and the lower bound of each; 0: nothing is certain."""
@@ -141,7 +152,7 @@ class CgroupHistory:
         """Return the upper bound of the needed memory between two moments, by all windows that overlap them."""
         if not self._starts:
             return None
-        first = bisect_left(self._ends, start - _READING_SECONDS)
+        first = bisect_left(self._untils, start)
         last = max(0, bisect_right(self._starts, end) - 1)
         first = min(first, last)
         highest = self._high.extreme(self._ends[first], self._ends[last])
@@ -154,7 +165,13 @@ class TreeTicks:
     def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
         self._samples = samples
         self._started = conditions.started
-        self._times = array("d", (samples.time + conditions.started).tobytes())
+        reading = samples.field("reading")
+        reading[reading != reading] = conditions.reading_seconds  # noqa: PLR0124 - NaN
+        self._monotonic = samples.time + conditions.started
+        self._read = self._monotonic + reading
+        self._times, self._untils = array("d", self._monotonic.tobytes()), array("d", self._read.tobytes())
+        self.longest_reading: float = float(reading.max()) if len(reading) else conditions.reading_seconds
+        """The most seconds that reading a sample took."""
         self.main = self._series("main")
         self.rss = self._series("rss")
         self.pss = self._series("pss")
@@ -174,9 +191,9 @@ class TreeTicks:
         if conditions.own_cgroup and self.watermark.known:
             import numpy as np
 
-            starts, ends, low, high = bounds_between(samples, conditions, all_ended=all_ended)
-            low, high = np.nan_to_num(low), np.where(np.isnan(high), inf, high)
-            self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in (starts, ends, low, high)))
+            starts, ends, untils, low, high = bounds_between(samples, conditions, all_ended=all_ended)
+            columns = starts, ends, untils, np.nan_to_num(low), np.where(np.isnan(high), inf, high)
+            self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in columns))
         self.mapped = self._series("main_file").largest(-inf, inf) or 0
         """Most file-backed memory of the target's process at a sample, in bytes."""
         self.needed = self._of(samples.field("usage") - samples.field("file"))
@@ -206,7 +223,8 @@ class TreeTicks:
     def _of(self, values: Any) -> TickSeries:
         known = values == values  # noqa: PLR0124 - not NaN
         if known.all():
-            times = self._times
+            times, untils = self._times, self._untils
         else:
-            times = array("d", (self._samples.time[known] + self._started).tobytes())
-        return TickSeries(times, array("d", values[known].astype("f8").tobytes()))
+            times = array("d", self._monotonic[known].tobytes())
+            untils = array("d", self._read[known].tobytes())
+        return TickSeries(times, array("d", values[known].astype("f8").tobytes()), untils)

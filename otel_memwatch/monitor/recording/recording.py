@@ -26,6 +26,7 @@ from otel_memwatch.monitor.recording.run_info import (
 from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
 from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
+from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -317,6 +318,7 @@ class RunRecording:
             exact_sums=self._context.system == "linux" and sums_are_exact(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             page_bytes=PAGE_SIZE,
+            reading_seconds=READING_SECONDS,
             faults_carried=True,
             portable=self._context.system != "linux",
             blind=self.tree.blind is not None,
@@ -443,7 +445,9 @@ class RunRecording:
 
         if operations.closed > LIMIT:
             moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
-            operations.look_at(moments, aggregator.window, self.follower.open_operations())
+            operations.look_at(
+                moments, aggregator.window, self.follower.open_operations(), aggregator.reading
+            )
         if not self._behind:
             boundaries, open_operations = operations.boundaries, self.follower.open_operations
             history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)

@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import describe
 from otel_memwatch.model import Column, Snapshot, Source, Value
 from otel_memwatch.monitor.sampling.early_samples import EarlySampleScheduler
+from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 CPU_SHARE = 0.05
@@ -28,6 +30,8 @@ that would lose half a second of the source's figures, and with them an exact pe
 
 STALE_PERIODS = 3.0
 """Periods after which the last value of a slow column is stale."""
+_READING = Column(catalog.MEMWATCH_SAMPLER_READING_DURATION, period=1.0)
+"""The last column: it costs the record of a fast sample nothing."""
 
 
 class Stop(Protocol):
@@ -227,7 +231,7 @@ class Sampler:
         self._early = EarlySampleScheduler(sources)
         self._called_for = False
         """The next sample is an early one that a source requested."""
-        every = [column for source in sources for column in source.columns]
+        every = [*(column for source in sources for column in source.columns), _READING]
         self.columns: tuple[Column, ...] = tuple(sorted(every, key=lambda column: column.period > 0))
         self._slow = [
             (i, column.period * STALE_PERIODS) for i, column in enumerate(self.columns) if column.period > 0
@@ -286,10 +290,11 @@ class Sampler:
                 began = ended
             if reader.up is not was_up or not was_up:
                 self._health_changed(reader, was_up)
+        took = clock.monotonic() - now
+        if took > READING_SECONDS:
+            values[-1] = round(took + 5e-5, 4)
         if values[self._fast_count :] != self._no_slow:
-            for index, _ in self._slow:
-                if values[index] is not None:
-                    self._slow_values[index] = now, values[index]
+            self._keep_slow(now, values)
         self.complete(now, values)
         snapshot = Snapshot(now, clock.wall(), tuple(values), late, missed)
         self.ticks += 1
@@ -302,6 +307,12 @@ class Sampler:
         assert self._deadline is not None
         self._early.plan(now, self._deadline)
         return snapshot
+
+    def _keep_slow(self, now: float, values: list[Value]) -> None:
+        """Keep slow values for `latest`."""
+        for index, _ in self._slow:
+            if values[index] is not None:
+                self._slow_values[index] = now, values[index]
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
         """Report that a source fails or works again, and drop the earlier values of a failing one."""

@@ -42,6 +42,7 @@ WHOLE: dict[str, Any] = {
     "exact_sums": True,
     "fault_bytes": 2,
     "page_bytes": 4096,
+    "reading_seconds": 0.002,
     "faults_carried": True,
     "portable": True,
     "blind": True,

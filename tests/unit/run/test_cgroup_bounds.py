@@ -112,16 +112,16 @@ def window(**changes: object) -> CgroupWindow:
 
 
 def test_a_quiet_cache_gives_one_figure() -> None:
-    assert window() == CgroupWindow(0.5, 1.0, 199, 201, 200)
+    assert window() == CgroupWindow(0.5, 1.0, 1.01, 199, 201, 200)
 
 
 def test_without_io_figures_only_the_watermark_bounds() -> None:
-    assert window(moved=1000, file=None) == CgroupWindow(0.5, 1.0, None, 301, None)
+    assert window(moved=1000, file=None) == CgroupWindow(0.5, 1.0, 1.01, None, 301, None)
 
 
 def test_a_cache_that_grew_unaccounted_for_is_believed() -> None:
     """A file system that does not tell the kernel's accounting: its growth counts in place of the I/O."""
-    assert window(file=150) == CgroupWindow(0.5, 1.0, 149, 201, 150)
+    assert window(file=150) == CgroupWindow(0.5, 1.0, 1.01, 149, 201, 150)
 
 
 def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:

@@ -33,6 +33,7 @@ COLUMNS = [
     column("memwatch.tree.disk.io", disk__io__direction="read"),
     column("memwatch.tree.disk.io", disk__io__direction="write"),
     column("memwatch.tree.cpu.time", cpu__mode="user"),
+    column("memwatch.sampler.reading.duration", 1.0),
 ]
 
 
@@ -59,6 +60,7 @@ def test_what_is_left_answers_as_all_would(
         values: tuple[Value, ...] = (
             usage - 3, usage + 5, usage + 7 if number % 10 == 0 else None, unseen, usage, 4 * MIB,
             choose.randrange(MIB), MIB, usage + MIB if choose.random() < 0.9 else None, peak, 3 * MIB, read, 0, cpu,
+            choose.choice([None, None, 0.03, 0.08]),
         )  # fmt: skip
         time = round(number / 10, 4)
         built.tick(time, *values)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
 from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE
 from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
@@ -68,6 +69,19 @@ def test_a_stall_is_late_and_missed_not_made_up_for(clock: FakeClock) -> None:
     assert (seen[2].late, seen[2].missed) == (pytest.approx(0.0), 0)
 
 
+def test_a_long_reading_is_stated_and_a_short_one_costs_nothing(clock: FakeClock) -> None:
+    """The monitor waits for a processor while it reads: what it reads late belongs to the time after the sample's."""
+    source = Scripted("s", [Column("process.memory.usage")], clock)
+    source.values, source.wall = [1], 0.0003
+    sampler = Sampler([source], 0.1, clock=clock)
+    assert sampler.columns[-1].metric == MEMWATCH_SAMPLER_READING_DURATION
+    assert sampler.tick().values == (1, None)
+    source.wall = 0.07
+    assert sampler.tick().values == (1, pytest.approx(0.07, abs=1e-4))
+    source.wall = 0.0003
+    assert sampler.tick().values == (1, None)
+
+
 def test_fast_columns_stand_before_slow_ones(clock: FakeClock) -> None:
     """The end of a tick's record can be left out when nothing slow was read."""
     a = Scripted("a", [Column("process.memory.usage"), Column("process.thread.count", period=1.0)], clock)
@@ -81,8 +95,9 @@ def test_fast_columns_stand_before_slow_ones(clock: FakeClock) -> None:
         "memwatch.tree.memory.usage",
         "process.thread.count",
         "system.memory.limit",
+        "memwatch.sampler.reading.duration",
     ]
-    assert sampler.tick().values == (1, 4, 2, 3)
+    assert sampler.tick().values[:-1] == (1, 4, 2, 3)
 
 
 def test_a_failing_source_publishes_nothing_and_is_told_once(clock: FakeClock) -> None:
@@ -95,9 +110,9 @@ def test_a_failing_source_publishes_nothing_and_is_told_once(clock: FakeClock) -
     sampler.tick()
     bad.values = OSError("gone")
     for _ in range(3):
-        assert sampler.tick().values == (None, 1)
+        assert sampler.tick().values[:-1] == (None, 1)
     bad.values = [9]
-    assert sampler.tick().values == (9, 1)
+    assert sampler.tick().values[:-1] == (9, 1)
     assert [(name, health.up) for name, health in told] == [("bad", False), ("bad", True)]
     assert sampler.health()["bad"].failures == 3
     assert "gone" in str(told[0][1].error)
@@ -114,15 +129,15 @@ def test_latest_carries_slow_values_until_they_are_stale(clock: FakeClock) -> No
     sampler.tick()
     source.values = [2, None]
     clock.sleep(STALE_PERIODS)
-    assert sampler.tick().values == (2, None)
+    assert sampler.tick().values[:-1] == (2, None)
     latest = sampler.latest()
     assert latest is not None
-    assert latest.values == (2, 7)
+    assert latest.values[:-1] == (2, 7)
     clock.sleep(0.1)
     sampler.tick()
     latest = sampler.latest()
     assert latest is not None
-    assert latest.values == (2, None)
+    assert latest.values[:-1] == (2, None)
 
 
 def test_latest_forgets_the_slow_values_of_a_source_that_fails(clock: FakeClock) -> None:
@@ -135,7 +150,7 @@ def test_latest_forgets_the_slow_values_of_a_source_that_fails(clock: FakeClock)
     sampler.tick()
     latest = sampler.latest()
     assert latest is not None
-    assert latest.values == (None,)
+    assert latest.values[:-1] == (None,)
 
 
 def test_a_costly_source_rests_to_stay_below_its_share(clock: FakeClock) -> None:
@@ -171,7 +186,7 @@ def test_a_source_that_rests_is_read_at_the_last_tick(clock: FakeClock) -> None:
     costly = Scripted("costly", [Column("system.memory.limit")], clock, cpu=0.5)
     costly.values = [1]
     sampler = Sampler([costly], 0.1, clock=clock)
-    assert [sampler.tick(last=last).values for last in (False, False, True)] == [(1,), (None,), (1,)]
+    assert [sampler.tick(last=last).values[:-1] for last in (False, False, True)] == [(1,), (None,), (1,)]
 
 
 def test_a_source_that_answers_with_the_wrong_number_of_values_is_a_defect(clock: FakeClock) -> None:
@@ -207,7 +222,7 @@ def test_what_idles_is_not_charged(clock: FakeClock) -> None:
     sampler.tick()
     latest = sampler.latest()
     assert latest is not None
-    assert latest.values == (7,)
+    assert latest.values[:-1] == (7,)
     assert sampler.health()["s"].reads == 2
     assert sampler.health()["s"].seconds == pytest.approx(0.001)
 
@@ -345,4 +360,4 @@ def test_what_follows_from_several_sources_is_filled_in_before_anybody_sees_it(c
     sampler.tick()
     latest = sampler.latest()
     assert latest is not None
-    assert seen[0].values == latest.values == (3, 3)
+    assert seen[0].values == latest.values == (3, 3, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from time import monotonic
 
 from otel_memwatch.errors import TargetEnded, Unavailable
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
@@ -96,6 +97,8 @@ class Membership:
         self.pids = PidLedger(self.forks, context.root if context.adopt else self.forks.last)
         self.faults = FaultLedger()
         self._account = Account()
+        self._reading_since = monotonic()
+        """Moment at which the current sample began. The monitor may have waited for a processor since."""
         self._began: float | None = None
         """Time of the first sample."""
         self._resets = ForeignResets(self._proc, self._descriptors, records, context.marks_operations)
@@ -106,6 +109,7 @@ class Membership:
     def update(self, now: float) -> TickDelta:
         """Begin a sample: find all changes since the previous one. Raises `OSError` without /proc."""
         changes = TickDelta()
+        self._reading_since = monotonic()
         self.find_resets(now)
         self.pids.open()
         self.faults.open()
@@ -274,7 +278,7 @@ class Membership:
         heeds = parent is not None and not parent.ignores_sigchld
         if living is not None and heeds:
             self.faults.left_to_member(stat)
-            self._records.gone(member, now)
+            self._records.gone(member, now + monotonic() - self._reading_since)
             return
         if heeds and self._adopter is not None:
             # The process that waits for the parent inherits these totals too. We would have to wait for an orphan.
@@ -292,8 +296,9 @@ class Membership:
 
     def _settle(self, now: float, until: float) -> None:
         """Stop waiting for exact figures that were due before `until`."""
+        late = now + monotonic() - self._reading_since
         for gone in self._account.overdue(until):
-            self._records.gone(gone.member, now, unreaped=gone.reaped_by is ReapedBy.UNKNOWN)
+            self._records.gone(gone.member, late, unreaped=gone.reaped_by is ReapedBy.UNKNOWN)
 
     # -- third step: new processes
 

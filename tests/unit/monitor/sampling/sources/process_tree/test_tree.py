@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampling.sources import Context
-from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, accounting
+from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, accounting, membership
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import rss_error
@@ -152,6 +153,24 @@ def test_a_process_that_vanishes_is_told_once(tmp_path: Path) -> None:
     watched.tree.finish(1.3)
     assert watched.told(ProcessEvent.EXIT) == [51]
     assert [record.note for record in watched.records if record.pid == 50][-1] == "alive at the end"
+
+
+@pytest.mark.usefixtures("no_descriptors")
+def test_a_process_may_have_lived_until_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The monitor waits for a processor for 50 ms between the sample's time and the reading."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    proc.process(51, 50)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    proc.remove(51, 50)
+    moments = itertools.chain([7.0], itertools.repeat(7.05))
+    monkeypatch.setattr(membership, "monotonic", lambda: next(moments))
+    watched.tick(1.1)
+    (end,) = [record.time for record in watched.records if record.event is ProcessEvent.EXIT]
+    assert end == pytest.approx(1.15)
 
 
 @pytest.mark.usefixtures("no_descriptors")
