@@ -49,9 +49,10 @@ class AttachSettings(TypedDict, total=False):
 
 
 class WatchSettings(AttachSettings, total=False):
-    """Settings of `watch()`: the settings of `attach`, and `exact_gpu`, which applies to this program."""
+    """Settings of `watch()`: the settings of `attach`, and those that apply to this program."""
 
     exact_gpu: bool | None
+    predicted: Mapping[str, object] | Sequence[str] | None
 
 
 class ReportOptions(TypedDict, total=False):

@@ -161,6 +161,7 @@ def _operation(figures: OperationFigures) -> dict[str, Any]:
         "tree_peak": _peak(figures.tree_peak),
         "delta_bytes": figures.delta_bytes,
         "totals": _totals(figures.totals),
+        "stalled": dict(figures.stalled),
         "id": operation.id,
         "parent": figures.parent,
         "depth": figures.depth,

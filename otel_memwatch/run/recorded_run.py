@@ -336,6 +336,7 @@ class RecordedRun:
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             single_process=processes.tree.count == 1 and not ticks.unseen_spans(),
+            stalls=self.stalls,
         )
 
     @cached_property

@@ -87,6 +87,8 @@ class OperationFigures(NamedTuple):
     """Index in `Run.operations` of the enclosing operation; `None`: none."""
     sets_run_peak: bool
     """True for the innermost operation of the run's peak; at most one has it."""
+    stalled: Mapping[str, float | None] = {}
+    """Shares of its time, 0 to 1, in which the whole tree waited for "memory", "disk" and "cpu"; `None`: unknown."""
 
     @property
     def seconds(self) -> float:

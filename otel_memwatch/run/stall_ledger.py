@@ -5,6 +5,16 @@ from __future__ import annotations
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import number
 from otel_memwatch.record.schema import series_picker
+from otel_memwatch.run.stall_curve import (
+    DISK,
+    READ,
+    REREAD,
+    THROTTLED,
+    StallCurve,
+    StallPeriod,
+    between,
+    parse,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import (
     AT_LIMIT,
@@ -41,6 +51,8 @@ _PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRE
 _CHECKED = 2.0
 """Least seconds between two readings of pressure that limit a share. It is read about once a second."""
 
+_SHARES = ("memory", "disk", "cpu")
+
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
 """Metrics that the ledger reads beyond those of `Sample`."""
 
@@ -62,23 +74,34 @@ class Stalls(NamedTuple):
     """Memory that was missing to keep these files."""
     cores_allowed: float | None = None
     """CPU limit, in processors."""
+    periods: tuple[StallPeriod, ...] = ()
+    """Periods of the run with a stall."""
+
+    def between(self, start: float, end: float) -> dict[str, float | None]:
+        """Return the shares of memory, disk and CPU from start to end, in seconds of the run; `None`: unknown."""
+        whole = self.memory, self.disk, self.cpu
+        shares = between(self.periods, start, end)
+        return {
+            name: None if known is None else share
+            for name, known, share in zip(_SHARES, whole, shares, strict=True)
+        }
 
     @property
     def largest(self) -> float | None:
         """Return the larger share of memory and CPU; `None`: neither is known. Waiting for storage is a job's work."""
         return max((share for share in (self.memory, self.cpu) if share is not None), default=None)
 
-    def to_json(self) -> dict[str, float | int | None]:
+    def to_json(self) -> dict[str, object]:
         """Return the form of `run.json` and of the JSON report."""
-        return self._asdict()
+        return {**self._asdict(), "periods": [list(period) for period in self.periods]}
 
     @classmethod
     def of(cls, written: Mapping[str, object]) -> Stalls:
         """Read the form of `run.json`; anything else than a number is unknown."""
-        values = {name: number(written.get(name)) for name in cls._fields}
+        values = {name: number(written.get(name)) for name in cls._fields if name != "periods"}
         return cls(**{  # type: ignore[arg-type]
             name: int(value) if value is not None and name.endswith("_bytes") else value for name, value in values.items()
-        })  # fmt: skip
+        }, periods=parse(written.get("periods")))  # fmt: skip
 
 
 class _Reading(NamedTuple):
@@ -117,12 +140,11 @@ class StallLedger:
         self._read = self._refaulted = self._chars = 0
         self._held = self._virtual = 0
         """Largest page cache charged, and largest address space."""
-        self._waited = self._read_waits = 0.0
-        """Seconds of waiting for refaulted pages, and for all that was read."""
+        self._curve = StallCurve()
         self._threads = 1.0
         self._cores: float | None = None
-        self._throttled: tuple[float, float] | None = None
-        """First and last reading."""
+        self._throttled: tuple[float, float, float] | None = None
+        """First and last reading, and the time of the last one."""
         self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
         """Time and stall of the first and of the last reading, by resource."""
         self._system = 0.0
@@ -158,7 +180,10 @@ class StallLedger:
             stall = values[place]
             if stall is not None:
                 now = sample.time, stall
-                self._pressure[resource] = self._pressure.get(resource, (now, now))[0], now
+                first, before_it = self._pressure.get(resource, (now, now))
+                self._pressure[resource] = first, now
+                if resource == "io" and self._of_group:
+                    self._wait(DISK, before_it[0], now[0], stall - before_it[1])
         user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
         if user is None or read is None or (refaults is None and "refaults" in self._places):
             return  # refaults of a cgroup that others share are read once a second
@@ -171,8 +196,13 @@ class StallLedger:
         place = self._places.get(name)
         return None if place is None else values[place]
 
+    def _wait(self, kind: int, start: float, end: float, seconds: float) -> None:
+        """Add seconds of waiting between two monotonic times."""
+        self._curve.add(kind, start - self._conditions.started, end - self._conditions.started, seconds)
+
     def _add_limits(self, sample: Sample, values: Sequence[Value]) -> None:
         """Add the readings of about once a second."""
+        time = sample.time
         limits = [limit for limit in (sample.limit, self._value(values, "high")) if limit is not None]
         self._limit = min(limits) if limits else self._limit
         self._cores = self._value(values, "cores") or self._cores
@@ -182,8 +212,9 @@ class StallLedger:
             self._hits = hits
         throttled = self._value(values, "throttled")
         if throttled is not None:
-            first = throttled if self._throttled is None else self._throttled[0]
-            self._throttled = first, throttled
+            first, before_it, since = self._throttled or (throttled, throttled, time)
+            self._wait(THROTTLED, since, time, throttled - before_it)
+            self._throttled = first, throttled, time
 
     def _is_full(self, sample: Sample) -> bool:
         """Return whether the kernel may have reclaimed: the cgroup is at its limit, or the machine has no free memory."""
@@ -208,30 +239,41 @@ class StallLedger:
         faults = int(now.major_faults - before.major_faults)
         self._late_read += read
         self._reread += refaulted
-        self._waited += waited(StallWindow(seconds, user, read, refaulted, faults))
-        self._read_waits += waited(StallWindow(seconds, user, read, read, faults))
+        self._wait(REREAD, before.time, now.time, waited(StallWindow(seconds, user, read, refaulted, faults)))
+        self._wait(READ, before.time, now.time, waited(StallWindow(seconds, user, read, read, faults)))
 
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""
-        found = self._of_memory(seconds) if seconds > 0 and self._windows else Stalls()
+        found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
+        cpu = self._of_cpu(seconds)
+        periods = self._curve.periods(
+            seconds,
+            memory=kind,
+            memory_seconds=(found.memory or 0.0) * seconds,
+            cpu_seconds=(cpu or 0.0) * seconds,
+        )
         return found._replace(
-            disk=self._of_disk(found.memory or 0.0), cpu=self._of_cpu(seconds), cores_allowed=self._cores
+            disk=self._of_disk(found.memory or 0.0),
+            cpu=cpu,
+            cores_allowed=self._cores,
+            periods=tuple(periods),
         )
 
-    def _of_memory(self, seconds: float) -> Stalls:
+    def _of_memory(self, seconds: float) -> tuple[Stalls, int]:
+        """Return the stalls for lack of memory, and the kind of waiting that they consist of."""
         if not self._reached:
-            return Stalls(memory=0.0)
+            return Stalls(memory=0.0), REREAD
         if "refaults" in self._places and not are_foreign(self._early_refaulted, self._early_read):
-            share = min(self._waited, self._longest_wait(seconds)) / seconds
+            share = min(self._curve.total(REREAD), self._longest_wait(seconds)) / seconds
             if self._reread <= LEAST_REREAD * self._late_read:
-                return Stalls(memory=0.0, reread_bytes=self._reread)
+                return Stalls(memory=0.0, reread_bytes=self._reread), REREAD
             sizes = shortage(self._read, min(self._reread, self._late_read), self._refaulted, self._held)
-            return Stalls(_share(share), None, None, *sizes)
+            return Stalls(_share(share), None, None, *sizes), REREAD
         again = surplus(self._read, self._chars, self._virtual)
         if not again:
-            return Stalls()
-        wait = self._read_waits * min(1.0, again / self._late_read) if self._late_read else 0.0
-        return Stalls(_share(min(wait, self._longest_wait(seconds)) / seconds), reread_bytes=again)
+            return Stalls(), READ
+        wait = self._curve.total(READ) * min(1.0, again / self._late_read) if self._late_read else 0.0
+        return Stalls(_share(min(wait, self._longest_wait(seconds)) / seconds), reread_bytes=again), READ
 
     def _longest_wait(self, seconds: float) -> float:
         """Return an upper bound of the seconds in which the tree waited: tasks stalled, or the kernel worked for the tree."""
@@ -252,7 +294,7 @@ class StallLedger:
     def _of_cpu(self, seconds: float) -> float | None:
         if self._throttled is None:
             return None
-        first, last = self._throttled
+        first, last, _ = self._throttled
         return _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
 
 

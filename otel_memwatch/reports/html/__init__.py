@@ -30,7 +30,7 @@ HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
     "page.css": "UiYv2o1IzJ0bg1YDlK6zsksH1d45ZeSXBf9cSWG9yj8=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "page.js": "yUHpMnSrKiujEsr6H5DB2ECMezn4CAYTi5iZT5zlzvU=",
+    "page.js": "pY/PwpXaVPocOndHdIrNHc5grr43YnCbeltdBQAaQtc=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

@@ -12,6 +12,7 @@ from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
+from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.run.process_names import INTERPRETERS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
@@ -108,6 +109,7 @@ def _head(run: RecordedRun) -> str:
         + tag("h1", answer, class_=state, data_state=run.state)
         + "\n"
         + tag("p", escaped(second), class_="second")
+        + "".join(tag("p", escaped(f"Slow: {words}."), class_="second") for words in sentences(run))
         + "\n</header>\n"
     )
 

@@ -12,6 +12,7 @@ from otel_memwatch.reports.html.processes import processes_data
 from otel_memwatch.run.curves import LEAST, MOST, NEEDED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
+from otel_memwatch.truth.stalls import WORTH_NAMING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +56,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "memory": _memory(run, curves),
         "peak": peak_json(run.peaks.tree),
         "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.owner},
+        "stalls": _stalls(run),
         "kills": _rises(curves, catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, **_KILL),
         "cpu": _cpu(run, curves),
         "io": _io(run, curves),
@@ -62,6 +64,17 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "operations": operations_data(run),
         "processes": processes_data(run, curves),
     }
+
+
+def _stalls(run: RecordedRun) -> list[list[float]]:
+    """Return start, end and the shares of memory and CPU of each slow period; none for a run that was not slow."""
+    if (run.stalls.largest or 0.0) < WORTH_NAMING:
+        return []
+    return [
+        [period.start, period.end, period.memory, period.cpu]
+        for period in run.stalls.periods
+        if max(period.memory, period.cpu) >= WORTH_NAMING
+    ]
 
 
 _KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}

@@ -58,6 +58,12 @@ def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
         _text(WIDTH - _RIGHT, HEIGHT - 8, duration(seconds), "end"),
         _path(steps, _NEEDED, stroke_width="1.8", stroke_linejoin="round"),
     ]
+    for start, end, *shares in data["stalls"]:
+        width = max(1.0, float(x(end)) - float(x(start)))
+        parts.append(
+            f'<rect x="{x(start)}" y="{HEIGHT - _BOTTOM - 6}" width="{width:.1f}" height="6" fill="{_LIMIT}" '
+            f'fill-opacity="{0.15 + 0.75 * max(shares):.2f}"/>'
+        )
     if limit is not None and near:
         level, words = y(limit["bytes"]), f"limit {size(limit['bytes'])}"
         parts.append(_path(f"M{_LEFT} {level}H{WIDTH - _RIGHT}", _LIMIT, stroke_dasharray="6 4"))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
+from otel_memwatch.reports.sections.stalls import of_operation
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -250,6 +251,9 @@ def _remark(figures: OperationFigures) -> str:
         remarks.append(f"failed: {shorten(figures.operation.error or 'error', _ERROR)}")
     if figures.operation.status == "open":
         remarks.append("open at the end")
+    slow = of_operation(figures.stalled)
+    if slow:
+        remarks.append(slow)
     peak = figures.tree_peak
     if peak is not None and peak.estimate is not None and (peak.high or 0) > _WIDE * (peak.low or 0):
         remarks.append(f"best estimate {size(peak.estimate)}")

@@ -7,6 +7,8 @@ from otel_memwatch.text import size
 from otel_memwatch.truth.stalls import WORTH_NAMING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.stall_ledger import Stalls
@@ -16,6 +18,16 @@ def stalls(run: RecordedRun, page: Page) -> None:
     """Write why the run was slow, if it waited for much of its time."""
     for index, words in enumerate(sentences(run)):
         page.fact("" if index else "slow", words, "bad")
+
+
+def of_operation(stalled: Mapping[str, float | None]) -> str:
+    """Return "91 % of it short of memory" for an operation that waited for much of its time; else empty."""
+    words = [
+        f"{100 * share:.0f} % of it {why}"
+        for name, why in (("memory", "short of memory"), ("cpu", "throttled"))
+        if (share := stalled.get(name)) is not None and share >= WORTH_NAMING
+    ]
+    return ", ".join(words)
 
 
 def sentences(run: RecordedRun) -> list[str]:

@@ -1,0 +1,115 @@
+"""Stalls over the time of a run, in at most `MOST` equal periods: for the page and for operations."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import number
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MOST = 256
+_FIRST = 0.1
+"""Seconds of a period at first; it doubles when the run is longer than `MOST` periods."""
+REREAD, READ, DISK, THROTTLED = range(4)
+"""Kinds of waiting: for pages read again, for all pages read, for storage, for processor time."""
+
+
+class StallPeriod(NamedTuple):
+    """Shares of a period without progress, 0 to 1. Times are seconds since the start of the run."""
+
+    start: float
+    end: float
+    memory: float
+    disk: float
+    cpu: float
+
+
+class StallCurve:
+    """Seconds of waiting of each kind, period by period. Windows without waiting cost nothing."""
+
+    def __init__(self) -> None:
+        self._width = _FIRST
+        self._waits: dict[int, list[float]] = {}
+
+    def add(self, kind: int, start: float, end: float, seconds: float) -> None:
+        """Add seconds of waiting, spread evenly from start to end."""
+        if seconds <= 0 or end <= start:
+            return
+        start = max(0.0, start)
+        while end > MOST * self._width:
+            self._double()
+        for index in range(int(start / self._width), int(end / self._width) + 1):
+            within = min(end, (index + 1) * self._width) - max(start, index * self._width)
+            if within > 0:
+                waits = self._waits.setdefault(index, [0.0] * 4)
+                waits[kind] += seconds * within / (end - start)
+
+    def _double(self) -> None:
+        before, self._waits = self._waits, {}
+        self._width *= 2
+        for index, waits in before.items():
+            both = self._waits.setdefault(index // 2, [0.0] * 4)
+            for kind, seconds in enumerate(waits):
+                both[kind] += seconds
+
+    def total(self, kind: int) -> float:
+        """Return the seconds of one kind."""
+        return sum(waits[kind] for waits in self._waits.values())
+
+    def periods(
+        self, seconds: float, *, memory: int, memory_seconds: float, cpu_seconds: float
+    ) -> list[StallPeriod]:
+        """Return the periods with any stall.
+
+        Args:
+            seconds: duration of the run.
+            memory: kind that counts as waiting for memory, `REREAD` or `READ`.
+            memory_seconds: waiting for memory in the whole run; bounds that hold only for all of it lower each period alike.
+            cpu_seconds: likewise, time for which a CPU limit stopped the run.
+        """
+        factors = [_ratio(memory_seconds, self.total(memory)), _ratio(cpu_seconds, self.total(THROTTLED))]
+        found = []
+        for index, waits in sorted(self._waits.items()):
+            start, end = index * self._width, min(seconds, (index + 1) * self._width)
+            if end <= start:
+                continue
+            length = end - start
+            of_memory = min(1.0, waits[memory] * factors[0] / length)
+            of_disk = max(0.0, min(1.0, waits[DISK] / length) - of_memory)
+            period = (of_memory, of_disk, min(1.0, waits[THROTTLED] * factors[1] / length))
+            if any(round(share, 3) for share in period):
+                found.append(
+                    StallPeriod(round(start, 3), round(end, 3), *(round(share, 3) for share in period))
+                )
+        return found
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def between(periods: Sequence[StallPeriod], start: float, end: float) -> tuple[float, float, float]:
+    """Return the shares of memory, disk and CPU of a part of the run. It is as fine as the periods."""
+    waits = [0.0, 0.0, 0.0]
+    for period in periods:
+        within = min(end, period.end) - max(start, period.start)
+        if within > 0:
+            waits = [sum_ + share * within for sum_, share in zip(waits, period[2:], strict=True)]
+        elif end <= start and period.start <= start < period.end:
+            return period[2:]
+    length = max(end - start, 1e-9)
+    memory, disk, cpu = (round(min(1.0, wait / length), 4) for wait in waits)
+    return memory, disk, cpu
+
+
+def parse(written: object) -> tuple[StallPeriod, ...]:
+    """Read the periods of `run.json`; anything malformed is left out."""
+    entries: Iterable[object] = written[:MOST] if isinstance(written, list) else ()
+    found = []
+    for entry in entries:
+        values = [number(value) for value in entry] if isinstance(entry, list) else []
+        known = [value for value in values if value is not None and value >= 0]
+        if len(known) == len(values) == len(StallPeriod._fields) and known[0] < known[1]:
+            found.append(StallPeriod(*known))
+    return tuple(found)

@@ -1,0 +1,51 @@
+"""A run that is short of memory, as a user sees it. Needs the memory controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.control_group import memory_parent
+from tests.support.wrapped import call
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """
+import mmap, os, random
+from otel_memwatch import operation
+file = open("big", "rb")
+os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+def read(times, size):
+    return sum(mapped[int(random.random() * size)] for _ in range(times))
+with operation("Small"):
+    read(300_000, 8 << 20)
+with operation("Whole"):
+    for _ in range(4):
+        sum(mapped[at] for at in range(0, len(mapped), 4096))
+"""
+
+
+def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
+    if memory_parent() is None:
+        pytest.skip("no cgroup with a memory controller")
+    with (tmp_path / "big").open("wb") as file:
+        for _ in range(160):
+            file.write(os.urandom(1 << 20))
+    done = call("wrap", "--limit", "90MiB", "--out", "run", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "slow " in done.stderr
+    assert "short of" in done.stderr
+    document = json.loads(call("report", "run", "--json", cwd=tmp_path).stdout)
+    shares = {one["name"]: one["stalled"]["memory"] for one in document["operations"]}
+    assert shares["Whole"] > 0.1
+    assert shares["Small"] < shares["Whole"]
+    assert "of it short of memory" in call("report", "run", cwd=tmp_path).stdout
+    page = (tmp_path / "run/report.html").read_text()
+    assert "Slow: " in page
+    assert "fill-opacity" in page
