@@ -47,7 +47,7 @@ _TABLE = f"""
 compiler | gcc -O2 | gcc | gcc -O2 -c $D/big.c -o big.o
 compiler | gcc -O0, link | gcc | gcc -g $D/big.c -o big
 compiler | g++ templates | g++ | g++ -O2 -std=c++17 -c $D/big.cc -o big.o
-compiler | rustc -O | rustc | {RUST} rustc -O --edition 2021 $D/big.rs -o big
+compiler | rustc -O | rustc | {RUST} rustc -O -C link-arg=-fuse-ld=bfd --edition 2021 $D/big.rs -o big
 compiler | go build | go | GOCACHE=$HOME GOFLAGS=-mod=mod go build -o big $D/big.go
 compiler | clang -O2 | clang | clang -O2 -c $D/big.c -o big.o
 compiler | tcc | tcc | tcc -c $D/big.c -o big.o
@@ -82,13 +82,13 @@ text | cut, sort, uniq | cut uniq | cut -c1-2 $D/words.log | sort | uniq -c | so
 text | groff | groff | groff -Tascii -man $D/big.1 >out
 database | sqlite3 | sqlite3 | sqlite3 a.db < $D/big.sql
 database | postgres, pgbench | initdb pgbench | P=/usr/lib/postgresql/15/bin; U=; [ $(id -u) = 0 ] && U="setpriv --reuid 65534 --regid 65534 --clear-groups" && chown -R 65534 $HOME; $U $P/initdb -D db >/dev/null && $U $P/pg_ctl -w -D db -o "-k $HOME -h ''" -l log start >/dev/null && $P/pgbench -q -i -s 3 -h $HOME -U $($U whoami) postgres 2>/dev/null; $P/pgbench -c 4 -T 2 -h $HOME -U $($U whoami) postgres >/dev/null; $U $P/pg_ctl -w -D db stop >/dev/null
-database | redis | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 200000 k 100 && break; done; redis-cli -s $HOME/s shutdown nosave; wait
-database | redis, snapshot | redis-server redis-cli | redis-server --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 300000 k 100 && break; done; redis-cli -s $HOME/s bgsave; redis-cli -s $HOME/s debug populate 300000 k 120; sleep 1; redis-cli -s $HOME/s shutdown nosave; wait
+database | redis | redis-server redis-cli | redis-server --enable-debug-command yes --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 200000 k 100 && break; done; redis-cli -s $HOME/s shutdown nosave; wait
+database | redis, snapshot | redis-server redis-cli | redis-server --enable-debug-command yes --port 0 --unixsocket $HOME/s --save '' >/dev/null & for n in 1 2 3 4 5 6 7 8 9; do sleep 0.2; redis-cli -s $HOME/s debug populate 300000 k 100 && break; done; redis-cli -s $HOME/s bgsave; redis-cli -s $HOME/s debug populate 300000 k 120; sleep 1; redis-cli -s $HOME/s shutdown nosave; wait
 database | memcached | memcached | memcached -u nobody -m 64 -s $HOME/s & sleep 0.3; {PLAIN} $D/memcached.py $HOME/s; kill $!; wait; true
 database | duckdb | :duckdb | {PY} -c 'import duckdb; print(duckdb.sql("select count(distinct i * 7 % 900001) from range(3000000) t(i)"))'
 browser | chromium screenshot | chromium | chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=$HOME/p --screenshot=$HOME/s.png file://$D/page.html >/dev/null 2>&1
 browser | chromium, /dev/shm | chromium | chromium --headless --no-sandbox --disable-gpu --user-data-dir=$HOME/p --dump-dom file://$D/page.html >/dev/null 2>&1
-browser | firefox | firefox | firefox --headless --profile $HOME/p --screenshot $HOME/s.png file://$D/page.html
+browser | firefox | firefox | mkdir $HOME/p; firefox --headless --no-remote --profile $HOME/p --screenshot $HOME/s.png file://$D/page.html
 jvm | java heap | java | java -Xmx300m -cp $D/classes Big
 jvm | java, serial collector | java | java -XX:+UseSerialGC -Xmx200m -cp $D/classes Big
 node | node arrays | node | node -e 'let a = []; for (let i = 0; i < 2e6; i++) a.push({{i, s: "x" + i}}); console.log(a.length)'
@@ -146,7 +146,7 @@ shell | zsh | zsh | zsh -c 'a=(); for i in {{1..200000}}; do a+=("x$i"); done; e
 shell | busybox | busybox | busybox sort $D/words.log >/dev/null
 shell | configure-like | sh | i=0; while [ $i -lt 150 ]; do echo "int main(){{}}" >c$i; grep -q main c$i && sed s/i/j/ c$i | sort >/dev/null; i=$((i+1)); done
 shell | xargs -P4 | xargs | seq 8 | xargs -P4 -I_ {PLAIN} -c 'a = bytearray(30 << 20); import time; time.sleep(0.2)'
-shell | parallel | parallel | seq 12 | parallel -j4 'head -c 20000000 /dev/zero | sort -z | wc -c'
+shell | parallel | parallel | seq 12 | parallel -n0 -j4 'head -c 20000000 /dev/zero | sort -z | wc -c'
 shell | nested shells, daemon | sh | sh -c '({PLAIN} -c "a = bytearray(80 << 20); import time; time.sleep(0.8)" &) ; {PLAIN} -c "a = bytearray(60 << 20); import time; time.sleep(1)"'; sleep 0.3
 shell | double fork | setsid | setsid -f {PLAIN} -c 'a = bytearray(70 << 20); import time; time.sleep(0.8)'; sleep 1.2
 shell | files in /dev/shm | dd | f=$(mktemp /dev/shm/memwatch.XXXX); dd if=/dev/zero of=$f bs=1M count=100 status=none; md5sum $f >/dev/null; sleep 0.3; rm $f

@@ -25,6 +25,8 @@ NOBODY = 65534
 SLACK = 1.5 * MIB
 """Charged before the referee's cgroup is entered, and what a cgroup may be charged ahead on each processor."""
 TIMEOUT = 120
+LEAST_SAMPLES = 10
+"""Of the referee: with fewer, it did not see the program."""
 
 _ENTER = {
     # The run's own cgroup is sampled: one below it would make its memory.stat late, and the figure a wide range.
@@ -163,6 +165,8 @@ def run(program: Program, user: str) -> Trial:
         errors = (folder / "errors").read_text(errors="replace")
         if code:
             return Trial(program.name, user, truth, None, 0, f"the program failed: {code}: {errors[-300:]!r}")
+        if truth.samples < LEAST_SAMPLES:
+            return Trial(program.name, user, None, None, 0, "the referee came too late")
         info = json.loads((folder / "run/run.json").read_text())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

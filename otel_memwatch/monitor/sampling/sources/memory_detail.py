@@ -206,16 +206,18 @@ class MemoryDetail:
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None
         if sums is not None and needed is not None and self._bounds_needed:
-            certain = _certain(needed, held, self._held(pids))
+            held_after = self._held(pids)
+            certain = _certain(needed, held, held_after)
             after = self._kernel(counted)
             kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
             sums = sums._replace(needed=None if certain is None else certain + kept)
             alone = not self._shares_with_others(pids)
-            if certain is not None and estimate is not None and estimate[0] > 0 and alone:
+            if estimate is not None and estimate[0] > 0 and alone:
                 # A page of shared memory that no page table maps any more is in no share.
                 guess, files, in_objects = estimate
                 beside = kept + files + max(0, in_objects - shared)
-                factor = round(correction(certain + beside, needed + beside, guess), 4)
+                ended = sum(held[pid][0] for pid in held.keys() - held_after.keys())
+                factor = round(correction((certain or 0) + beside, needed + ended + beside, guess), 4)
         self._done = _Round(sums, factor, seconds, expected)
 
     def _shares_with_others(self, pids: Sequence[int]) -> bool:
