@@ -113,6 +113,14 @@ def parse_share(text: str) -> float:
     return units.parse_share(text)
 
 
+def parse_warn(text: str) -> float:
+    """Parse a share of memory that is worth a warning: between 0 and 1."""
+    share = parse_share(text)
+    if not 0 < share < 1:
+        raise ValueError(f"{text!r} is not a share between 0% and 100%")
+    return share
+
+
 def parse_effect(text: str) -> tuple[str | None, float]:
     """Parse a smallest effect: "2%" of every figure (`None`), or "seconds=10%"."""
     name, _, share = text.rpartition("=")
@@ -321,8 +329,10 @@ _OPTIONS: tuple[Option, ...] = (
            "GPU peaks of operations. The program's max_memory_allocated() returns smaller values.",
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
-    Option("summary", "text", "Format of the summary at the end.", _text, "text|markdown", ("text", "markdown")),
-    Option("summary_file", None, "Also write the summary to this file; in Markdown if its name ends in .md.", _text, "FILE"),
+    Option("summary", "text", "Format of the summary at the end; json is one line with the verdict.", _text, "text|markdown|json",
+           ("text", "markdown", "json")),
+    Option("summary_file", None, "Also write the summary to this file; in Markdown or JSON if its name ends in .md or .json.",
+           _text, "FILE"),
     Option("step_summary", True, "In GitHub Actions, add the summary to the step's page (GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary to this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
@@ -377,6 +387,18 @@ _OPTIONS: tuple[Option, ...] = (
     Option("limit_fallback", "none", "If no cgroup can be created for the run: fail (none), or limit the private memory of each "
            "process (rlimit). Allocations above that limit fail.", _text, "none|rlimit",
            ("none", "rlimit"), ("wrap",)),
+    Option("warn", (), "Write an event when this share of the limit, of an enclosing cgroup's limit or of the machine is in use. "
+           "Page cache does not count. May be repeated.", parse_warn, "SHARE", (), ("wrap",), repeated=True),
+    Option("stalled", None, "End the run once it makes no progress for this long for lack of memory.", parse_duration, "SECONDS",
+           (), ("wrap",)),
+    Option("leave", None, "End the run before the machine has less memory available.", parse_size, "SIZE", (), ("wrap",)),
+    Option("timeout", None, "End the run after this time: SIGTERM to all its processes, SIGKILL after --kill-after. The exit code "
+           "is 124, as that of timeout(1).", parse_duration, "SECONDS", (), ("wrap",)),
+    Option("kill_after", 10.0, "Grace period between SIGTERM and SIGKILL of --timeout.", parse_seconds, "SECONDS", (), ("wrap",)),
+    Option("limit_exit_code", None, "Exit code if --limit, --stalled, --leave or --timeout ends the run.", _exit_code, "CODE", (),
+           ("wrap",)),
+    Option("events", None, "Write a JSON line at the start, at each warning and at the verdict, to this descriptor or file. The "
+           "command does not inherit the descriptor.", _text, "FD|FILE", (), ("wrap",)),
     Option("strict", False, "Fail with exit code 125 if the record is incomplete.", parse_flag, None, (),
            ("wrap",)),
 )

@@ -13,7 +13,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Record", ("out", "runs", "name", "tag", "group", "rank", "upload", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
-    ("Limits and budgets", ("limit", "limit_fallback", "budget", "baseline", "budget_exit_code")),
+    ("Limits and budgets", ("limit", "limit_fallback", "leave", "stalled", "timeout", "kill_after", "limit_exit_code", "warn", "events", "budget", "baseline", "budget_exit_code")),
     (
         "At the end",
         ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir", "tracker"),

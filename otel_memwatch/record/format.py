@@ -29,6 +29,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
                     group" or "process" (for each process). `breached` is true if the run was killed for exceeding
                     the limit, null if unknown. `operation` is the innermost operation open then. `largest` is
                     [{"pid", "command", "bytes"}], the largest processes
+    verdict         only if the guard ended the run: its event, {"kind", "at", "largest", ...}. `kind` is "limit", "stalled",
+                    "machine" or "timeout"
     measured_by     only if another tool measured: its name; the run has no samples then, and its peaks are "sampled"
     imported_from   only then: the path of its file
     ==============  ==========================================================================

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     SpanIds = Mapping[str, Any]
     Outages = Mapping[str, tuple[float, str]]
     Codes = tuple[str, ...]
+    Verdict = str
 
 
 class ClockReading(NamedTuple):
@@ -128,6 +129,17 @@ class AskedFields(NamedTuple):
     cores: int | None
     gpus: int | None
     seconds: int | None
+
+
+class VerdictFields(NamedTuple):
+    """Verdict of the guard that ended the run; all `None` if it did not."""
+
+    kind: Verdict | None
+    """"limit", "stalled", "machine" or "timeout"."""
+    at: float | None
+    """Seconds since the start of the run."""
+    largest: tuple[HolderFields, ...]
+    """The largest processes then, the largest first."""
 
 
 class GpuFields(NamedTuple):
@@ -239,6 +251,7 @@ class RunInfo(NamedTuple):
     group: GroupFields
     limit: LimitFields
     asked: AskedFields
+    verdict: VerdictFields
     gpus: tuple[GpuFields, ...]
     clock: ClockFields
     resource: Mapping[str, Any]
@@ -276,6 +289,9 @@ def _outages(value: Any) -> Outages:
     return found
 
 
+VERDICTS = ("limit", "stalled", "machine", "timeout")
+"""Verdicts by which the guard ends a run."""
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "bool": lambda value: value is True,
     "str": str,
@@ -295,6 +311,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "Mapping[str, Any]": mapping,
     "SpanIds": lambda value: trace_ids(mapping(value)),
     "Outages": _outages,
+    "Verdict | None": lambda value: value if value in VERDICTS else None,
+    "VerdictFields": _section(VerdictFields),
     "ClockReading": _section(ClockReading),
     "TargetFields": _section(TargetFields),
     "HostFields": _section(HostFields),

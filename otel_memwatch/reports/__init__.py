@@ -114,6 +114,7 @@ _ROWS = (
         ".build_report",
     ),
     Report("html", "Page for any browser, one file, works offline.", ".html", ".html", binary=True),
+    Report("verdict", "The line of JSON at the end of wrap --summary json.", ".json", ".verdict"),
     Report("json", "Figures as JSON, schema 1 (stable).", ".json", ".json", exported=True),
     Report(
         "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", ".plot", binary=True, drawn=True

@@ -90,6 +90,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
         },
     )
     yield "hard_limit", dict(mapping(run.info.get("limit"))) or None
+    yield "verdict", run.verdict
     yield "budgets", [dict(entry) for entry in run.budgets]
     stalls = run.stalls
     yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}

@@ -91,6 +91,25 @@ def ending_of(fields: RunInfo, state: str, last_tick: float | None, open_names: 
     return Ending(None, None, None, reason)
 
 
+def verdict_of(fields: RunInfo, state: str, ending: Ending) -> str | None:
+    """Return the verdict on an ended run; `None` while it runs, and if its monitor died. The first matching row decides.
+
+    | the run | verdict |
+    | --- | --- |
+    | the guard ended it | its kind: "limit", "stalled", "machine" or "timeout" |
+    | the kernel killed it at the limit of `--limit` | "limit" |
+    | a signal ended it | "killed" |
+    | else, with any exit code | "finished" |
+    """
+    if state != "finished":
+        return None
+    if fields.verdict.kind is not None:
+        return fields.verdict.kind
+    if fields.limit.breached:
+        return "limit"
+    return "finished" if ending.signal is None else "killed"
+
+
 def state_of(fields: RunInfo, path: Path) -> str:
     """Return the state of a run: "finished", "running", or "incomplete" if the monitor died and left "running" behind."""
     if fields.state != RUNNING:

@@ -15,7 +15,7 @@ from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.ending import ending_of, state_of
+from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stall_ledger import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -142,6 +142,11 @@ class RecordedRun:
         table = self.record.operation_table
         names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
         return ending_of(self.fields, self.state, self._replayed.aggregator.last_time, names)
+
+    @property
+    def verdict(self) -> str | None:
+        """Verdict: "finished", "killed", "limit", "stalled", "machine" or "timeout"; `None`: running, or the monitor died."""
+        return verdict_of(self.fields, self.state, self.ending)
 
     @cached_property
     def peaks(self) -> Peaks:

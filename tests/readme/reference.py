@@ -388,6 +388,8 @@ def _described(body: str) -> Iterator[str]:
 
 SCHEMAS = {
     "report": ("report RUN --json", "reports/report.schema.json"),
+    "verdict": ("wrap --summary json", "reports/verdict.schema.json"),
+    "events": ("wrap --events FILE", "monitor/guard/events.schema.json"),
     "group": ("report GROUP --json", "wings/ranks/group.schema.json"),
     "check": ("check --format json", "wings/gate/budgets.schema.json"),
     "compare": ("compare --format json", "wings/gate/comparison.schema.json"),

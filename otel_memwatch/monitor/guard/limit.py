@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import threading
 import time
 
 from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.model import ProcessEvent
-from otel_memwatch.runtime.procfs.statm import parse_resident
+from otel_memwatch.monitor.guard.run_processes import END_SECONDS, LARGEST, RunProcesses
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -33,11 +32,8 @@ NOT_STARTED = 126
 _ROOM = 2 << 20
 _CONFIRM_SECONDS = 0.2
 """Seconds to wait until the kernel counts a kill that it reported. Version 1 reports before it chooses a process."""
-_END_SECONDS = 5.0
 _JUST_ENDED = 0.3
 """Seconds: a process that ended this shortly before the reported breach was killed by it. Samples are no denser."""
-_LARGEST = 5
-"""Number of processes to report, largest first."""
 
 
 class HardLimit:
@@ -49,16 +45,23 @@ class HardLimit:
 
     """
 
-    def __init__(self, size: int, group: OwnCgroup | None, spare: frozenset[int]) -> None:
+    def __init__(
+        self,
+        size: int,
+        group: OwnCgroup | None,
+        processes: RunProcesses,
+        on_breach: Callable[[list[dict[str, Any]]], None],
+    ) -> None:
         """Set the limit up.
 
         Args:
             size: the limit in bytes.
             group: the run's cgroup; `None` if the limit applies to each process.
-            spare: our processes in the cgroup, which are not killed.
+            processes: the run's processes.
+            on_breach: called once in the thread that watches, with the largest processes, before they are killed.
         """
         self.bytes = size
-        self._spare = spare
+        self._processes, self._on_breach = processes, on_breach
         self.breached: float | None = None
         self._group = group
         self._largest: list[dict[str, Any]] = []
@@ -85,7 +88,7 @@ class HardLimit:
         """Stop watching, once all processes that had to be killed are dead."""
         with contextlib.suppress(OSError):
             os.write(self._waker, b".")
-        self._over.wait(_END_SECONDS)
+        self._over.wait(END_SECONDS)
 
     def _watch(self, group: OwnCgroup, descriptor: int, events: int) -> None:
         poll = select.poll()
@@ -94,14 +97,14 @@ class HardLimit:
         try:
             # The breach may precede this thread.
             if group.oom_kills():
-                self._end_all(group)
+                self._end_all()
             while self.breached is None:
                 ready = dict(poll.poll())
                 if descriptor in ready:
                     self._check_event(group, descriptor)
                 elif self._wake in ready:
                     if group.oom_kills():
-                        self._end_all(group)
+                        self._end_all()
                     return
         finally:
             os.close(descriptor)
@@ -109,7 +112,7 @@ class HardLimit:
 
     def _check_event(self, group: OwnCgroup, descriptor: int) -> None:
         """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
-        largest = self._read_largest(group)
+        largest = self._processes.largest()
         # Version 2 reports again only after its file was read from the start. Version 1 has no such file.
         with contextlib.suppress(OSError):
             os.lseek(descriptor, 0, os.SEEK_SET)
@@ -121,29 +124,13 @@ class HardLimit:
                 return
             time.sleep(0.002)
         self._largest = largest
-        self._end_all(group)
+        self._end_all()
 
-    def _end_all(self, group: OwnCgroup) -> None:
-        """Kill every process of the cgroup, including those started in the meantime."""
+    def _end_all(self) -> None:
+        """Report the breach and kill every process."""
         self.breached = time.monotonic()
-        until = self.breached + _END_SECONDS
-        while (pids := set(group.all_pids()) - self._spare) and time.monotonic() < until:
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
-
-    def _read_largest(self, group: OwnCgroup) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for pid in set(group.all_pids()) - self._spare:
-            with contextlib.suppress(OSError, ValueError):
-                with open(f"/proc/{pid}/statm", "rb") as file:
-                    size = parse_resident(file.read())
-                with open(f"/proc/{pid}/comm", "rb") as file:
-                    name = os.fsdecode(file.read().rstrip(b"\n"))
-                if size:
-                    found.append({"pid": pid, "command": name, "bytes": size})
-        return sorted(found, key=lambda one: -one["bytes"])[:_LARGEST]
+        self._on_breach(self._largest)
+        self._processes.end()
 
     def verdict(
         self, operations: Iterable[RecordedOperation], processes: Iterable[ProcessRecord], peak: int | None
@@ -183,7 +170,7 @@ class HardLimit:
                 found.pop(record.pid, None)
             elif size > found.get(record.pid, {"bytes": 0})["bytes"]:
                 found[record.pid] = {"pid": record.pid, "command": names[record.pid], "bytes": size}
-        return sorted(found.values(), key=lambda one: -one["bytes"])[:_LARGEST]
+        return sorted(found.values(), key=lambda one: -one["bytes"])[:LARGEST]
 
 
 def guarded(enter: Callable[[], None]) -> Callable[[], None]:

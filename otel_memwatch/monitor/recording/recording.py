@@ -84,7 +84,7 @@ _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
 _PEAKS_SECONDS = 1.0
-"""Seconds between two updates of the peaks for telemetry."""
+"""Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
 
 _FIRST_OF_ITS_KIND: dict[str | None, str] = {
     ProcessNote.LEFT_CGROUP: "processes left the run's control group: {} was the first one seen outside. "
@@ -118,7 +118,7 @@ class RunRecording:
 
     Attributes:
         tree: the source process_tree.
-        limit: the hard limit of the run.
+        guard: what may end the run; `None`: nothing does.
         watched_to_the_end: true if the last sample, after the target's end, was taken.
 
     """
@@ -141,7 +141,7 @@ class RunRecording:
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
-        self.limit = target.limit
+        self.guard = target.guard
         self._target = target
         self._settings = settings
         self._messages = messages
@@ -452,9 +452,11 @@ class RunRecording:
             boundaries, open_operations = operations.boundaries, self.follower.open_operations
             history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)
 
-    def _update_peaks(self, _now: float) -> None:
+    def _update_peaks(self, now: float) -> None:
         aggregator = self.batcher.aggregator
         self._peaks = None if aggregator is None else aggregator.peaks()
+        if self.guard is not None and aggregator is not None:
+            self.guard.note_stalls(now, (aggregator.stalls().memory or 0.0) * (aggregator.last_time or 0.0))
 
     # -- telemetry
 
@@ -477,7 +479,7 @@ class RunRecording:
         )
         self.telemetry = Telemetry(self._settings, parts)
         self._follow.due = self._settle.due = 0.0
-        if self.telemetry.active:
+        if self.telemetry.active or self._settings.get("stalled"):
             self._peaks_so_far.due = 0.0
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
-    from otel_memwatch.monitor.guard.limit import HardLimit
+    from otel_memwatch.monitor.guard.guard import Guard
     from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampling.sampler import Sampler
@@ -53,8 +53,8 @@ class TargetInfo(NamedTuple):
     """The cgroup made for the run, if the target is in it."""
     cgroup_hint: str | None = None
     """Advice for a dedicated cgroup, if it has none."""
-    limit: HardLimit | None = None
-    """Its hard limit."""
+    guard: Guard | None = None
+    """The guard that may end it."""
     helpers: frozenset[int] = frozenset()
     """Pids of our processes beside the target, which are never counted."""
     allocated_before: Allocated | None = None

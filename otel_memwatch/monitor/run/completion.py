@@ -5,7 +5,7 @@ Steps of `wrap` between the end of the command and the prompt, in order:
 | step | code | ms |
 | --- | --- | --- |
 | witness | `Target.wait` kills and reaps it; with a scope, the last step does | 2.0 |
-| stop the limit | `HardLimit.stop`, with --limit: until all killed processes are dead, at most 5 s | - |
+| stop the guard | `Guard.finish`, with --limit and its like: until all killed processes are dead, at most 5 s | - |
 | last sample | `Monitor.finish` waits for the sampling thread | 0.6 |
 | ends of processes | `ProcessTree.finish`: the last figures of all | 0.3 |
 | ending | `RunResources._ending`: reason, with OOM kills and peak of the cgroup | 1.5 |
@@ -92,9 +92,12 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     aggregator = recording.batcher.aggregator  # includes the processes that `finish` has just recorded
     _note_missing_ticks(recording)
     peaks = aggregator.peaks(operations.sized, whole=recording.watched_to_the_end)
-    if recording.limit is not None:
+    guard = recording.guard
+    if guard is not None and guard.limit is not None:
         peak = None if peaks.tree is None else peaks.tree.bytes
-        writer.note(limit=recording.limit.verdict(operations.still_open, _processes(recording), peak))
+        writer.note(limit=guard.limit.verdict(operations.still_open, _processes(recording), peak))
+    if guard is not None and guard.verdict is not None:
+        writer.note(verdict=guard.verdict)
     writer.update(
         state=FINISHED,
         ended=moment(ended),

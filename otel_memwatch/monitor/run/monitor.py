@@ -69,6 +69,7 @@ class Monitor:
 
     Attributes:
         messages: messages to the user, with the problems.
+        summarized: whether the summary was printed, if it was requested.
 
     """
 
@@ -87,6 +88,7 @@ class Monitor:
         self._target = target
         self._trace = trace
         self.messages = messages
+        self.summarized = False
         self._listening = listening
         self._stop = Flag()
         """Set when the target has ended."""
@@ -126,6 +128,12 @@ class Monitor:
         """Return the number of OOM kills in the cgroup since the first sample; `None`: unknown."""
         return None if self._recording is None else self._recording.growth_of_group(OOM_KILLS)
 
+    @property
+    def tree_peak(self) -> Mapping[str, Any] | None:
+        """Peak of the whole tree as written in `run.json`; `None`: unknown."""
+        peaks = None if self._writer is None else self._writer.info.get("peaks")
+        return None if peaks is None else peaks["tree"]
+
     def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
         """Return how the target ended, in words, with peak and limit of its cgroup."""
         from otel_memwatch.run.ending import describe_end
@@ -164,6 +172,7 @@ class Monitor:
         try:
             if completed is not None:
                 self._render(completed, interrupted)
+                self.summarized = True
         except Exception as error:  # noqa: BLE001
             self.messages.problem(f"the report is incomplete: {describe(error)}")
         telemetry = None if self._recording is None else self._recording.telemetry

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import ChildExit, Ending
-    from otel_memwatch.monitor.guard.limit import HardLimit
+    from otel_memwatch.monitor.guard.events import EventWriter
+    from otel_memwatch.monitor.guard.guard import Guard
     from otel_memwatch.monitor.run.monitor import Monitor
     from otel_memwatch.monitor.run.supervise import Target
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
@@ -42,6 +43,11 @@ _FIRST_NEEDED = (
     "monitor.sampling.sources.cgroup",
 )
 """Modules of this package that the first sample needs."""
+
+_GUARDED = "limit", "warn", "stalled", "leave", "timeout", "events"
+"""Settings that need a guard."""
+_ENDING = "limit", "stalled", "leave", "timeout"
+"""Settings that end a run. They are refused if no run directory can be made."""
 
 STRICT_EXIT_CODE = 125
 """Exit code under --strict if the record is incomplete."""
@@ -60,7 +66,15 @@ class RunResources:
     def __init__(self, argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
         self.argv, self.settings, self.say = argv, settings, say
         self.trace = run_context(os.environ)
+        self.problems: list[str] = []
+        """One sentence for each part of the guard that does not work; `--strict` accepts none."""
         self._release = contextlib.ExitStack()
+        self._events: EventWriter | None = None
+        if settings["events"] is not None:  # before a file of ours takes the number of a closed descriptor
+            from otel_memwatch.monitor.guard.events import EventWriter
+
+            self._events = EventWriter(settings["events"], self.problem)
+            self._release.callback(self._events.close)
         self._release.callback(self._remove_cgroup)
         self._cgroup, self._scope, self.cgroup_hint = _own_cgroup(settings)
         if self._scope is not None:
@@ -69,7 +83,7 @@ class RunResources:
         """Reason why the command is not in the cgroup that was made or requested."""
         self.listening: Listening | None = None
         self.uploader: Uploader | None = None
-        self.limit: HardLimit | None = None
+        self.guard: Guard | None = None
         self.monitor: Monitor | None = None
 
     def close(self) -> None:
@@ -100,7 +114,7 @@ class RunResources:
         try:
             self.directory = make_run_directory(settings, self.argv, self.say)
         except UsageError as error:
-            if settings["out"] or settings["runs"] or settings["strict"] or settings["limit"]:
+            if any(settings[name] for name in ("out", "runs", "strict", *_ENDING)):
                 raise
             self.say(f"otel-memwatch: nothing is recorded: {error}")
             return False
@@ -132,20 +146,27 @@ class RunResources:
         if self._scope is not None:
             self._find_scope(self._scope)
 
-    def start_limit(self) -> None:
-        """Enforce the memory limit, if set: kill the whole run if it exceeds the limit."""
-        if self.settings["limit"] is None:
+    def start_guard(self) -> None:
+        """Begin to guard the run, if an option asks for that."""
+        if not any(self.settings[name] for name in _GUARDED):
             return
-        from otel_memwatch.monitor.guard.limit import HardLimit
+        from otel_memwatch.monitor.guard.guard import Guard
 
-        self.limit = HardLimit(self.settings["limit"], self.cgroup, self.target.helpers)
-        try:
-            self.limit.watch()
-        except (OSError, Unavailable) as error:
-            self.say(
-                "otel-memwatch: if the run exceeds its limit, the kernel kills only one process; "
-                f"otel-memwatch cannot kill the others: {describe(error)}"
-            )
+        target = self.target
+        self.guard = Guard(
+            self.settings,
+            self.cgroup,
+            target.helpers,
+            target.started,
+            events=self._events,
+            problem=self.problem,
+        )
+        self.guard.start(self.directory.name, str(self.directory), target.pid)
+
+    def problem(self, sentence: str) -> None:
+        """Print why the guard, or a part of it, does not work, and keep it."""
+        self.problems.append(sentence)
+        self.say(f"otel-memwatch: {sentence}.")
 
     def start_monitor(self) -> None:
         """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
@@ -167,7 +188,7 @@ class RunResources:
                 cgroup_hint=self.cgroup_hint if misplaced is None else f"a cgroup of its own ({misplaced})",
                 helpers=self.helpers,
                 allocated_before=self.allocated_before,
-                limit=self.limit,
+                guard=self.guard,
             )
             monitor = Monitor(
                 self.directory, self.settings, info, self.trace, Messages(self.say), listening=self.listening
@@ -185,13 +206,27 @@ class RunResources:
 
     def finish(self, end: ChildExit) -> None:
         """Complete the record. A signal that asks us to end skips optional work."""
-        if self.limit is not None:
-            self.limit.stop()
-        if self.monitor is None:
+        if self.guard is not None:
+            self.guard.finish()
+        if self.monitor is not None:
+            self.monitor.finish(lambda: self._ending(end), _interrupted)
+            if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
+                self.monitor.messages.problem(problem)
+        if self.guard is not None:
+            self.guard.write_end(end, None if self.monitor is None else self.monitor.tree_peak)
+        if self.monitor is None or not self.monitor.summarized:
+            self.summarize_unrecorded(end)
+
+    def summarize_unrecorded(self, end: ChildExit) -> None:
+        """Print the line of JSON without figures, if it is requested: its reader waits for one in any case."""
+        if self.settings["summary"] != "json" or self.settings["quiet"]:
             return
-        self.monitor.finish(lambda: self._ending(end), _interrupted)
-        if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
-            self.monitor.messages.problem(problem)
+        from otel_memwatch.reports.verdict import unrecorded
+        from otel_memwatch.run.ending import describe_end
+
+        ended_by = None if self.guard is None or self.guard.verdict is None else self.guard.verdict["kind"]
+        verdict = ended_by or ("finished" if end.signal is None else "killed")
+        self.say(unrecorded(describe_end(end.exit_code, end.signal, None, None, None), verdict))
 
     def _ending(self, end: ChildExit) -> Ending:
         assert self.monitor is not None
@@ -199,9 +234,11 @@ class RunResources:
         if self.cgroup is not None:
             with contextlib.suppress(OSError):  # another program may have removed it
                 killed = self.cgroup.oom_kills()
-        return self.monitor.ending(
+        ending = self.monitor.ending(
             end.exit_code, end.signal, self.oom_kills.since() if killed is None else killed
         )
+        why = None if self.guard is None else self.guard.reason()
+        return ending if why is None else ending._replace(reason=f"{ending.reason} ({why})")
 
     def _find_scope(self, scope: Scope) -> None:
         """Find the cgroup of the scope that the service manager has made for the command."""
@@ -249,6 +286,9 @@ def wrap(
 ) -> NoReturn:
     """Run `argv` and end the calling process as the command ended. Calls `on_start` right before the command starts.
 
+    Another exit code, in this order: `STRICT_EXIT_CODE`; the guard's, if it ended the run; that of an exceeded budget, if the
+    command's is 0.
+
     Raises:
         UsageError: before anything was started.
         CommandNotStarted: if the command cannot be executed, with a shell's exit code (127 or 126).
@@ -260,17 +300,21 @@ def wrap(
         if not run.prepare():
             run.close()
             on_start()
-            end_like(launch(argv, variables={}).wait(lambda _: None))
+            end = launch(argv, variables={}).wait(lambda _: None)
+            run.summarize_unrecorded(end)
+            end_like(end)
         on_start()
         run.launch()
         # From here on the command runs. Whatever fails, wait for it and end as it ends.
-        run.start_limit()
+        run.start_guard()
         run.start_monitor()
         end = run.target.wait(run.monitor.note_exit if run.monitor else lambda _: None)
         run.finish(end)
     messages = None if run.monitor is None else run.monitor.messages
-    if settings["strict"] and (messages is None or messages.problems):
+    if settings["strict"] and (messages is None or messages.problems or run.problems):
         raise SystemExit(STRICT_EXIT_CODE)
+    if run.guard is not None and (code := run.guard.exit_code(end)) is not None:
+        raise SystemExit(code)
     if end.exit_code == 0 and messages is not None and messages.over_budget:
         raise SystemExit(settings["budget_exit_code"])
     end_like(end)

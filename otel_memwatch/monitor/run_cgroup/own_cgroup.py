@@ -170,6 +170,12 @@ class OwnCgroup:
         """Return the processes in the cgroup and below it."""
         return _pids_below(str(self.path))
 
+    def kill(self) -> None:
+        """Kill all processes in the cgroup and below it at once, if the kernel can do that (version 2, since 5.14)."""
+        if self.version == 2:
+            with contextlib.suppress(OSError):
+                _write(f"{self.path}/cgroup.kill", b"1")
+
     def set_limit(self, size: int) -> None:
         """Limit the cgroup to `size` bytes, including swap. A smaller existing limit stays.
 

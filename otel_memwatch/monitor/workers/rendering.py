@@ -59,6 +59,21 @@ _LEAVE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL: the worker removes its temporary files."""
 
 
+_HISTORY = (
+    "wings.advice.history",
+    "wings.advice.advice",
+    "wings.advice.targets",
+    "wings.advice.prediction",
+    "wings.index.progress",
+)
+_SUMMARIES = {
+    "text": ("reports.summary", *_HISTORY),
+    "markdown": ("reports.markdown", *_HISTORY),
+    "json": ("run.recorded_run", "record.open", "record.reader", "record.sample_lines", "reports.verdict"),
+}
+"""Modules for each format of the summary."""
+
+
 class CompletedRecord(NamedTuple):
     """Input of the outputs."""
 
@@ -99,22 +114,11 @@ def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[
         "reports.html.data",
         "reports.html",
     )
-    history = (
-        "wings.advice.history",
-        "wings.advice.advice",
-        "wings.advice.targets",
-        "wings.advice.prediction",
-        "wings.index.progress",
-    )
     summary = not settings["quiet"]
     wanted = (
-        *(base if pages_here or summary else ()),
+        *(base if pages_here or (summary and settings["summary"] != "json") else ()),
         *(pages if pages_here else ()),
-        *(
-            (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}", *history)
-            if summary
-            else ()
-        ),
+        *(() if not summary else _SUMMARIES[settings["summary"]]),
     )
     return tuple(f"otel_memwatch.{name}" for name in wanted)
 
@@ -301,6 +305,10 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         from otel_memwatch.reports.markdown import markdown
 
         return markdown(run).rstrip("\n")
+    if wanted["summary"] == "json":
+        from otel_memwatch.reports.verdict import verdict_line
+
+        return verdict_line(run)
     from otel_memwatch.reports.summary import summary
 
     more: list[tuple[str, str]] = []
@@ -319,7 +327,10 @@ def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
     from otel_memwatch.runtime.user_files import write_file
 
     file = wanted["summary_file"]
-    form = "markdown" if wanted["summary"] == "markdown" or str(file).endswith(".md") else "summary"
+    forms = {"markdown": "markdown", "json": "verdict"}
+    form = {".md": "markdown", ".json": "verdict"}.get(
+        Path(file).suffix, forms.get(wanted["summary"], "summary")
+    )
     if os.path.isfile(file) or not os.path.exists(file):
         write(form, run, file)
         return

@@ -17,6 +17,7 @@ from otel_memwatch.record.run_info_schema import (
     Mark,
     RunInfo,
     TargetFields,
+    VerdictFields,
 )
 
 TRACE = {"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None}
@@ -59,6 +60,7 @@ WHOLE: dict[str, Any] = {
     "group": {"group": "job", "launcher": "torchrun", "rank": 1, "local_rank": 0, "size": 2, "first": 0, "step": 1, "attempt": 0},
     "limit": {"bytes": 9, "by": "control group", "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
     "asked": {"by": "Slurm", "memory_bytes": 9, "cores": 2, "gpus": 1, "seconds": 60},
+    "verdict": {"kind": "timeout", "at": 1.5, "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
     "gpus": [
         {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "unknown": {"memory": {"seconds": 5.0, "error": "Unknown Error"}}, "held": {"7": 5},
          "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
@@ -81,6 +83,7 @@ def test_every_field_is_read() -> None:
     assert found.command == ("python", "train.py")
     assert found.monitor._asdict() == WHOLE["monitor"]
     assert found.group._asdict() == WHOLE["group"]
+    assert found.verdict == VerdictFields("timeout", 1.5, (HolderFields(7, "python", 8),))
     assert found.clock._asdict() == WHOLE["clock"]
     assert found.limit == LimitFields(9, "control group", True, "Spike", (HolderFields(7, "python", 8),))
     name, pci = "H200", "0000:17:00.0"
@@ -131,3 +134,8 @@ def test_an_empty_file_has_no_facts() -> None:
         None,
         (),
     )
+
+
+@pytest.mark.parametrize("kind", ["exploded", "finished", 7, None, ["limit"]])
+def test_an_unknown_verdict_is_none(kind: object) -> None:
+    assert RunInfo.of({"verdict": {"kind": kind}}).verdict.kind is None

@@ -1,0 +1,354 @@
+"""Guard of a run: warns, and ends it at a limit, when it is stalled, when the machine runs short, or after a time.
+
+| option | acts on | verdict | how the run ends |
+| --- | --- | --- | --- |
+| `--limit` | memory charged to the run's cgroup | limit | SIGKILL, by the kernel and by us (`limit`) |
+| `--leave` | memory available on the machine | machine | SIGKILL |
+| `--stalled` | time without progress for lack of memory (`run.stall_ledger`) | stalled | SIGKILL |
+| `--timeout` | time since the start | timeout | SIGTERM, and SIGKILL after `--kill-after` |
+| `--warn` | memory in use, as a share of each scope | none: a warning | it goes on |
+
+The first of them to act gives the verdict. All processes of the run end, also those that were forked twice or have another
+session. Memory is probed ten times a second at most, and less often while much of it is left (`memory_scopes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+
+from otel_memwatch.errors import Unavailable, describe
+from otel_memwatch.monitor.guard.limit import HardLimit
+from otel_memwatch.monitor.guard.run_processes import RunProcesses
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_memwatch.model import ChildExit
+    from otel_memwatch.monitor.guard.events import EventWriter
+    from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+
+TIMEOUT_EXIT_CODE = 124
+"""Exit code of a run that ended within its grace period, as that of timeout(1)."""
+
+_KINDS = {"limit": "limit", "cgroup": "limit", "machine": "machine"}
+"""Verdict that a warning announces, by scope."""
+_STALLED_SHARE = 0.8
+"""Share of the time of `--stalled` without progress from which a run counts as stalled: a sample may come late."""
+_WARN_STALLED = 0.5
+"""Share of that time from which a warning is due."""
+_CALM = 0.05
+"""A share of memory that must become free below a threshold before it warns again."""
+_ROOM = 2 << 20
+_NICE = -10
+"""Change of the priority of our threads while the run is guarded."""
+_CLOSE = 0.01
+"""Least time between two probes of the machine for `--leave` if it would run short before the next regular one."""
+
+
+class Guard:
+    """Guard of one run, from `start` to `finish`.
+
+    Args:
+        settings: the options in force.
+        group: the run's cgroup; `None`: none.
+        spare: our processes among those of the run.
+        started: monotonic seconds of the start of the command.
+        events: writer of events; `None`: none are requested.
+        problem: reports what does not work.
+
+    Attributes:
+        limit: the hard limit; `None` without one.
+        verdict: the verdict, if the guard ended the run: the fields of its event.
+
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        group: OwnCgroup | None,
+        spare: frozenset[int],
+        started: float,
+        *,
+        events: EventWriter | None,
+        problem: Callable[[str], None],
+    ) -> None:
+        self._settings, self._group, self._started = settings, group, started
+        self._events, self._problem = events, problem
+        self._processes = RunProcesses(group, spare)
+        self.limit: HardLimit | None = None
+        if settings["limit"] is not None:
+            self.limit = HardLimit(settings["limit"], group, self._processes, self._breached)
+        self.verdict: dict[str, Any] | None = None
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0)
+        self._lock = threading.Lock()
+        self._ended = False
+        """The command has ended, or a verdict was reached: nothing else may decide."""
+        self._wake = threading.Event()
+        self._done = threading.Event()
+        self._scopes: list[MemoryScope] = []
+        self._term_at = self._kill_at = float("inf")
+        self._stalls: deque[tuple[float, float]] = deque()
+        """Time, and seconds without progress until then."""
+        self._stall_warned = False
+
+    # -- called by the supervisor's thread
+
+    def start(self, run: str, path: str, pid: int) -> None:
+        """Begin to watch, and write the first event. Raises nothing."""
+        # A fork bomb leaves other processes a small share of the processors. Threads that start later inherit this.
+        self._set_priority(self._nice + _NICE)
+        if self._settings["timeout"] is not None:
+            self._term_at = self._started + self._settings["timeout"]
+        if self.limit is not None:
+            try:
+                self.limit.watch()
+            except (OSError, Unavailable) as error:
+                self._problem(
+                    "if the run exceeds its limit, the kernel kills only one process; "
+                    f"otel-memwatch cannot kill the others: {describe(error)}"
+                )
+        try:
+            self._find_scopes()
+        except (OSError, ValueError) as error:
+            self._problem(f"memory is not watched: {describe(error)}")
+        watched = [{"of": one.of, "bytes": one.bytes} for one in self._scopes]
+        if self.limit is not None and not any(one.of == "limit" for one in self._scopes):
+            watched.append({"of": "limit", "bytes": self.limit.bytes})
+        self._write("start", None, run=run, path=path, pid=pid, watched=watched)
+        if not self._scopes and self._settings["timeout"] is None:
+            self._done.set()
+            return
+        try:
+            Thread(self._watch, "otel-memwatch-guard", room=_ROOM).start()
+        except Unavailable as error:
+            self._done.set()
+            self._problem(f"the run is not guarded: {describe(error)}")
+
+    def finish(self) -> None:
+        """Stop watching after the command's end. If the guard ended the run, kill the processes that are left."""
+        with self._lock:
+            self._ended = True
+        self._wake.set()
+        self._done.wait()
+        self._set_priority(self._nice)  # reports are as urgent as without a guard
+        if self.limit is not None:
+            self.limit.stop()
+        if self.verdict is not None:
+            self._processes.end()
+
+    def write_end(self, end: ChildExit, peak: Mapping[str, Any] | None) -> None:
+        """Write the verdict of a run that the guard did not end: finished, or killed by a signal."""
+        if self.verdict is None:
+            kind = "finished" if end.signal is None else "killed"
+            self._write("verdict", kind, exit_code=end.exit_code, signal=end.signal, peak=peak)
+        if self._events is not None:
+            self._events.close()
+
+    def _set_priority(self, nice: int) -> None:
+        with contextlib.suppress(OSError):  # only root may raise it
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+
+    def exit_code(self, end: ChildExit) -> int | None:
+        """Return the exit code of a run that the guard ended; `None`: as the command ended."""
+        if self.verdict is None:
+            return None
+        code: int | None = self._settings["limit_exit_code"]
+        if code is None and self.verdict["kind"] == "timeout" and end.signal != signal.SIGKILL:
+            return TIMEOUT_EXIT_CODE
+        return code
+
+    def reason(self) -> str | None:
+        """Return the option by which the guard ended the run; `None`: it did not, or at the limit, which the summary describes."""
+        if self.verdict is None or self.verdict["kind"] == "limit":
+            return None
+        from otel_memwatch.text import duration, size
+
+        settings = self._settings
+        return {
+            "timeout": f"--timeout {duration(settings['timeout'] or 0)}",
+            "stalled": f"--stalled {duration(settings['stalled'] or 0)}: no progress for lack of memory",
+            "machine": f"--leave {size(settings['leave'] or 0)}: the machine ran short of memory",
+        }[self.verdict["kind"]]
+
+    # -- called by the sampling thread
+
+    def note_stalls(self, now: float, waited: float) -> None:
+        """Note the seconds until `now` in which the run waited for memory; end a run that only waits."""
+        seconds = self._settings["stalled"]
+        if seconds is None:
+            return
+        stalls = self._stalls
+        stalls.append((now, waited))
+        while len(stalls) > 2 and now - stalls[1][0] >= seconds:
+            stalls.popleft()
+        lost = waited - stalls[0][1]
+        facts = {"stalled_seconds": round(lost, 3), "limit_seconds": seconds}
+        if lost >= _STALLED_SHARE * seconds:
+            if self._decide("stalled", largest=self._processes.largest(), **facts):
+                self._processes.end()
+        elif lost >= _WARN_STALLED * seconds and not self._stall_warned:
+            self._stall_warned = True
+            self._write("warning", "stalled", largest=self._processes.largest(), **facts)
+
+    # -- the guard's thread
+
+    def _watch(self) -> None:
+        try:
+            while not self._ended:
+                now = time.monotonic()
+                due = min([self._check_time(now), *(self._check(one, now) for one in list(self._scopes))])
+                if not self._ended:
+                    self._wake.wait(None if due == float("inf") else max(0.0, due - time.monotonic()))
+            # The grace period continues after the verdict.
+            while self.verdict is not None and self._kill_at < float("inf") and not self._command_ended():
+                self._wake.wait(max(0.0, self._kill_at - time.monotonic()))
+                if time.monotonic() >= self._kill_at:
+                    self._kill_at = float("inf")
+                    self._processes.end()
+        finally:
+            for scope in self._scopes:
+                scope.close()
+            self._done.set()
+
+    def _command_ended(self) -> bool:
+        return self._wake.is_set()
+
+    def _check_time(self, now: float) -> float:
+        """Ask the run to end if its time is over; return when to check again."""
+        if now < self._term_at:
+            return self._term_at
+        if self._decide(
+            "timeout", limit_seconds=self._settings["timeout"], largest=self._processes.largest()
+        ):
+            self._kill_at = now + self._settings["kill_after"]
+            self._processes.signal(signal.SIGTERM)
+            self._processes.signal(signal.SIGCONT)
+        return float("inf")
+
+    def _check(self, scope: MemoryScope, now: float) -> float:
+        """Probe a scope if that is due: warn, or end the run for `--leave`. Return when to probe again."""
+        if now < scope.due:
+            return scope.due
+        leave = scope.bytes - self._settings["leave"] if self._leaves(scope) else None
+        levels = [scope.bytes * share for share in scope.armed] + ([] if leave is None else [leave])
+        try:
+            used = scope.probe(now, int(min(levels)))
+        except (OSError, ValueError):  # the cgroup is gone
+            self._scopes.remove(scope)
+            scope.close()
+            return float("inf")
+        crossed = [share for share in scope.armed if used >= scope.bytes * share]
+        news = any(scope.armed[share] for share in crossed)
+        for share in scope.armed:
+            if share in crossed:
+                scope.armed[share] = False
+            elif used < scope.bytes * (share - _CALM):
+                scope.armed[share] = True
+        if news:
+            self._write("warning", _KINDS[scope.of], **self._facts(scope), largest=self._processes.largest())
+        if leave is not None:
+            if used > leave:
+                if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
+                    self._processes.end()
+            else:
+                self._hurry(scope, leave, now)
+        return scope.due
+
+    def _leaves(self, scope: MemoryScope) -> bool:
+        return scope.of == "machine" and self._settings["leave"] is not None
+
+    def _hurry(self, scope: MemoryScope, level: int, now: float) -> None:
+        """Probe the machine sooner if it would run short before the next probe."""
+        if len(scope.samples) < 2:
+            return
+        (before, first), (after, last) = scope.samples[-2], scope.samples[-1]
+        if after > before and last > first:
+            left = (level - last) * (after - before) / (last - first)
+            scope.due = min(scope.due, now + max(_CLOSE, left / 2))
+
+    def _facts(self, scope: MemoryScope) -> dict[str, Any]:
+        """Return who, how much, and how long: the fields of an event about memory."""
+        from otel_memwatch.truth.time_left import growth
+
+        samples = list(scope.samples)  # another thread may add one
+        used, found = samples[-1][1], growth(samples, scope.bytes)
+        left = None if found.low is None else {"low": _rounded(found.low), "high": _rounded(found.high)}
+        return {
+            "of": scope.of,
+            "bytes": used,
+            "limit": scope.bytes,
+            "growth": None if found.rate is None else round(found.rate),
+            "seconds_left": left,
+        }
+
+    def _find_scopes(self) -> None:
+        """Find the scopes that the options ask for, and arm their thresholds."""
+        warn, leave, limit = (self._settings[name] for name in ("warn", "leave", "limit"))
+        if not warn and leave is None and limit is None:
+            return
+        from otel_memwatch.monitor.guard.memory_scopes import CgroupScope, MachineScope, cgroups_around
+        from otel_memwatch.text import size
+
+        machine = MachineScope()
+        for name, value in (("--limit", limit), ("--leave", leave)):
+            if value is not None and value >= machine.bytes:
+                self._problem(f"{name} {size(value)} has no effect: the machine has {size(machine.bytes)}")
+        if leave is not None and leave >= machine.bytes:
+            leave = None
+            self._settings = {**self._settings, "leave": None}
+        if warn or leave is not None:
+            self._scopes.append(machine)
+        else:
+            machine.close()
+        if warn:
+            if limit is not None and self._group is not None:
+                path = str(self._group.path)
+                self._scopes.append(CgroupScope("limit", path, self._group.version, limit))
+            self._scopes += cgroups_around(machine.bytes)
+        for scope in self._scopes:
+            scope.armed = dict.fromkeys(warn, True)
+
+    def _breached(self, largest: list[dict[str, Any]]) -> None:
+        """Note that the kernel reported a breach of the limit."""
+        assert self.limit is not None
+        size = self.limit.bytes
+        facts: dict[str, Any] = {
+            "of": "limit",
+            "bytes": size,
+            "limit": size,
+            "growth": None,
+            "seconds_left": None,
+        }
+        scope = next((one for one in self._scopes if one.of == "limit"), None)
+        if scope is not None and scope.samples:
+            facts |= {name: value for name, value in self._facts(scope).items() if name == "growth"}
+            # The run crossed its thresholds between two probes.
+            if any(scope.armed.values()):
+                self._write("warning", "limit", **facts, largest=largest)
+        self._decide("limit", **facts, largest=largest)
+
+    def _decide(self, kind: str, **facts: Any) -> bool:
+        """Note the verdict, unless the command has ended or there is one; return whether it is the verdict."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+            self.verdict = {"kind": kind, "at": round(time.monotonic() - self._started, 3), **facts}
+        self._write("verdict", kind, **facts)
+        return True
+
+    def _write(self, event: str, kind: str | None, **facts: Any) -> None:
+        if self._events is not None:
+            self._events.write(event, kind, time.monotonic() - self._started, **facts)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)

@@ -1,0 +1,126 @@
+"""Processes of a run: which there are, which are the largest, and how to end all of them.
+
+With a cgroup of the run's own they are its members. Without one they are the descendants of this process, which is a
+subreaper: a process that was forked twice or has another session is still among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from otel_memwatch.runtime.procfs.statm import parse_resident
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+
+END_SECONDS = 5.0
+"""Seconds within which a run that was killed is gone, unless a process waits for a device."""
+_PAUSE = 0.005
+"""Seconds between two rounds of killing."""
+LARGEST = 5
+"""Number of processes to report, largest first."""
+
+
+class RunProcesses:
+    """Processes of one run.
+
+    Args:
+        group: the cgroup of the run; `None`: without one.
+        spare: our processes among them, and children from before our start. They are neither reported nor killed.
+
+    """
+
+    def __init__(self, group: OwnCgroup | None, spare: frozenset[int]) -> None:
+        self._group, self._spare = group, spare
+
+    def pids(self) -> set[int]:
+        """Return the living processes. Costs a reading of each process of the machine without a cgroup."""
+        if self._group is not None:
+            return set(self._group.all_pids()) - self._spare
+        return _descendants(os.getpid(), self._spare)
+
+    def largest(self) -> list[dict[str, Any]]:
+        """Return PID, name and resident bytes of the largest processes."""
+        found: list[dict[str, Any]] = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError, ValueError):
+                with open(f"/proc/{pid}/statm", "rb") as file:
+                    size = parse_resident(file.read())
+                with open(f"/proc/{pid}/comm", "rb") as file:
+                    name = os.fsdecode(file.read().rstrip(b"\n"))
+                if size:
+                    found.append({"pid": pid, "command": name, "bytes": size})
+        return sorted(found, key=lambda one: -one["bytes"])[:LARGEST]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process once."""
+        for pid in self.pids():
+            self._send(pid, number)
+
+    def end(self) -> None:
+        """Kill every process, including those started in the meantime. Return when none is left, at most after 5 s.
+
+        A process with a pending SIGKILL cannot fork, so each round leaves only what was forked during it.
+        """
+        if self._group is not None and not self._spare & set(self._group.all_pids()):
+            self._group.kill()
+        until = time.monotonic() + END_SECONDS
+        while (pids := self.pids()) and time.monotonic() < until:
+            for pid in pids:
+                self._send(pid, signal.SIGKILL)
+            time.sleep(_PAUSE)
+
+    def _send(self, pid: int, number: int) -> None:
+        """Send a signal to a process that still is one of the run: a fork bomb uses up PIDs within seconds."""
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+            try:
+                if self._is_member(pid):
+                    if descriptor is None:
+                        os.kill(pid, number)
+                    else:
+                        signal.pidfd_send_signal(descriptor, number)
+            finally:
+                if descriptor is not None:
+                    os.close(descriptor)
+
+    def _is_member(self, pid: int) -> bool:
+        if self._group is not None:
+            return self._group.holds(pid) is True
+        while pid > 1 and pid not in self._spare:
+            (pid, _) = _parent(pid) or (0, False)
+            if pid == os.getpid():
+                return True
+        return False
+
+
+def _descendants(root: int, spare: frozenset[int]) -> set[int]:
+    """Return the living descendants of a process, without `spare` and their descendants."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (read := _parent(int(name))) is not None and read[1]:
+            children.setdefault(read[0], []).append(int(name))
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        below = [pid for pid in children.get(waiting.pop(), ()) if pid not in spare]
+        found.update(below)
+        waiting += below
+    return found
+
+
+def _parent(pid: int) -> tuple[int, bool] | None:
+    """Return the parent of a process, and whether the process lives; `None`: it is gone.
+
+    A zombie with further threads lives: only its first thread has ended.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split(None, 18)
+        return int(fields[1]), fields[0] not in b"ZX" or int(fields[17]) > 1
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,177 @@
+"""Guard: which event follows from which readings, and which verdict counts."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from otel_memwatch.config import settings
+from otel_memwatch.monitor.guard import memory_scopes
+from otel_memwatch.monitor.guard.guard import Guard
+from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
+from tests.unit.monitor.guard.ends import ended
+
+
+class Recorder:
+    """Events in a list."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str | None, dict[str, Any]]] = []
+
+    def write(self, event: str, kind: str | None, at: float, **facts: Any) -> None:
+        self.written.append((event, kind, facts))
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def kinds(self) -> list[tuple[str, str | None]]:
+        return [(event, kind) for event, kind, _ in self.written]
+
+
+class Readings(MemoryScope):
+    """A scope with given readings."""
+
+    def __init__(self, of: str, size: int) -> None:
+        super().__init__(of, size)
+        self.now = 0
+
+    def used(self, enough: int) -> int:
+        return self.now
+
+
+class Processes:
+    """No process, and the ends that were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def largest(self) -> list[dict[str, Any]]:
+        return [{"pid": 1, "command": "hog", "bytes": 7}]
+
+    def signal(self, number: int) -> None:
+        self.asked.append(number)
+
+    def end(self) -> None:
+        self.asked.append("end")
+
+
+def guard_of(**given: Any) -> tuple[Guard, Recorder, Processes]:
+    events, processes = Recorder(), Processes()
+    guard = Guard(settings("wrap", given, {}), None, frozenset(), 0.0, events=events, problem=pytest.fail)  # type: ignore[arg-type]
+    guard._processes = processes  # type: ignore[assignment]
+    return guard, events, processes
+
+
+def test_a_threshold_warns_once_until_memory_is_free_again() -> None:
+    guard, events, _ = guard_of(warn=["50%", "80%"])
+    scope = Readings("limit", 1000)
+    scope.armed = {0.5: True, 0.8: True}
+    for second, used in enumerate((100, 600, 700, 850, 900, 600, 850, 100, 600)):
+        scope.now, scope.due = used, 0.0
+        guard._check(scope, float(second))
+    assert [facts["bytes"] for _, _, facts in events.written] == [600, 850, 850, 600]
+    assert set(events.kinds) == {("warning", "limit")}
+    first = events.written[0][2]
+    assert (first["growth"], first["seconds_left"]) == (500, {"low": 0.8, "high": 0.8})
+
+
+def test_two_thresholds_at_once_are_one_warning() -> None:
+    guard, events, _ = guard_of(warn=["50%", "80%"])
+    scope = Readings("cgroup", 1000)
+    scope.armed = {0.5: True, 0.8: True}
+    scope.now = 990
+    guard._check(scope, 0.0)
+    assert events.kinds == [("warning", "limit")]
+
+
+def test_a_machine_that_runs_short_ends_the_run_once() -> None:
+    guard, events, processes = guard_of(leave="1KiB")
+    scope = Readings("machine", 10_000)
+    for used in (8_900, 8_976, 8_977, 9_500):
+        scope.now, scope.due = used, 0.0
+        guard._check(scope, 1.0)
+    assert events.kinds == [("verdict", "machine")]
+    assert events.written[0][2]["bytes"] == 8_977
+    assert processes.asked == ["end"]
+
+
+def test_a_far_end_is_probed_seldom_and_a_near_one_ten_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_scopes, "usable_processors", lambda: 2)
+    scope = Readings("limit", 100 << 30)
+    scope.probe(5.0, 64 << 30)
+    assert scope.due == 9.0  # two processors fill 16 GiB a second at most
+    scope.now = 64 << 30
+    scope.probe(9.0, 64 << 30)
+    assert scope.due == pytest.approx(9.1)
+
+
+def test_the_first_verdict_counts() -> None:
+    guard, events, processes = guard_of(timeout="1s", leave="1KiB", kill_after="5s")
+    guard._term_at = 1.0
+    assert guard._check_time(0.5) == 1.0
+    guard._check_time(1.0)
+    assert processes.asked == [signal.SIGTERM, signal.SIGCONT]
+    scope = Readings("machine", 10_000)
+    scope.now = 9_999
+    guard._check(scope, 1.1)
+    assert events.kinds == [("verdict", "timeout")]
+
+
+def test_nothing_is_decided_after_the_end() -> None:
+    guard, events, processes = guard_of(leave="1KiB")
+    guard._done.set()
+    guard.finish()
+    scope = Readings("machine", 10_000)
+    scope.now = 9_999
+    guard._check(scope, 1.1)
+    guard.write_end(ended(exit_code=3), {"bytes": 9})
+    assert events.kinds == [("verdict", "finished")]
+    assert events.written[0][2] == {"exit_code": 3, "signal": None, "peak": {"bytes": 9}}
+    assert processes.asked == []
+
+
+def test_a_signal_that_is_not_ours_is_killed() -> None:
+    guard, events, _ = guard_of(events="-")
+    guard.write_end(ended(signal=signal.SIGTERM), None)
+    assert events.kinds == [("verdict", "killed")]
+
+
+def test_a_run_without_progress_is_warned_of_and_ended() -> None:
+    guard, events, processes = guard_of(stalled="10s")
+    for second in range(30):  # 10 s of work, then nothing but waiting
+        guard.note_stalls(float(second), float(max(0, second - 10)))
+    assert events.kinds == [("warning", "stalled"), ("verdict", "stalled")]
+    assert [facts["stalled_seconds"] for _, _, facts in events.written] == [5.0, 8.0]
+    assert processes.asked == ["end"]
+
+
+def test_a_run_that_waits_now_and_then_goes_on() -> None:
+    guard, events, _ = guard_of(stalled="10s")
+    for second in range(100):
+        guard.note_stalls(float(second), second * 0.4)
+    assert events.written == []
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "end", "expected"),
+    [
+        ({}, None, ended(exit_code=0), None),
+        ({}, "timeout", ended(signal=signal.SIGTERM), 124),
+        ({}, "timeout", ended(exit_code=0), 124),
+        ({}, "timeout", ended(signal=signal.SIGKILL), None),
+        ({}, "limit", ended(signal=signal.SIGKILL), None),
+        ({"limit_exit_code": "77"}, "limit", ended(signal=signal.SIGKILL), 77),
+        ({"limit_exit_code": "77"}, "timeout", ended(exit_code=0), 77),
+        ({"limit_exit_code": "0"}, "machine", ended(signal=signal.SIGKILL), 0),
+        ({"limit_exit_code": "77"}, None, ended(signal=signal.SIGKILL), None),
+    ],
+)
+def test_exit_codes(given: dict[str, str], kind: str | None, end: Any, expected: int | None) -> None:
+    guard, _, _ = guard_of(**given)
+    guard.verdict = None if kind is None else {"kind": kind}
+    assert guard.exit_code(end) == expected
