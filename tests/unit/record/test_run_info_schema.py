@@ -102,7 +102,7 @@ def test_every_field_is_read() -> None:
         ),
     )
     structured = {
-        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "gpus",
+        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "verdict", "gpus",
     }  # fmt: skip
     for name in set(WHOLE) - structured:
         assert getattr(found, name) == WHOLE[name], name
