@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime.exactness import is_exact
@@ -131,6 +132,7 @@ _OLD_PHRASES = {evidence.words: evidence for evidence in Evidence}
 """Phrases of `Peak.how` in records that have no `evidence`: never remove one."""
 
 
+@lru_cache(256)
 def evidence_of(how: str) -> tuple[Evidence, ...]:
     """Return the evidence that an old record states in words; empty if a phrase of it is unknown.
 
@@ -219,19 +221,14 @@ class Peak(NamedTuple):
         if value is None:
             return None
         fields = {name: value.get(name) for name in _PEAK_FIELDS}
-        for name, kind in _PEAK_FIELDS.items():
-            if fields[name] is not None and (
-                isinstance(fields[name], bool) or not isinstance(fields[name], kind)
-            ):
-                raise ValueError(f"{name} of a peak is {fields[name]!r}")
+        for name, field in fields.items():
+            if field is not None and type(field) not in _PEAK_FIELDS[name]:
+                raise ValueError(f"{name} of a peak is {field!r}")
         if fields["bytes"] is None:
             raise ValueError("a peak without a size")
-        operations, excludes, names = (
-            tuple(map(str, found)) if isinstance(found := value.get(key), list) else ()
-            for key in ("operations", "excludes", "evidence")
-        )
+        operations, excludes, names = map(_texts, map(value.get, ("operations", "excludes", "evidence")))
         source, how = str(value.get("source") or ""), str(value.get("how") or "")
-        evidence = tuple(_EVIDENCE[name] for name in names if name in _EVIDENCE)
+        evidence = tuple([_EVIDENCE[name] for name in names if name in _EVIDENCE])
         if not isinstance(value.get("evidence"), list):  # of an older version
             evidence = evidence_of(how)
             source = "" if evidence else how
@@ -253,16 +250,20 @@ class Peak(NamedTuple):
         return peak
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
 _EVIDENCE = {one.value: one for one in Evidence}
 
-_PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "bytes": int,
-    "low": int,
-    "high": int,
-    "estimate": int,
+_PEAK_FIELDS: dict[str, tuple[type, ...]] = {
+    "bytes": (int,),
+    "low": (int,),
+    "high": (int,),
+    "estimate": (int,),
     "at": (int, float),
-    "pid": int,
-    "operation": str,
+    "pid": (int,),
+    "operation": (str,),
 }
 """Types of a peak's fields in JSON, unless they are null."""
 

@@ -85,7 +85,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     return open_record(directory, info)
 
 
-def read_info(path: Path, directory: int | None = None) -> Mapping[str, Any]:
+def read_info(path: str | Path, directory: int | None = None) -> Mapping[str, Any]:
     """Return the object in a `run.json`. Raises `RunError` if it is not a regular file, too large or damaged.
 
     With `directory`, the descriptor of an open directory, `path` is the name of a file in it; no link is followed.
@@ -116,7 +116,7 @@ def read_info(path: Path, directory: int | None = None) -> Mapping[str, Any]:
 
 def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
     """Return the record of a directory with our samples and a known description. Raises nothing."""
-    if os.path.isfile(directory / TRACES_OTLP_FILE):
+    if os.path.isfile(f"{directory}/{TRACES_OTLP_FILE}"):
         from otel_memwatch.record.otlp_file import SpannedRecord
 
         return SpannedRecord(directory, info)

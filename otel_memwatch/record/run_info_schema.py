@@ -8,6 +8,8 @@ are bytes. `None` means unknown. Fields that one report only passes on are read 
 
 from __future__ import annotations
 
+from functools import cache
+
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -267,8 +269,16 @@ class RunInfo(NamedTuple):
 
 def _read(kind: Callable[..., _Fields], fields: Mapping[str, Any]) -> _Fields:
     """Return an object of the file as `kind`, each field checked by its declared type."""
+    return kind(*[
+        absent if (value := fields.get(name)) is None else check(value) for name, check, absent in _plan(kind)
+    ])  # fmt: skip
+
+
+@cache
+def _plan(kind: Callable[..., object]) -> list[tuple[str, Callable[[Any], Any], Any]]:
+    """Return name, check and absent value of each field: most files lack most fields, and an index reads thousands."""
     types = kind.__annotations__
-    return kind(*[_CHECKS[declared](fields.get(name)) for name, declared in types.items()])
+    return [(name, _CHECKS[declared], _CHECKS[declared](None)) for name, declared in types.items()]
 
 
 def _section(kind: Callable[..., _Fields]) -> Callable[[Any], _Fields]:

@@ -154,6 +154,11 @@ class FigureRow(NamedTuple):
     judged: bool = False
     """Budgets, comparisons and trackers include it."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the figure is a number of bytes or things, not seconds or a share."""
+        return self.unit not in ("s", "1")
+
 
 def _total(key: str) -> Callable[[RecordedRun], float | None]:
     return lambda run: run.totals.get(key)

@@ -98,6 +98,8 @@ class Stalls(NamedTuple):
     @classmethod
     def of(cls, written: Mapping[str, object]) -> Stalls:
         """Read the form of `run.json`; anything else than a number is unknown."""
+        if not written:
+            return cls()
         values = {name: number(written.get(name)) for name in cls._fields if name != "periods"}
         return cls(**{  # type: ignore[arg-type]
             name: int(value) if value is not None and name.endswith("_bytes") else value for name, value in values.items()

@@ -240,13 +240,12 @@ class IndexedRun(NamedTuple):
 
 def row_of(path: str) -> IndexedRun:
     """Return the row of one run directory, read now."""
-    directory = Path(path)
     try:
         run = None
-        if os.path.isfile(directory / RUN_FILE):
-            run = RecordedRun(open_record(directory, read_info(directory / RUN_FILE)))
+        if os.path.isfile(info := f"{path}/{RUN_FILE}"):
+            run = RecordedRun(open_record(Path(path), read_info(info)))
         if run is None or run.fields.schema != SCHEMA:
-            run = load(directory)  # raises with the reason
+            run = load(path)  # raises with the reason
         return _running(run, path) if run.state == "running" else _of_run(run, path)
     except RunError as error:
         name, why = os.path.basename(os.path.abspath(path)), _storable(error.message)
@@ -263,9 +262,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
     for row in FIGURES:
         if row.field:
             value = number_of(row.of(run))
-            figures[row.field] = (
-                whole(value) if row.unit not in ("s", "1") or value is None else round(value, 6)
-            )
+            figures[row.field] = whole(value) if row.is_whole or value is None else round(value, 6)
     return _described(run, path)._replace(
         exit_code=ending.exit_code,
         signal=ending.signal,
