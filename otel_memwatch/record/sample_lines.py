@@ -232,7 +232,7 @@ def _rows(
             rows = json.loads(text, parse_constant=_not_known)
         except (ValueError, RecursionError):
             rows = None
-    if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
+    if rows is not None and len(rows) == len(lines) and _all_fit(rows, width):
         times: list[Any] = [row[0] for row in rows]
         sound = bool(rows) and (are_numbers or _are_numbers(text, len(rows)))
         return rows, sound and bool(min(times) >= -FARTHEST and max(times) <= FARTHEST)
@@ -263,6 +263,14 @@ def _are_numbers(text: bytes, rows: int) -> bool:
 
 def _not_known(_: str) -> None:
     """Return `None` for `NaN` and `Infinity`: they are not JSON, and their values are unknown."""
+
+
+def _all_fit(rows: list[Any], width: int) -> bool:
+    """Return whether `_fits` is true of each row; asking it of each takes a tenth of the time of reading a day."""
+    if not rows or set(map(type, rows)) != {list}:
+        return not rows
+    sizes = set(map(len, rows))
+    return min(sizes) >= 1 and max(sizes) <= width + 1 and None not in [row[0] for row in rows]
 
 
 def _fits(row: Any, width: int) -> bool:

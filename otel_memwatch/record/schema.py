@@ -125,7 +125,8 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
         found = [index[column] for column in columns_of(field, columns)]
         places.append(found[0] if found else width)
         more += [(number, place) for place in found[1:]]
-    pick, make = itemgetter(*places), Sample._make
+    pick: Callable[[Sequence[Value]], Any] = itemgetter(*places)
+    make: Callable[..., Any] = tuple.__new__
 
     def sample(row: Sequence[Value]) -> Sample:
         # Not a table of paddings: for the 100 000 columns that a record may declare, it takes 40 GB.
@@ -134,7 +135,8 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
         for number, place in more:
             sum_so_far, value = values[number], padded[place]
             values[number] = None if sum_so_far is None or value is None else sum_so_far + value
-        return make(values)
+        made: Sample = make(Sample, values)
+        return made
 
     return sample
 

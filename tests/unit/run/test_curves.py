@@ -143,7 +143,15 @@ def test_a_tick_out_of_order_is_left_out() -> None:
     assert list(curve.high) == [1, 3, 4]
 
 
-@pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus])
+def _long(path: Path) -> Path:
+    """A record of more samples than there are buckets, some of them missing."""
+    recorded.day(path, ticks=20_000)
+    lines = (path / "samples.jsonl").read_text().splitlines(keepends=True)
+    (path / "samples.jsonl").write_text("".join(line for n, line in enumerate(lines) if n % 1000 or n < 2))
+    return path
+
+
+@pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus, _long])
 @pytest.mark.parametrize("state", ["finished", "running"])
 def test_a_record_is_drawn_the_same_from_its_lines_and_from_its_arrays(
     make: Callable[[Path], Path], state: str, tmp_path: Path
