@@ -46,6 +46,9 @@ class PrivateMemoryChange(NamedTuple):
     given_back: int
 
 
+NO_CHANGE = PrivateMemoryChange(0, 0)
+
+
 class EarlySamplePolicy:
     """Decision between samples whether an early one pays.
 
@@ -105,23 +108,29 @@ class EarlySamplePolicy:
 
 def moved_since(
     members: Mapping[int, Member], scanned: Callable[[int], tuple[int, int]]
-) -> PrivateMemoryChange:
-    """Return the private memory that the members gained and released since their scan.
+) -> PrivateMemoryChange | None:
+    """Return the private memory that the members gained and released since their scan; `None`: no stat has changed.
 
     Args:
         members: by their pids.
         scanned: returns page faults and bytes of private memory of a process at its scan.
     """
     gained = given_back = 0
+    changed = False
     left: dict[int, int] = {}
     for pid, member in members.items():
         base, held = scanned(pid)
         try:
-            stat = parse_stat(member.stat_file.read())
+            data = member.stat_file.read()
+            if data == member.stat_file.last and base == own_faults(member.stat):
+                continue
+            changed = True
+            stat = parse_stat(data)
             now = member.read_private()
         except OSError:
             # Its parent inherits its page faults, if it has waited for it.
             given_back += held
+            changed = True
             left[member.stat.ppid] = left.get(member.stat.ppid, 0) - base
             continue
         new = PAGE_SIZE * max(0, own_faults(stat) - base)
@@ -135,5 +144,7 @@ def moved_since(
         ended -= before.child_minor_faults + before.child_major_faults
         if ended:
             left[pid] = left.get(pid, 0) + ended
+    if not changed:
+        return None
     ended_gained = PAGE_SIZE * sum(max(0, faults) for faults in left.values())
     return PrivateMemoryChange(gained + ended_gained, given_back + ended_gained)

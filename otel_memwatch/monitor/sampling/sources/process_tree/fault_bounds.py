@@ -14,6 +14,7 @@ assigned during the sample are probed. The child's faults count, and memory held
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -49,6 +50,12 @@ if TYPE_CHECKING:
 
 UNKNOWN = 1 << 62
 """Placeholder for an unknown number of bytes, larger than any real value."""
+
+_REST_SECONDS = 0.09
+"""Longest time between two readings of the machine's counts while the tree does not change; one takes 25 us.
+
+Shared memory that other programs release meanwhile, and the tree takes at once, would be missing.
+"""
 
 _LATE = 1e-3
 """Seconds after which counts of the machine no longer belong to the readings of the processes."""
@@ -154,6 +161,10 @@ class FaultLedgerBounds:
         self._mapped = 0
         """Sum of the shared memory that processes map. The rest of the machine's rise may belong to other programs."""
         self._last: NeededNow | None = None
+        self._resting = False
+        """No process changed in the last sample."""
+        self._opened_at = -math.inf
+        """Time of the last reading of the machine's counts."""
 
     @property
     def broken(self) -> str:
@@ -195,10 +206,18 @@ class FaultLedgerBounds:
         space = self._memory.known(pid)
         self._ended_new += gained(max(0, faults - (space.base if space else 0)), page=PAGE_SIZE)
 
-    def open(self) -> None:
-        """Begin a sample. Raises `OSError` without /proc."""
+    def open(self, now: float, *, at_once: bool) -> bool:
+        """Begin a sample: read the counts of the machine. Raises `OSError` without /proc.
+
+        While the tree does not change, they are read ten times a second. Return `False` if they are not read: then open again
+        with `at_once` if the tree has changed, and read its members after that.
+        """
+        if not at_once and self._resting and now < self._opened_at + _REST_SECONDS:
+            return False
+        self._opened_at = now
         self._count_huge()
         self._machine.begin_window()
+        return True
 
     def _count_huge(self) -> int:
         """Count the huge pages allocated since the last reading. Return their bytes."""
@@ -214,6 +233,7 @@ class FaultLedgerBounds:
 
         Then nothing has been gained. The next scan finds released memory: its window begins at the end of the last scan.
         """
+        self._resting = True
         return self._last
 
     def allocated(self) -> int | None:
@@ -224,6 +244,7 @@ class FaultLedgerBounds:
 
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members and bound the memory that the tree needs. Raises `OSError` without /proc."""
+        self._resting = False
         readings, cut_short = self._memory.read(members)
         late = found.late()
         came_or_went = found.came_or_went or late != [] or cut_short or self._ended_new > 0

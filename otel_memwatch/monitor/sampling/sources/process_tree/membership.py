@@ -102,22 +102,31 @@ class Membership:
         self._began: float | None = None
         """Time of the first sample."""
         self._resets = ForeignResets(self._proc, self._descriptors, records, context.marks_operations)
+        self._whole = True
+        """Argument `whole` of this sample's `update`."""
         self._walk_pace = context.pace(WALK_SECONDS)
         self._group_round = 0
         """Index of the member of a large tree with the cgroup to read next."""
 
-    def update(self, now: float) -> TickDelta:
-        """Begin a sample: find all changes since the previous one. Raises `OSError` without /proc."""
+    def update(self, now: float, *, whole: bool) -> TickDelta:
+        """Begin a sample: find all changes since the previous one. Raises `OSError` without /proc.
+
+        `whole`: read all files of all members. Otherwise a member with an unchanged stat has not changed.
+        """
         changes = TickDelta()
         self._reading_since = monotonic()
+        self._whole = whole
         self.find_resets(now)
         self.pids.open()
         self.faults.open()
-        if self.bounds is not None:
-            self.bounds.open()
+        opened = self.bounds is None or self.bounds.open(now, at_once=whole or bool(self.exits))
         self._read_exits(changes)
         self._read_members(changes, now)
         self._find_members(changes, now)
+        if self.bounds is not None and changes.figures and not opened:
+            # The machine's counts must precede the readings of the members.
+            self.bounds.open(now, at_once=True)
+            self._read_members(changes, now)
         if self._began is None:
             self._began = now
         return changes
@@ -233,7 +242,7 @@ class Membership:
     def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
         before = member.stat
         try:
-            changed = member.refresh()
+            changed = member.refresh(whole=self._whole)
             if member.shares_memory and not self._shares(member):
                 member.leaves_parent()
                 changed = member.refresh() or changed

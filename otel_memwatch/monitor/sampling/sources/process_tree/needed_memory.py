@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy import (
+    NO_CHANGE,
     EarlySamplePolicy,
     moved_since,
 )
@@ -81,8 +82,10 @@ class NeededMemory:
         return self._bounds.files, self._bounds.in_objects
 
     def is_sample_worth_it(self) -> bool:
-        """Return whether a sample now narrows the bounds. Costs 15 us and 9 us for each process."""
+        """Return whether a sample now narrows the bounds. Costs 5 us for each process, and 25 us more if one has changed."""
         moved = moved_since(self._tree.members, self._bounds.scanned)
+        if moved is None:
+            return self._early.is_worth_it(NO_CHANGE)
         moved = moved._replace(gained=moved.gained + self._bounds.new_shared())
         return self._early.is_worth_it(moved)
 
@@ -102,9 +105,7 @@ class NeededMemory:
         total, before = tree.faults.unseen, self._unseen_faults
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
-        last = bounds.unchanged()
-        if not changes.figures and unseen == 0 and last is not None:
-            self._early.scanned(last, 0, bounds.kept)
+        if not changes.figures and unseen == 0 and (last := bounds.unchanged()) is not None:
             return last
         found = TickFindings(
             changes.born or bool(changes.removed),

@@ -117,7 +117,7 @@ class ProcessTree:
     def read(self, now: float) -> Sequence[Value]:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         slow = self._slow_pace.due(now)
-        changes = self._tree.update(now)
+        changes = self._tree.update(now, whole=slow)
         read_some = self._read_watermarks(all_of_them=slow)
         if slow:
             self._tree.look_at_groups(now)

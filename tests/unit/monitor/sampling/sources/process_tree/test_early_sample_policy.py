@@ -86,7 +86,7 @@ def test_what_members_gained_and_gave_back(tmp_path: Path) -> None:
     proc.process(51, 50, rss=20 * MIB, minor=10)
     members = {pid: Member(str(proc.path), pid, few) for pid in (50, 51)}
     held = {50: (10, 100 * MIB), 51: (10, 20 * MIB)}
-    assert moved_since(members, held.__getitem__) == (0, 0)
+    assert moved_since(members, held.__getitem__) is None
     proc.remove(51, 50)
     proc.process(50, 1, rss=70 * MIB, minor=10 + 10 * each, child_minor=10 + 5 * each)
     assert moved_since(members, held.__getitem__) == (15 * each * page, (40 + 20 + 5) * MIB)
