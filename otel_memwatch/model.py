@@ -350,6 +350,8 @@ class TreeSource(Source, Protocol):
 
     blind: str | None
     """Reason in words why processes are reported at their end only; `None`: they are watched."""
+    resting: bool
+    """No figure of a process changed at the last reading."""
 
     def pids(self) -> Sequence[int]:
         """Living processes with memory of their own as of the last reading, the target first."""

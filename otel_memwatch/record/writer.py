@@ -26,7 +26,10 @@ from otel_memwatch.record.format import (
     SCHEMA,
     TICK_DECIMALS,
 )
-from otel_memwatch.runtime.typed import Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Value
 
 _RESERVE_BYTES = 64 * 1024
 """Bytes reserved for one more write of run.json if the disk is full."""
@@ -64,6 +67,9 @@ class RunWriter:
         self._on_trouble = on_trouble
         self.info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
         """Content of `run.json`."""
+        self._values: Sequence[Value] = ()
+        self._text = "]"
+        """Values of the last sample, and their text: that of a sample without a change is the same."""
         self._descriptors: dict[str, int] = {}
         self._directory: int | None = None
         """Descriptor of the directory itself: a later replacement is not written to."""
@@ -160,10 +166,13 @@ class RunWriter:
         if self.stopped is not None:
             self.missing += 1
             return
-        values, known = snapshot.values, len(snapshot.values)
-        while known and values[known - 1] is None:
-            known -= 1
-        if self._append(SAMPLES_FILE, compact([round(snapshot.time, TICK_DECIMALS), *values[:known]])):
+        if snapshot.values != self._values:
+            self._values = values = snapshot.values
+            known = len(values)
+            while known and values[known - 1] is None:
+                known -= 1
+            self._text = f",{compact(values[:known])[1:]}" if known else "]"
+        if self._append(SAMPLES_FILE, f"[{round(snapshot.time, TICK_DECIMALS)}{self._text}"):
             self.last_tick = snapshot.time
         else:
             self.missing += 1

@@ -6,6 +6,7 @@ call. `Poller` and `answered` make it in a separate thread, so a hanging driver 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -42,19 +43,20 @@ class Pace:
         self.period = period
         self._wait = period - early
         self._share = share
-        self._next: float | None = None
+        self.next = -math.inf
+        """Monotonic seconds from which on the next reading is due."""
 
     def due(self, now: float) -> bool:
         """Return whether a reading is due at `now` (monotonic seconds), and count it as done. The first one is due."""
-        if self._next is not None and now < self._next:
+        if now < self.next:
             return False
-        self._next = now + self._wait
+        self.next = now + self._wait
         return True
 
     def spent(self, now: float, seconds: float) -> None:
         """Note that a reading at `now` took `seconds`, and postpone the next one according to the share."""
         rest = 0.0 if self._share is None else min(seconds / self._share, LONGEST_REST)
-        self._next = now + max(self._wait, rest)
+        self.next = now + max(self._wait, rest)
 
 
 class Poller:

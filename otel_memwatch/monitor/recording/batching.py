@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.curves import Curves
     from otel_memwatch.run.tick_history import TickHistory
 
-_SAMPLES = 16
+_SAMPLES = 64
 """Largest number of samples in a batch."""
 
 

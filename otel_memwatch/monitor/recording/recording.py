@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 _FOLLOW_SECONDS = 1.0
 """Seconds after which operations reach the aggregator."""
 
+_NOTICED_SECONDS = 0.09
+"""Seconds between two searches for the first process that marks operations: ten a second, with room for a late sample."""
+
+_SETTLED_WITHOUT = 10.0
+"""Seconds between two batches of samples while no operation has begun: adding many at once costs less."""
+
 _FOLLOWED = 16
 """Number of marking processes up to which every sample reads their operations, to shorten the end of the run.
 
@@ -150,7 +156,7 @@ class RunRecording:
         self._peaks: Peaks | None = None
         """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
         self._follow = PeriodicAction(self._follow_operations)
-        self._settle = PeriodicAction(self._settle_operations, _FOLLOW_SECONDS)
+        self._settle = PeriodicAction(self._settle_operations, _SETTLED_WITHOUT)
         self._peaks_so_far = PeriodicAction(self._update_peaks, _PEAKS_SECONDS)
         self._settled = 0
         """Number of closed operations in the aggregator."""
@@ -246,11 +252,13 @@ class RunRecording:
         - In a program that has just begun, read operations and load the modules that its end needs. Otherwise all of that
           would delay the prompt after a command of a tenth of a second.
         """
+        settled = self._target.started + _SETTLED_SECONDS
+        if not self._many and time.monotonic() >= settled:
+            return self.sampler.wait(stop)
         interval = self._settings["interval"]
         # If samples are late, little time remains to the next one, but there is no less to read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
         until = begun + max(_READING_SHARE * self.sampler.left_to_probe(), least if self.operations else 0.0)
-        settled = self._target.started + _SETTLED_SECONDS
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
                 self._load_one()
@@ -425,7 +433,12 @@ class RunRecording:
         closed = 0 if self.operations is None else self.operations.closed
         self._many, self._followed = self._behind or closed - self._followed >= _MANY, closed
         few = self.follower.files <= _FOLLOWED
-        self._follow.period = 0.0 if few or self._many else _FOLLOW_SECONDS
+        if not self.follower.files:
+            self._follow.period = _NOTICED_SECONDS
+        else:
+            self._follow.period = 0.0 if few or self._many else _FOLLOW_SECONDS
+        if self.operations is not None and self._settle.period > _FOLLOW_SECONDS:
+            self._settle.period, self._settle.due = _FOLLOW_SECONDS, now
         if closed - self._settled >= _MANY:
             self._settle.due = now
 

@@ -16,7 +16,10 @@ from otel_memwatch.errors import describe
 from otel_memwatch.model import Column, Snapshot, Source, Value
 from otel_memwatch.monitor.sampling.early_samples import EarlySampleScheduler
 from otel_memwatch.record.format import READING_SECONDS
-from otel_memwatch.runtime.typed import NamedTuple, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from otel_memwatch.runtime.polling import Pace
 
 CPU_SHARE = 0.05
 """Share of one core that a source may use; a more expensive source is read less often."""
@@ -129,6 +132,8 @@ class _Reader:
         self.source = source
         self.idle = getattr(source, "idle", None)
         """Its answer when nothing was due and nothing was read."""
+        self.pace: Pace | None = getattr(source, "pace", None)
+        """Its schedule; `None`: it is read at every sample."""
         self._count = len(source.columns)
         slow_ones = [column.period > 0 for column in source.columns]
         self.fast_count = slow_ones.count(False)
@@ -150,6 +155,13 @@ class _Reader:
         self.up, self.error, self.rests_until = before.up, before.error, before.rests_until
         self.reads, self.failures, self.stretched = before.reads, before.failures, before.stretched
         self.seconds, self._ahead, self._accounted_at = before.seconds, before._ahead, before._accounted_at
+
+    def rests(self, now: float) -> bool:
+        """Return whether a sample at `now` does without it: nothing is due, or it has used up its share of a core."""
+        if self.pace is not None and now < self.pace.next:
+            return True
+        self.stretched += now < self.rests_until
+        return now < self.rests_until
 
     def spent(self, now: float, seconds: float) -> None:
         """Account for a read at `now` that took `seconds` of CPU time."""
@@ -278,18 +290,8 @@ class Sampler:
         called_for, self._called_for = self._called_for, False
         late, missed = (0.0, 0) if called_for else self._lateness(now)
         values = self._nothing.copy()
-        begun = began = clock.cpu()
-        for reader in self._readers:
-            if now < reader.rests_until and not last:
-                reader.stretched += 1
-                continue
-            was_up = reader.up
-            if reader.read(now, values):
-                ended = clock.cpu()
-                reader.spent(now, ended - began)
-                began = ended
-            if reader.up is not was_up or not was_up:
-                self._health_changed(reader, was_up)
+        begun = clock.cpu() if called_for else 0.0
+        self._read_sources(now, values, last=last)
         took = clock.monotonic() - now
         if took > READING_SECONDS:
             values[-1] = round(took + 5e-5, 4)
@@ -313,6 +315,25 @@ class Sampler:
         for index, _ in self._slow:
             if values[index] is not None:
                 self._slow_values[index] = now, values[index]
+
+    def _read_sources(self, now: float, values: list[Value], *, last: bool) -> None:
+        """Put the values of all sources that are due into `values`."""
+        clock = self._clock
+        cpu, began, elapsed = clock.cpu(), clock.monotonic(), []
+        for reader in self._readers:
+            if not last and reader.rests(now):
+                continue
+            was_up = reader.up
+            if reader.read(now, values):
+                ended = clock.monotonic()
+                elapsed.append((reader, ended - began))
+                began = ended
+            if reader.up is not was_up or not was_up:
+                self._health_changed(reader, was_up)
+        used = clock.cpu() - cpu
+        for reader, seconds in elapsed:
+            # A reading used no more CPU than it took time, nor than all of them: the kernel's clock costs 1 us a call.
+            reader.spent(now, min(seconds, used))
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
         """Report that a source fails or works again, and drop the earlier values of a failing one."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SLOW_PERIOD = 0.5
 """Shortest time in seconds between two values of a column that is not read at every sample."""
 
+FAST_PERIOD = 0.1
+"""Shortest time in seconds between two readings of figures that do not concern the tree alone."""
+
 PROCESS_TREE = "process_tree"
 """Name of the source from which the others get the tree's pids."""
 
@@ -88,6 +91,10 @@ class Context(NamedTuple):
     def pids(self) -> Sequence[int]:
         """Return the living processes of the tree, or only the target while process_tree is not open."""
         return (self.root,) if self.tree is None else self.tree.pids()
+
+    def rests(self) -> bool:
+        """Return whether no figure of the tree's processes changed at its last reading."""
+        return self.tree is not None and self.tree.resting
 
     def needed_range(self) -> tuple[int, int] | None:
         """Return `TreeSource.needed_range`, or `None` while process_tree is not open."""

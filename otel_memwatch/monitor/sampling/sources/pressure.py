@@ -24,7 +24,7 @@ class Pressure:
 
     def __init__(self, context: Context) -> None:
         period = context.slow_period(1.0)
-        self._pace = context.pace(1.0)
+        self.pace = context.pace(1.0)
         self._files: list[tuple[int, tuple[str, ...]]] = []
         columns: list[Column] = []
         for resource in RESOURCES:
@@ -50,7 +50,7 @@ class Pressure:
 
     def read(self, now: float) -> Sequence[Value]:
         """Return the seconds of stall since boot."""
-        if not self._pace.due(now):
+        if not self.pace.due(now):
             return self.idle
         values: list[Value] = []
         for fd, kinds in self._files:

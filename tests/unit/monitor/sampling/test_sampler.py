@@ -11,6 +11,7 @@ from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
 from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE
 from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
+from otel_memwatch.runtime.polling import Pace
 from tests.support.clock import FakeClock
 
 
@@ -28,7 +29,7 @@ class Scripted:
 
     def read(self, now: float) -> Sequence[Value]:
         self.reads.append(now)
-        self.clock.sleep(self.wall, self.cpu)
+        self.clock.sleep(max(self.wall, self.cpu), self.cpu)
         if isinstance(self.values, Exception):
             raise self.values
         return self.values
@@ -361,3 +362,17 @@ def test_what_follows_from_several_sources_is_filled_in_before_anybody_sees_it(c
     latest = sampler.latest()
     assert latest is not None
     assert seen[0].values == latest.values == (3, 3, None)
+
+
+def test_a_source_with_a_pace_is_read_when_it_is_due_and_at_the_end(clock: FakeClock) -> None:
+    source = Scripted("s", [Column("system.memory.limit")], clock)
+    source.values, source.pace = [1], Pace(0.1, early=0.0)  # type: ignore[attr-defined]
+    sampler = Sampler([source], 0.01, clock=clock)
+    sampler.tick()
+    source.pace.due(clock.now)  # type: ignore[attr-defined]
+    clock.sleep(0.01)
+    assert sampler.tick().values == (None, None)
+    assert sampler.tick(last=True).values == (1, None)
+    clock.sleep(0.1)
+    assert sampler.tick().values == (1, None)
+    assert sampler.health()["s"].stretched == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 
 from otel_memwatch import catalog
-from otel_memwatch.monitor.sampling.sources import columns_of
+from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
 from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
@@ -82,13 +82,15 @@ def _pressure(resource: str, kind: str) -> Row[Details]:
 
 
 class Cgroup:
-    """Usage, watermark and OOM kills at every sample (3 reads, 5 us); the rest about once a second (20 to 60 us).
+    """Usage, watermark and OOM kills ten times a second (3 reads, 5 us); the rest about once a second (20 to 60 us).
 
-    A cgroup made for the run is read if there is one, otherwise the target's cgroup at the time of opening. For a
-    cgroup made for the run, every sample also has (10 us):
+    A cgroup made for the run is read if there is one, otherwise the target's cgroup at the time of opening. While no process
+    changes, any other cgroup is read about once a second. For a cgroup made for the run, every sample also has (10 us):
 
     - file cache, page faults and locked pages;
     - the watermark since the previous sample, which is then reset.
+
+    If neither the processes nor its usage and its watermark have changed, these two reads are enough.
 
     Read-only mounts suffice. A value that the kernel or the version lacks is `None`.
     """
@@ -101,7 +103,9 @@ class Cgroup:
         self._readings = readings(groups)
         self._below = GroupsBelow(groups.memory) if groups.own else None
         self._outside = None if groups.own else Outside(context, groups)
-        self._pace = context.pace(1.0)
+        self._rests = context.rests
+        self._slow_pace = context.pace(1.0)
+        self._fast_pace = context.pace(FAST_PERIOD)
         fast = (*_FAST, *(_OWN if groups.own else _SHARED))
         at_every_sample = {row[:2] for row in fast}
         slow = [
@@ -120,6 +124,10 @@ class Cgroup:
         self._fast = [get for _, _, get in fast]
         self._slow = [get for _, _, get in slow]
         self._not_due: list[Value] = [None] * len(slow)
+        self.idle: Sequence[Value] = [None] * len(self.columns)
+        """Values while nothing is due."""
+        self._unchanged: list[Value] | None = None
+        """Values of the next sample if neither the tree nor the charged memory changes; `None`: unknown."""
 
     def read(self, now: float) -> Sequence[Value]:
         """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""
@@ -133,19 +141,32 @@ class Cgroup:
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:
-        due = self._pace.due(now)
+        due = self._slow_pace.due(now)
+        rests = self._rests() and not due
+        if self._outside is not None and (rests or not self._fast_pace.due(now)):
+            self._outside.note_ended()
+            return self.idle
+        if rests and self._unchanged is not None and self._readings.is_unchanged():
+            return self._unchanged
         late = self._below is not None and self._below.lately(now)
         if self._outside is None:
             sample = self._read_own(late=late)
         else:
             sample = CgroupSample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
+        if self._outside is None:
+            self._unchanged = None if late else self._if_unchanged(sample)
         if not due:
             return values + self._not_due
         details = self._readings.details()
         if late:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
+
+    def _if_unchanged(self, sample: CgroupSample) -> list[Value]:
+        """Return the values of the next sample of the run's cgroup if nothing changes: its watermark is the usage then."""
+        unchanged = sample._replace(window=sample.usage, gap=0)
+        return [*(get(unchanged) for get in self._fast), *self._not_due]
 
     def _read_own(self, *, late: bool) -> CgroupSample:
         """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""

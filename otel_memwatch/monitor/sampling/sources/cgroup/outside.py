@@ -52,10 +52,13 @@ class Outside:
         if pids != self._known:
             self._close_files(set(self._files) - pids if len(pids) <= _FEW else set(self._files))
             self._known = pids
-        if self._version == 2 and self._context.tree is not None:
-            ended = self._context.tree.ended_in().items()
-            self._outside.update(pid for pid, groups in ended if not self._holds(groups))
+        self.note_ended()
         return len(self._outside)
+
+    def note_ended(self) -> None:
+        """Check the processes that ended by this sample."""
+        if self._version == 2 and self._context.tree is not None and (ended := self._context.tree.ended_in()):
+            self._outside.update(pid for pid, groups in ended.items() if not self._holds(groups))
 
     def _is_inside(self, pid: int | str) -> bool:
         try:

@@ -79,11 +79,13 @@ class _Files:
 
     Attributes:
         highest: largest watermark as of the last `window`, in bytes, if `usage` leaves the peak to it; else `None`.
+        usage_file: file with the charged bytes.
         never_reset: file with a watermark of the cgroup's whole life, at least that of its memory.
 
     """
 
     never_reset: str
+    usage_file: str
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -91,6 +93,8 @@ class _Files:
         self._resettable: int | None = None
         """Descriptor of the watermark for resets; `None`: not opened yet; -1: the kernel cannot reset it."""
         self.highest: int | None = None
+        self._usage: bytes | None = None
+        """Last content of the usage file."""
 
     def _window(self, name: str) -> tuple[int | None, float | None]:
         """Read and reset the watermark in the file `name`.
@@ -119,6 +123,17 @@ class _Files:
         if gap > LONGEST_GAP:
             gap = missed_seconds(gap, value, self._number(self.never_reset), usable_processors())
         return value, round(gap, 6) if gap > LONGEST_GAP else 0
+
+    def is_unchanged(self) -> bool:
+        """Return whether usage and watermark are both what the usage was before the last reset.
+
+        Then no memory was charged since, and the watermark needs no reset.
+        """
+        if self._usage is None or self._resettable is None or self._resettable < 0:
+            return False
+        return (
+            self._needed(self.usage_file) == self._usage and os.pread(self._resettable, 64, 0) == self._usage
+        )
 
     def _optional(self, path: str) -> bytes | None:
         fd = self._descriptors.get(path)
@@ -194,6 +209,7 @@ class Version1(_Files):
     """Version 1: memory and CPU in separate hierarchies."""
 
     event_names = ("oom_kill", "max")
+    usage_file = "memory.usage_in_bytes"
     never_reset = "memory.memsw.max_usage_in_bytes"
 
     def usage(self) -> tuple[int, int | None, int | None]:
@@ -207,8 +223,9 @@ class Version1(_Files):
             peak = None if peak is None else max(peak, self.highest or 0)
         else:
             peak = None  # `window` reads it next
+        self._usage = usage = self._needed(self.usage_file)
         return (
-            int(self._needed("memory.usage_in_bytes")),
+            int(usage),
             peak,
             None if control is None else parse_key(control, b"oom_kill"),
         )
@@ -280,14 +297,16 @@ class Version2(_Files):
     """Version 2: all controllers in one hierarchy."""
 
     event_names = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
+    usage_file = "memory.current"
     never_reset = "memory.peak"
 
     def usage(self) -> tuple[int, int | None, int | None]:
         """Return usage, peak and OOM kills, like version 1."""
         events = self._optional(f"{self._groups.memory}/memory.events")
         resettable = self._resettable is not None and self._resettable >= 0
+        self._usage = usage = self._needed(self.usage_file)
         return (
-            int(self._needed("memory.current")),
+            int(usage),
             None if resettable else self._number("memory.peak"),
             None if events is None else parse_key(events, b"oom_kill"),
         )

@@ -116,7 +116,8 @@ class Membership:
         changes = TickDelta()
         self._reading_since = monotonic()
         self._whole = whole
-        self.find_resets(now)
+        if whole or self.exits:
+            self.find_resets(now)
         self.pids.open()
         self.faults.open()
         opened = self.bounds is None or self.bounds.open(now, at_once=whole or bool(self.exits))
@@ -272,6 +273,7 @@ class Membership:
         ignores SIGCHLD, or is unknown      lost: only the last reading remains
         ==================================  ===================================================================
         """
+        self.find_resets(now)
         self._resets.confirm(member, now)
         self._remove(member, changes)
         changes.figures = True

@@ -36,6 +36,7 @@ class ProcessTree:
 
     name = "process_tree"
     blind: str | None = None
+    resting = False
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -118,6 +119,7 @@ class ProcessTree:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         slow = self._slow_pace.due(now)
         changes = self._tree.update(now, whole=slow)
+        self.resting = not (changes.figures or self._tree.faults.signs)
         read_some = self._read_watermarks(all_of_them=slow)
         if slow:
             self._tree.look_at_groups(now)

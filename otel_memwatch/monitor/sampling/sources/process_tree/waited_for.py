@@ -31,6 +31,7 @@ class WaitedFor:
     """
 
     name = "process_tree"
+    resting = False
 
     def __init__(self, context: Context, why: str) -> None:
         self._context = context

@@ -228,6 +228,7 @@ class Ended(NamedTuple):
     """A tree of which nothing is left but where its processes ended."""
 
     groups: dict[int, bytes]
+    resting: bool = False
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -310,3 +311,22 @@ def test_a_process_with_the_pid_of_an_ended_one_is_read_anew(
     assert values(source, 0.3)["outside"] == 1
     source.close()
     assert not outside._files
+
+
+def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(tmp_path: Path) -> None:
+    """Neither memory nor page cache came, and the kernel's watermark is the usage since the last reset."""
+    context = version2(tmp_path)
+    group_path = tmp_path / "cgroup/a/b"
+    own = SimpleNamespace(path=group_path)
+    for resting, anon in ((True, 500), (False, 600)):
+        tree = Ended({}, resting=resting)
+        source = open_source(context._replace(own_cgroup=cast("Any", own), tree=cast("TreeSource", tree)))
+        assert values(source, 1.0)["memory.anon"] == 500
+        (group_path / "memory.peak").write_text("800\n")  # as the kernel does at a reset
+        (group_path / "memory.stat").write_text("anon 600\nfile 200\nshmem 30")
+        now = values(source, 1.1)
+        assert now["memory.anon"] == anon
+        assert (now["memory.usage"], now["memory.window"], now["memory.window.gap"]) == (800, 800, 0)
+        (group_path / "memory.peak").write_text("900")
+        assert values(source, 1.2)["memory.window"] == 900
+        (group_path / "memory.stat").write_text("anon 500\nfile 200\nshmem 30")

@@ -21,6 +21,7 @@ from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
 ME = os.getpid()
+IO = "rchar: {}\nwchar: 0\nsyscr: 1\nsyscw: 1\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"
 
 
 class Watched(NamedTuple):
@@ -531,3 +532,22 @@ def test_where_a_child_ended_that_no_tick_saw(
     watched.tick(1.1)
     assert told_to_have_left(watched) == left
     assert watched.told(ProcessEvent.EXIT) == [61]
+
+
+def test_a_process_is_read_further_once_its_stat_changes_or_half_a_second_has_passed(tmp_path: Path) -> None:
+    """Without a page fault it has no more memory than before."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=4 * MIB)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    assert not watched.tree.resting
+    unread, pages = proc.path / "50/io", os.sysconf("SC_PAGE_SIZE")
+    unread.write_text(IO.format(9))
+    assert watched.tick(1.1)["tree.syscall.io read"] == 0
+    assert watched.tree.resting
+    proc.process(50, 1, rss=5 * MIB, minor=10 + MIB // pages, io=(9, 0, 0, 0))
+    tick = watched.tick(1.2)
+    assert (tick["tree.syscall.io read"], tick["tree.memory.usage"]) == (9, 5 * MIB)
+    unread.write_text(IO.format(10))
+    assert watched.tick(1.3)["tree.syscall.io read"] == 9
+    assert watched.tick(1.6)["tree.syscall.io read"] == 10
