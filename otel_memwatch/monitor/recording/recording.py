@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
-from otel_memwatch.model import ProcessNote, ProcessRecord
+from otel_memwatch.model import ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
 from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
+    FIRST_OF_ITS_KIND,
     LIMIT,
+    absence,
     address_space_limit,
     gpu_fields,
     group_value,
     host_memory,
     write_identity,
 )
-from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
+from otel_memwatch.monitor.sampling.opening import Opening
 from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS
@@ -91,23 +93,6 @@ _LOADING_SECONDS = 0.02
 
 _PEAKS_SECONDS = 1.0
 """Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
-
-_FIRST_OF_ITS_KIND: dict[str | None, str] = {
-    ProcessNote.LEFT_CGROUP: "processes left the run's control group: {} was the first one seen outside. "
-    "The tree's memory is therefore a range, without an upper bound from the group",
-    ProcessNote.WATERMARK_RESET: "another program reset the watermark of {}: its earlier peak may be unknown, and it has "
-    "no upper bound",
-}
-"""Marks in the record for the first process with such a note."""
-
-
-def _absence(why: Exception) -> dict[str, Any]:
-    """Return the entry of an absent source in `run.json`."""
-    return {
-        "state": "unavailable",
-        "hint": str(why),
-        **({"silent": True} if isinstance(why, SilentDriver) else {}),
-    }
 
 
 class RunRecording:
@@ -319,7 +304,7 @@ class RunRecording:
         self.writer.note(
             sources=self.writer.info.get("sources", {})
             | {source.name: {"state": "ok"} for source in sources}
-            | {name: _absence(why) for name, why in absent.items()},
+            | {name: absence(why) for name, why in absent.items()},
             gpus=gpu_fields(self.sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
@@ -339,9 +324,9 @@ class RunRecording:
         self.writer.process(record)
         self.batcher.process(record)
         note = record.note
-        if note in _FIRST_OF_ITS_KIND and note not in self._noted:
+        if note in FIRST_OF_ITS_KIND and note not in self._noted:
             self._noted.add(note)
-            self.writer.mark(_FIRST_OF_ITS_KIND[note].format(f"{record.command} ({record.pid})"))
+            self.writer.mark(FIRST_OF_ITS_KIND[note].format(f"{record.command} ({record.pid})"))
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.kernel import usable_processors
@@ -34,6 +35,14 @@ OOM_KILLS: MetricSeries = (
 )
 LIMIT: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),)
 PEAK: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
+
+FIRST_OF_ITS_KIND: dict[str | None, str] = {
+    ProcessNote.LEFT_CGROUP: "processes left the run's control group: {} was the first one seen outside. "
+    "The tree's memory is therefore a range, without an upper bound from the group",
+    ProcessNote.WATERMARK_RESET: "another program reset the watermark of {}: its earlier peak may be unknown, and it has "
+    "no upper bound",
+}
+"""Marks in the record for the first process with such a note."""
 
 
 class TargetInfo(NamedTuple):
@@ -216,3 +225,15 @@ def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
 def moment(monotonic: float) -> dict[str, float]:
     """Return a moment of the monotonic clock on both clocks, as in `run.json`."""
     return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}
+
+
+def absence(why: Exception) -> dict[str, Any]:
+    """Return the entry of an absent source in `run.json`."""
+    # Imported here because the launcher imports this module before the target starts.
+    from otel_memwatch.monitor.sampling.opening import SilentDriver
+
+    return {
+        "state": "unavailable",
+        "hint": str(why),
+        **({"silent": True} if isinstance(why, SilentDriver) else {}),
+    }
