@@ -91,9 +91,21 @@ def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: 
     assert corrected(guess * MIB, 0.7, 10 * MIB) == pytest.approx(likely * MIB, abs=1)
 
 
-@pytest.mark.parametrize(("shared", "burst"), [(60, 6), (0, 66), (90, 0)])
-def test_likely_burst(shared: int, burst: int) -> None:
-    assert likely_burst(80, 10, 4, shared) == burst
+@pytest.mark.parametrize(
+    ("shared", "brought", "burst"),
+    [
+        (60, 100, 6),
+        (0, 100, 66),
+        (90, 100, 0),
+        # mapped files that no sample saw
+        (0, 20, (16 * 20 - 80) // 15 - 10),
+        # huge pages: those that it holds, and those of the burst
+        (0, 9, 66),
+        (0, 4, 66),
+    ],
+)
+def test_likely_burst(shared: int, brought: int, burst: int) -> None:
+    assert likely_burst(80, 10, 4, shared, brought) == burst
 
 
 @pytest.mark.parametrize(

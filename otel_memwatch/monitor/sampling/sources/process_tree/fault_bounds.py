@@ -447,7 +447,11 @@ class FaultLedgerBounds:
                     burst = max(
                         burst,
                         likely_burst(
-                            mark, held, member.file or 0, shared if member.shmem or space.shared else 0
+                            mark,
+                            held,
+                            member.file or 0,
+                            shared if member.shmem or space.shared else 0,
+                            gained(reading.last, self._huge_by_faults + self._huge_collapsed, page=PAGE_SIZE),
                         ),
                     )
                 space.mark = mark
