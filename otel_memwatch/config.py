@@ -325,6 +325,9 @@ _OPTIONS: tuple[Option, ...] = (
            ("auto", "off", "require"), ("wrap",)),
     Option("exact", False, "Ignored, and removed in the next release: the range without a cgroup is as narrow by default.",
            parse_flag),
+    Option("stacks", False, "Capture the stacks of the process that grows, at new peaks of the run's memory: the summary names the "
+           "line that ran at the peak. Requires the right to trace the process, and py-spy for Python programs.",
+           parse_flag),
     Option("exact_gpu", False, "Reset the GPU high-water marks of PyTorch and TensorFlow at the boundaries of operations, for exact "
            "GPU peaks of operations. The program's max_memory_allocated() returns smaller values.",
            parse_flag, None, (), ("wrap", "watch")),

@@ -28,6 +28,7 @@ class AttachSettings(TypedDict, total=False):
     upload: str | None
     interval: float | str | None
     exact: bool | None
+    stacks: bool | None
     quiet: bool | None
     summary: Literal["text", "markdown"] | None
     summary_file: str | os.PathLike[str] | None

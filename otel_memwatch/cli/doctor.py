@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, as_json: bool) -> None:
     """Check each source: whether it works here, how exact it is, and how to improve it."""
-    findings = [*_peaks(), *_sources(), *_exporters(), *_engines()]
+    findings = [*_peaks(), *_sources(), *_stacks(), *_exporters(), *_engines()]
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
         return
@@ -168,6 +168,26 @@ def _sources() -> Iterator[Finding]:
         f"a sample takes {1e3 * tick:.1f} ms: {100 * tick * _RATE:.1f} % of one core for one process at {_RATE:.0f} Hz; uses up to "
         f"{resident >> 20} MiB itself, not included in the results, but counted toward a container's limit",
     )
+
+
+def _stacks() -> Iterator[Finding]:
+    """Report the tools for --stacks in the order of their use, and whether they may read processes."""
+    from otel_memwatch.monitor.sampling.stacks.means import MEANS, permission
+
+    yield Finding(
+        "stacks: Python 3.14+", "ok", "the program's own interpreter reads them, without stopping it"
+    )
+    words = {"python": "Python programs", "jvm": "Java programs", "native": "native programs with symbols"}
+    for means in MEANS:
+        path = means.executable()
+        subject = f"stacks: {words[means.programs]}"
+        if path is None:
+            yield Finding(subject, "absent", f"{means.name} is not installed", means.install)
+        else:
+            yield Finding(subject, "ok", f"{means.name} ({path})")
+    allowed, remedy = permission()
+    if not allowed:
+        yield Finding("stacks: permission", "absent", "processes of this user may not be read", remedy)
 
 
 _EXPORTERS = (

@@ -59,6 +59,11 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 
     The verdict is "within", "over" or "cannot tell".
 
+`stacks.json`
+    Only under --stacks: {"schema": 1, "highest", "problems", "captures": [...]}, replaced atomically at each capture.
+    `stacks.Capture` declares a capture and its threads; a frame is [function, file, line], the innermost first.
+    `highest` is the largest memory between captures too, `problems` has sentences for the user.
+
 `clock.jsonl`, `clock.upload.jsonl`
     Only in older records of a group. No longer read: hosts are not compared at one instant.
 
@@ -103,6 +108,7 @@ OPERATIONS_SUFFIX = ".jsonl"
 RESERVE_FILE = ".reserve"
 """Space reserved during the recording, for `run.json` on a full disk."""
 BUDGETS_FILE = "budgets.json"
+STACKS_FILE = "stacks.json"
 REPORT_FILE = "report.txt"
 PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
@@ -137,10 +143,10 @@ RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 _OLD_FILES = ("clock.jsonl", "clock.upload.jsonl")
 """Only in older records: `runs prune` still removes them. `.clock.<pid>` was a temporary file beside them."""
 _FILES = frozenset(
-    (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
+    (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, STACKS_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
      METRICS_OTLP_FILE, TRACES_OTLP_FILE, *_OLD_FILES)
 )  # fmt: skip
-_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", ".clock")
+_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", f".{STACKS_FILE}", ".clock")
 _OPERATIONS_WRITERS = ("", "mark-", "otlp-")
 _OFFSET_DIGITS, _RANDOM_DIGITS = 14, 8
 

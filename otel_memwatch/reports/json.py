@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_memwatch.model import Peak
+    from otel_memwatch.record.stacks import Capture, StackFrame
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
 
@@ -79,6 +80,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "quality", _totals(run.quality)
     yield "operations", map(_operation, run.iterate_operations())
     yield "processes", map(_process, run.processes)
+    yield "running_at_peak", _running(run)
+    yield "stacks", [_captured(run, capture) for capture in run.stacks.captures]
     limit = phrases.limit(run)
     yield "limit", None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}
     yield (
@@ -174,6 +177,45 @@ def _operation(figures: OperationFigures) -> dict[str, Any]:
         "attributes": dict(operation.attributes),
         "gpu": dict(operation.gpu),
     }
+
+
+def _running(run: RecordedRun) -> dict[str, Any] | None:
+    found = run.peak_stack
+    if found is None:
+        return None
+    return {
+        "at": _rounded(found.capture.time - run.started),
+        "pid": found.capture.pid,
+        "thread": found.thread.id,
+        "own": None if found.own is None else _frame(found.own),
+        "innermost": _frame(found.thread.frames[0]),
+        "reached": found.reached,
+    }
+
+
+def _captured(run: RecordedRun, capture: Capture) -> dict[str, Any]:
+    span = run.capture_spans.get(capture)
+    return {
+        "at": _rounded(capture.time - run.started),
+        "seconds": _rounded(capture.seconds),
+        "level_bytes": capture.level,
+        "pid": capture.pid,
+        "command": capture.command,
+        "before_bytes": capture.before,
+        "after_bytes": capture.after,
+        "grown_bytes": capture.grown,
+        "means": capture.means,
+        "operation": None if span is None else span.name,
+        "trace_id": run.trace.get("trace_id") if span is None else span.trace_id,
+        "span_id": run.trace.get("span_id") if span is None else span.span_id,
+        "threads": [
+            {**thread._asdict(), "frames": list(map(_frame, thread.frames))} for thread in capture.threads
+        ],
+    }
+
+
+def _frame(frame: StackFrame) -> dict[str, Any]:
+    return {"function": frame.function, "file": frame.file, "line": frame.line or None}
 
 
 def _process(process: ProcessFigures) -> dict[str, Any]:

@@ -87,6 +87,12 @@ class Limit(NamedTuple):
         return "machine" if self.whose == "machine" else "cgroup"
 
 
+STACKS_MEANING = (
+    "Stacks show what ran while memory reached these levels. They do not show who holds the memory: an earlier call may "
+    "have allocated it."
+)
+
+
 def limit(run: RecordedRun) -> Limit | None:
     """Return the smallest limit on the run's memory; `None` if none is known."""
     found = []

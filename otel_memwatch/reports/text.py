@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.reports.pages.terminal import TerminalPage
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
+from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import clean
@@ -33,6 +34,7 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
     page.title(f"otel-memwatch: {clean(run.id)}")
     what_ran(run, page)
     memory(run, page)
+    stacks(run, page)
     if run.marked:
         from otel_memwatch.reports.sections.operations import operations
 

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
+    from otel_memwatch.record.stacks import Capture, Stacks
     from otel_memwatch.run.curves import DrawnCurves
     from otel_memwatch.run.operation_aggregator import OperationAggregator
     from otel_memwatch.run.operation_digest import OperationDigest
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
     from otel_memwatch.run.replay import Replayed
+    from otel_memwatch.run.stacks import PeakStack
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
 
@@ -198,6 +200,39 @@ class RecordedRun:
             with suppress(ValueError):
                 name, value = parse_prediction(str(entry))
                 found[name] = value
+        return found
+
+    @cached_property
+    def stacks(self) -> Stacks:
+        """Captured stacks (`--stacks`); none without that option."""
+        from otel_memwatch.record.stacks import read_stacks
+
+        return read_stacks(self.path)
+
+    @cached_property
+    def peak_stack(self) -> PeakStack | None:
+        """The captured stack that explains the peak; `None` if there is none."""
+        if not self.stacks.captures:
+            return None
+        from otel_memwatch.run.stacks import peak_stack
+
+        tree = self.peaks.tree
+        return peak_stack(
+            self.stacks, None if tree is None else tree.low if tree.low is not None else tree.bytes
+        )
+
+    @cached_property
+    def capture_spans(self) -> Mapping[Capture, RecordedOperation]:
+        """For each capture the innermost operation of its process that was open then; without those outside all."""
+        if not self.stacks.captures or not self.marked:
+            return {}
+        found: dict[Capture, RecordedOperation] = {}
+        for figures in self.iterate_operations():
+            operation = figures.operation
+            for capture in self.stacks.captures:
+                inside = figures.start <= capture.time - self.started <= figures.end
+                if inside and operation.pid == capture.pid:
+                    found[capture] = operation  # nested ones come after the enclosing one
         return found
 
     @property

@@ -23,6 +23,7 @@ from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.sampling.stacks.worker import StackWorker
     from otel_memwatch.monitor.workers.uploading import Uploader
 
 _POLL_SECONDS = 0.2
@@ -79,12 +80,14 @@ def attach(
         from otel_memwatch.monitor.workers.uploading import start_uploader
 
         uploader = start_uploader(settings["upload"], say)
-    if uploader is not None:
-        target = target._replace(helpers=frozenset((uploader.pid,)))
+    stacks = _start_stacks(settings, say)
+    target = target._replace(helpers=frozenset(one.pid for one in (uploader, stacks) if one is not None))
     monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()
     if uploader is not None:
         uploader.begin(directory)
+    if stacks is not None:
+        stacks.begin(directory, pid, None, target.helpers)
     if ready_fd is not None:
         monitor.wait_for_first_tick(30.0)
         with contextlib.suppress(OSError):
@@ -92,9 +95,18 @@ def attach(
             os.close(ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
 
-    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake))
+    problems = [] if stacks is None else stacks.finish()
+    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems)
     if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
         monitor.messages.problem(problem)
+
+
+def _start_stacks(settings: Mapping[str, Any], say: Callable[[str], None]) -> StackWorker | None:
+    if not settings["stacks"]:
+        return None
+    from otel_memwatch.monitor.sampling.stacks.worker import start_stacks
+
+    return start_stacks(say)
 
 
 def _upload_rest(uploader: Uploader, wake: int) -> str | None:

@@ -28,6 +28,8 @@ from otel_memwatch.runtime.threads import Thread, ThreadErrors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.run_info import TargetInfo
@@ -146,12 +148,15 @@ class Monitor:
         share = own_share(limit) if oom_kills and limit is not None else None
         return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
-    def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool]) -> None:
+    def finish(
+        self, end: Callable[[], Ending], interrupted: Callable[[], bool], problems: Iterable[str] = ()
+    ) -> None:
         """Wait for the last sample, complete the record and make the report. Then wait for a last scrape, if requested.
 
         Args:
             end: describes how the target ended.
             interrupted: returns whether a signal asks us to end: then make no picture and do not wait.
+            problems: sentences of our other processes about what the record lacks.
 
         """
         ended = time.monotonic()
@@ -163,6 +168,10 @@ class Monitor:
             self._thread.join()
         for sentence in self._thread_errors.sentences():
             self.messages.problem(sentence)
+        for sentence in problems:
+            self.messages.problem(sentence)
+            if self._writer is not None:
+                self._writer.note_mark(sentence)
         try:
             completed = self._complete(end, ended)
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us

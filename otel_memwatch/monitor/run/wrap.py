@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.run.supervise import Target
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.run_cgroup.service_manager import Scope
+    from otel_memwatch.monitor.sampling.stacks.worker import StackWorker
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.monitor.workers.uploading import Uploader
 
@@ -84,6 +85,7 @@ class RunResources:
         self.listening: Listening | None = None
         self.uploader: Uploader | None = None
         self.guard: Guard | None = None
+        self.stacks: StackWorker | None = None
         self.monitor: Monitor | None = None
 
     def close(self) -> None:
@@ -98,7 +100,8 @@ class RunResources:
     @property
     def helpers(self) -> frozenset[int]:
         """Our helper processes, which are not part of the run."""
-        return self.target.helpers if self.uploader is None else self.target.helpers | {self.uploader.pid}
+        workers = (self.uploader, self.stacks)
+        return self.target.helpers | {worker.pid for worker in workers if worker is not None}
 
     def prepare(self) -> bool:
         """Open the OTLP port, make the run directory and start the uploader, as far as requested.
@@ -122,6 +125,10 @@ class RunResources:
             from otel_memwatch.monitor.workers.uploading import start_uploader
 
             self.uploader = start_uploader(settings["upload"], self.say)
+        if settings["stacks"]:
+            from otel_memwatch.monitor.sampling.stacks.worker import start_stacks
+
+            self.stacks = start_stacks(self.say)
         return True
 
     def launch(self) -> None:
@@ -170,6 +177,8 @@ class RunResources:
 
     def start_monitor(self) -> None:
         """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
+        if self.stacks is not None:
+            self.stacks.begin(self.directory, self.target.pid, os.getpid(), self.helpers)
         monitor: Monitor | None = None
         try:
             from otel_memwatch.monitor.messages import Messages
@@ -208,8 +217,9 @@ class RunResources:
         """Complete the record. A signal that asks us to end skips optional work."""
         if self.guard is not None:
             self.guard.finish()
+        problems = [] if self.stacks is None else self.stacks.finish()
         if self.monitor is not None:
-            self.monitor.finish(lambda: self._ending(end), _interrupted)
+            self.monitor.finish(lambda: self._ending(end), _interrupted, problems)
             if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
                 self.monitor.messages.problem(problem)
         if self.guard is not None:

@@ -12,6 +12,7 @@ from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
+from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.run.process_names import INTERPRETERS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ def program(run: RecordedRun) -> str:
 def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     """Return everything in the body except the scripts."""
     page = HtmlPage()
+    stacks(run, page)
     operations(run, page)
     gpus(run, page)
     processes(run, page)

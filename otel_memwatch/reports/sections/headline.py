@@ -10,6 +10,7 @@ from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.run import budgets
+from otel_memwatch.reports.sections.stacks import running_at_peak
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
@@ -155,6 +156,7 @@ def trouble(run: RecordedRun, page: Page) -> None:
 def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     """Write the facts between the title of the summary and its links."""
     peak_memory(run, page)
+    running_at_peak(run, page)
     limit(run, page)
     budgets(run, page)
     result(run, page)

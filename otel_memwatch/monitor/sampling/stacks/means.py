@@ -1,0 +1,274 @@
+"""Tools that read the stacks of another process, in the order in which they are tried.
+
+| tool | programs | the process is stopped |
+| --- | --- | --- |
+| the program's own interpreter (`_remote_debugging`) | Python 3.14 and later | no |
+| py-spy | Python 3.10 and later | no; for 1 to 2 ms if two readings failed |
+| jcmd | JVM | at its next safepoint |
+| eu-stack (elfutils) | all others, with symbols | about 1 ms |
+
+None loads anything into the process. All but jcmd need the right to trace it, which `permission` checks.
+
+`sys.remote_exec` of Python 3.14 is not used: it needs the same right, and runs code in the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from otel_memwatch.record.stacks import CapturedThread, StackFrame, bounded
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PATIENCE = 5.0
+"""Seconds after which a tool is given up."""
+_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+_PYTHON = re.compile(r"python(\d+)\.(\d+)")
+_MOST_MAPS = 1 << 20
+
+
+class NoStackError(Exception):
+    """The stacks could not be read this time; the message is the tool's."""
+
+
+class NotPermittedError(NoStackError):
+    """The kernel refuses to read the process."""
+
+
+class Means(NamedTuple):
+    """One tool."""
+
+    name: str
+    programs: str
+    """Kind of process that it reads: "python", "jvm" or "native"."""
+    executable: Callable[[], str | None]
+    """Return its path; `None` if it is not installed."""
+    read: Callable[[str, int], list[CapturedThread]]
+    """Read the threads of a process. Raises `NoStackError`."""
+    install: str
+    """Words for installing it."""
+
+
+def kind_of(pid: int, proc: str = "/proc") -> str:
+    """Return the kind of program that a process runs: "python", "jvm" or "native"."""
+    try:
+        name = os.path.basename(os.readlink(f"{proc}/{pid}/exe"))
+        with open(f"{proc}/{pid}/maps", "rb") as file:
+            maps = file.read(_MOST_MAPS)
+    except OSError:
+        return "native"
+    if name.startswith(("python", "pypy")) or b"/libpython" in maps:
+        return "python"
+    return "jvm" if b"/libjvm.so" in maps else "native"
+
+
+def capture(pid: int) -> tuple[str, list[CapturedThread]]:
+    """Return the name of the tool that succeeded, and the threads.
+
+    Raises `NotPermittedError`, or `NoStackError` if no installed tool can read this process now.
+    """
+    kind = kind_of(pid)
+    own = _own_interpreter(pid) if kind == "python" else None
+    tries = [] if own is None else [("_remote_debugging", own, _by_own_interpreter)]
+    found = [(one.name, one.executable(), one.read) for one in MEANS if one.programs == kind]
+    reason = NoStackError(f"no tool for {kind} programs is installed ({hint(kind)})")
+    for name, path, read in [*tries, *((name, path, read) for name, path, read in found if path is not None)]:
+        try:
+            return name, read(path, pid)
+        except NotPermittedError:
+            raise
+        except NoStackError as failed:
+            reason = failed
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            reason = NoStackError(f"unexpected output of {name}: {error}")
+    raise reason
+
+
+def hint(kind: str) -> str:
+    """Return how to install the tool for a kind of program."""
+    return next(means.install for means in MEANS if means.programs == kind)
+
+
+def permission() -> tuple[bool, str]:
+    """Return whether this user may trace the processes that it starts, and a remedy or a restriction in words."""
+    try:
+        with open(_YAMA, encoding="ascii") as file:
+            scope = int(file.read())
+    except (OSError, ValueError):
+        scope = 0
+    if scope == 0 or (os.geteuid() == 0 and scope < 3):
+        return True, ""
+    if scope == 3:
+        return False, "kernel.yama.ptrace_scope is 3: no process may be traced until the next boot"
+    return (
+        False,
+        f"kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0, or run as root",
+    )
+
+
+# -- Python
+
+
+def _own_interpreter(pid: int) -> str | None:
+    """Return the interpreter of a process, if its version can read stacks itself and the file is the same here."""
+    try:
+        path = os.readlink(f"/proc/{pid}/exe")
+        found = _PYTHON.search(os.path.basename(path))
+        same = os.path.samefile(path, f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    return path if same and found and (int(found[1]), int(found[2])) >= (3, 14) else None
+
+
+_READ_STACKS = """
+import json, sys
+from _remote_debugging import RemoteUnwinder
+traced = RemoteUnwinder(int(sys.argv[1]), all_threads=True).get_stack_trace()
+# 3.15 lists interpreters with threads, 3.14 only threads.
+threads = [one for entry in traced for one in getattr(entry, "threads", [entry])]
+def line(frame):
+    place = frame[1]
+    return place if isinstance(place, int) else getattr(place, "lineno", place[0]) if place else 0
+json.dump([[one[0], [[frame[2], frame[0], line(frame)] for frame in one[-1]]] for one in threads], sys.stdout)
+"""
+"""Program for the interpreter of the process: only the same version knows the layout of its frames."""
+
+
+def _by_own_interpreter(path: str, pid: int) -> list[CapturedThread]:
+    output = _run([path, "-I", "-S", "-c", _READ_STACKS, str(pid)])
+    threads = []
+    for thread, frames in _json(output):
+        calls = bounded([StackFrame(str(name), str(file), int(line or 0)) for name, file, line in frames])
+        threads.append(CapturedThread(int(thread), "", False, None, calls))
+    return threads
+
+
+def find_py_spy() -> str | None:
+    """Return py-spy from the path, else from this environment, which may not be activated."""
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable or ""))
+
+
+def _by_py_spy(path: str, pid: int) -> list[CapturedThread]:
+    command = [path, "dump", "--json", "--full-filenames", "--pid", str(pid)]
+    for attempt in (True, True, False):
+        try:
+            # A running program may change its stack during a reading that does not stop it.
+            return _py_spy_threads(_json(_run([*command, "--nonblocking"] if attempt else command)))
+        except NotPermittedError:
+            raise
+        except NoStackError:
+            if not attempt:
+                raise
+    raise AssertionError
+
+
+def _py_spy_threads(found: Any) -> list[CapturedThread]:
+    threads = []
+    for one in found:
+        frames = [
+            StackFrame(str(frame["name"]), str(frame["filename"]), int(frame["line"] or 0))
+            for frame in one["frames"]
+        ]
+        if not frames:
+            continue
+        active = bool(one.get("owns_gil")) or bool(one.get("active"))
+        name = str(one.get("thread_name") or "")
+        threads.append(CapturedThread(int(one.get("os_thread_id") or 0), name, active, None, bounded(frames)))
+    if not threads:
+        raise NoStackError("py-spy found no thread")
+    return threads
+
+
+# -- other programs
+
+_ADDRESS = re.compile(r"#\d+\s+0x[0-9a-f]+(?: - \d+)?\s*(.*?)(?: - (/.*))?$")
+_SOURCE = re.compile(r"\s+(\S.*?):(\d+)(?::\d+)?$")
+
+
+def parse_eu_stack(output: str) -> list[CapturedThread]:
+    """Parse the output of `eu-stack -m -s -i`."""
+    threads: list[tuple[int, list[StackFrame]]] = []
+    for row in output.splitlines():
+        if row.startswith("TID "):
+            threads.append((int(row[4:].rstrip(":")), []))
+        elif threads and (found := _ADDRESS.match(row)):
+            threads[-1][1].append(StackFrame(found[1].strip() or "??", found[2] or "", 0))
+        elif threads and threads[-1][1] and (source := _SOURCE.match(row)):
+            threads[-1][1][-1] = threads[-1][1][-1]._replace(file=source[1], line=int(source[2]))
+    return [CapturedThread(thread, "", False, None, bounded(frames)) for thread, frames in threads if frames]
+
+
+def _by_eu_stack(path: str, pid: int) -> list[CapturedThread]:
+    threads = parse_eu_stack(_run([path, "-m", "-s", "-i", "-p", str(pid)]))
+    if not threads:
+        raise NoStackError("eu-stack found no frame")
+    return threads
+
+
+_JAVA_THREAD = re.compile(r'^"(.*)" .*?(?:nid=(0x[0-9a-f]+|\d+)).*?(runnable)?', re.MULTILINE)
+_JAVA_FRAME = re.compile(r"^\s+at (\S+)\(([^:)]*)(?::(\d+))?\)")
+
+
+def parse_jcmd(output: str) -> list[CapturedThread]:
+    """Parse the output of `jcmd PID Thread.print`."""
+    threads: list[tuple[int, str, bool, list[StackFrame]]] = []
+    for row in output.splitlines():
+        if head := _JAVA_THREAD.match(row):
+            number = int(head[2], 0)
+            threads.append((number, head[1], " runnable " in row, []))
+        elif threads and (call := _JAVA_FRAME.match(row)):
+            threads[-1][3].append(StackFrame(call[1], call[2], int(call[3] or 0)))
+    return [
+        CapturedThread(number, name, active, None, bounded(frames))
+        for number, name, active, frames in threads
+        if frames
+    ]
+
+
+def _by_jcmd(path: str, pid: int) -> list[CapturedThread]:
+    threads = parse_jcmd(_run([path, str(pid), "Thread.print"]))
+    if not threads:
+        raise NoStackError("jcmd found no thread")
+    return threads
+
+
+# -- processes of the tools
+
+
+def _run(command: Sequence[str]) -> str:
+    """Return the output of a tool. Raises `NoStackError` with its last line of errors."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoStackError(f"{os.path.basename(command[0])}: {error}") from None
+    errors = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 0 and done.stdout.strip():
+        return done.stdout.decode(errors="replace")
+    last = (errors.splitlines() or [f"exit code {done.returncode}"])[-1].strip()
+    refused = ("permission denied", "operation not permitted", "permissionerror")
+    if any(words in errors.lower() for words in refused):
+        raise NotPermittedError(last)
+    raise NoStackError(f"{os.path.basename(command[0])}: {last}")
+
+
+def _json(output: str) -> Any:
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        raise NoStackError(f"unexpected output: {error}") from None
+
+
+MEANS = (
+    Means("py-spy", "python", find_py_spy, _by_py_spy, 'pip install "otel-memwatch[stacks]"'),
+    Means("jcmd", "jvm", lambda: shutil.which("jcmd"), _by_jcmd, "install a JDK"),
+    Means("eu-stack", "native", lambda: shutil.which("eu-stack"), _by_eu_stack, "install elfutils"),
+)

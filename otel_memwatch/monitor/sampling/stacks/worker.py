@@ -1,0 +1,193 @@
+"""The process that captures stacks, and the monitor's side of it.
+
+The job has `directory`, `root`, `adopter` and `exclude`. The worker ends with its stdin. Its only answer has `problems`,
+sentences for the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from otel_memwatch.errors import describe
+from otel_memwatch.monitor.sampling.stacks import means
+from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
+from otel_memwatch.record.stacks import (
+    MOST_CAPTURES,
+    MOST_THREADS,
+    Capture,
+    CapturedThread,
+    Stacks,
+    write_stacks,
+)
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.worker import Worker, serve, stop_requested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_memwatch.runtime.typed import Any
+
+PERIOD, POLL_SHARE = 0.02, 0.01
+"""Shortest seconds between two polls, and the share of a core that polling many processes may take."""
+_FAILURES = 10
+"""Captures that may fail one after the other before a message; programs that begin or end are often unreadable."""
+_PATIENCE = 2.0
+"""Longest wait of the run's end for a capture in progress, in seconds."""
+
+
+class StackWorker:
+    """Monitor's side of the worker. Raises `OSError` or `MemoryError` if it cannot be started."""
+
+    def __init__(self) -> None:
+        self._worker = Worker(__name__, discard_output=True)
+
+    @property
+    def pid(self) -> int:
+        """Process id. The worker is not part of the run."""
+        return self._worker.pid
+
+    def begin(self, directory: Path, root: int, adopter: int | None, exclude: frozenset[int]) -> None:
+        """Start to watch the tree of `root`. Raises nothing."""
+        job = {"directory": str(directory), "root": root, "adopter": adopter, "exclude": sorted(exclude)}
+        self._worker.give(job)
+
+    def finish(self) -> list[str]:
+        """End the worker; return sentences about its failures."""
+        problems = ["stacks: the process that captures them was killed"]
+        for answer in self._worker.answers(_PATIENCE):
+            problems = answer["problems"]
+        self._worker.end()
+        return problems
+
+
+def start_stacks(say: Callable[[str], None]) -> StackWorker | None:
+    """Start the worker. If that fails, print why and return `None`: the run is recorded without it."""
+    try:
+        return StackWorker()
+    except (OSError, MemoryError) as error:
+        say(f"otel-memwatch: no stacks are captured: {describe(error)}")
+        return None
+
+
+def main(_arguments: list[str]) -> None:
+    """Capture stacks of the tree that the job names."""
+    serve(_watch)
+
+
+def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
+    watch = GrowthWatch(job["root"], job["adopter"], frozenset(job["exclude"]))
+    captures = Captures(Path(job["directory"]))
+    period = PERIOD
+    while not stop_requested(period):
+        began = time.thread_time()
+        growth = watch.poll()
+        period = max(PERIOD, (time.thread_time() - began) / POLL_SHARE)
+        if growth is not None:
+            captures.take(watch, growth)
+    captures.write(watch.highest)
+    say(problems=captures.problems)
+
+
+class Captures:
+    """The captures kept so far, and their file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._kept: list[Capture] = []
+        self._failed = 0
+        self._stopped = False
+        self.problems: list[str] = []
+
+    def take(self, watch: GrowthWatch, growth: NewPeak) -> None:
+        """Capture the stacks of the process that has grown, and write them."""
+        if self._stopped:
+            return
+        pid, began = growth.pid, time.monotonic()
+        cpu, faults, before = _cpu(), watch.faults(growth.pid), _size(watch, growth.pid)
+        try:
+            name, threads = means.capture(pid)
+        except means.NotPermittedError:
+            self._stopped = True
+            _, remedy = means.permission()
+            remedy = remedy or "run as the owner of the process, or as root"
+            self.problems.append(
+                f"stacks are not captured: the kernel refuses to read process {pid} ({remedy})"
+            )
+            return
+        except means.NoStackError as error:
+            watch.spend(_cpu() - cpu)
+            self._failed += 1
+            if self._failed == _FAILURES:
+                self.problems.append(f"stacks could not be captured: {error}")
+            return
+        after, later = _size(watch, pid), watch.faults(pid)
+        seconds = time.monotonic() - began
+        watch.captured(growth, _cpu() - cpu)
+        self._failed = 0
+        self._kept.append(
+            Capture(
+                time=round(began, 4),
+                level=growth.level,
+                pid=pid,
+                command=_command(pid),
+                before=before,
+                after=max(after, 0),
+                grown=growth.grown,
+                seconds=round(seconds, 4),
+                means=name,
+                threads=_by_faults(threads, faults, later),
+            )
+        )
+        if len(self._kept) > MOST_CAPTURES:
+            thin(self._kept)
+        self.write(watch.highest)
+
+    def write(self, highest: int) -> None:
+        """Write the file. A full disk is reported once."""
+        try:
+            write_stacks(self._directory, Stacks(tuple(self._kept), highest, True, tuple(self.problems)))
+        except OSError as error:
+            sentence = f"captured stacks could not be written: {error.strerror}"
+            if sentence not in self.problems:
+                self.problems.append(sentence)
+
+
+def thin(kept: list[Capture]) -> None:
+    """Remove the capture with the smallest growth over the one before it; neither the first nor the last one."""
+    ratios = {index: kept[index].level / max(1, kept[index - 1].level) for index in range(1, len(kept) - 1)}
+    del kept[min(ratios, key=ratios.__getitem__)]
+
+
+def _by_faults(
+    threads: list[CapturedThread], before: Mapping[int, int], after: Mapping[int, int]
+) -> tuple[CapturedThread, ...]:
+    """Return the threads with their page faults during the capture: most faults first, then the active ones."""
+    counted = [
+        thread._replace(faults=after[thread.id] - before.get(thread.id, 0) if thread.id in after else None)
+        for thread in threads
+    ]
+    counted.sort(key=lambda thread: (-(thread.faults or 0), not thread.active))
+    return tuple(counted[:MOST_THREADS])
+
+
+def _size(watch: GrowthWatch, pid: int) -> int:
+    try:
+        return watch.size(pid)
+    except (OSError, ValueError):
+        return 0
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process and its ended children."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(4096).rstrip(b"\0").split(b"\0")
+        return os.fsdecode(b" ".join(words)).encode("utf-8", "replace").decode()[:200]
+    return ""

@@ -1,0 +1,87 @@
+"""The stack that explains a run's peak, chosen from the captures."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
+
+_NEAR, _NEAR_BYTES = 1.06, 8 << 20
+"""A capture is at the peak up to this factor and these bytes below it: captures are `growth.STEP` apart."""
+_GREW = 1 << 20
+"""Growth in bytes during a capture from which the process counts as growing."""
+_HALF = 0.5
+"""Share of the last level that an earlier capture must have come near to explain it."""
+
+_LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<__array_function__")
+_NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
+
+
+class PeakStack(NamedTuple):
+    """Code that ran at the peak."""
+
+    capture: Capture
+    thread: CapturedThread
+    own: StackFrame | None
+    """Innermost call of the program itself; `None`: all are of libraries."""
+    reached: bool
+    """False if memory then rose far above this capture, in a spike that was over before the next one."""
+
+
+def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
+    """Return the stack that explains the peak of the tree; `None` if nothing was captured.
+
+    The last capture is the nearest to the peak. If memory had stopped growing when it was taken, the program may have gone
+    on to other work; an earlier capture of the same process, taken while it grew, then shows the allocation.
+
+    Args:
+        stacks: the captures.
+        peak: lower bound of the peak in bytes; `None`: unknown.
+
+    """
+    if not stacks.captures:
+        return None
+    last = max(stacks.captures, key=lambda capture: (capture.level, capture.time))
+    chosen = last
+    if not _grows(last):
+        for earlier in reversed(stacks.captures):
+            growing = earlier.pid == last.pid and earlier.time <= last.time and _grows(earlier)
+            if growing and earlier.level + earlier.grown >= _HALF * last.level:
+                chosen = earlier
+                break
+    highest = max(
+        max(capture.level, capture.level + capture.after - capture.before) for capture in stacks.captures
+    )
+    reached = peak is None or peak <= highest * _NEAR + _NEAR_BYTES
+    thread = busiest(chosen)
+    return PeakStack(chosen, thread, own_frame(thread), reached)
+
+
+def _grows(capture: Capture) -> bool:
+    return capture.after - capture.before >= _GREW
+
+
+def busiest(capture: Capture) -> CapturedThread:
+    """Return the thread that most probably allocates: most page faults, else the first active one, else the first."""
+    return max(capture.threads, key=lambda thread: (thread.faults or 0, thread.active))
+
+
+def is_library(frame: StackFrame) -> bool:
+    """Return whether a call is in an installed package, the standard library, or a system library."""
+    return not frame.file or bool(_LIBRARIES.search(frame.file) or _NATIVE.search(frame.file))
+
+
+def own_frame(thread: CapturedThread) -> StackFrame | None:
+    """Return the innermost call of the program's own code; `None` if there is none."""
+    return next((frame for frame in thread.frames if not is_library(frame)), None)
+
+
+def frame_name(frame: StackFrame) -> str:
+    """Return "function (file.py:12)", with the name of the file alone."""
+    place = os.path.basename(frame.file)
+    line = f":{frame.line}" if frame.line else ""
+    return f"{frame.function} ({place}{line})" if place else frame.function

@@ -1,0 +1,139 @@
+"""Outputs of the tools that read stacks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_memwatch.monitor.sampling.stacks import means
+from otel_memwatch.record.stacks import StackFrame
+
+EU_STACK = """PID 1195 - process
+TID 1195:
+#0  0x000055719fe4e145 grow - /tmp/prog
+    /tmp/c.c:4:113
+#1  0x000055719fe4e145 - 1 main - /tmp/prog
+    /tmp/c.c:5:28
+#2  0x00007f2c40a9924a __libc_start_call_main - /usr/lib/libc.so.6
+    ../sysdeps/nptl/libc_start_call_main.h:58:16
+#3  0x000055719fe4e061
+TID 1196:
+#0  0x00007f2c40a9924a std::vector<int, (char)-1>::push - /usr/lib/libx.so
+"""
+
+
+def test_native_frames_have_source_and_line() -> None:
+    first, second = means.parse_eu_stack(EU_STACK)
+    assert first.id == 1195
+    assert first.frames == (
+        StackFrame("grow", "/tmp/c.c", 4),
+        StackFrame("main", "/tmp/c.c", 5),
+        StackFrame("__libc_start_call_main", "../sysdeps/nptl/libc_start_call_main.h", 58),
+        StackFrame("??", "", 0),
+    )
+    assert second.frames == (StackFrame("std::vector<int, (char)-1>::push", "/usr/lib/libx.so", 0),)
+
+
+JCMD = """77:
+2026-11-24 15:00:00
+Full thread dump OpenJDK 64-Bit Server VM:
+
+"main" #1 prio=5 os_prio=0 cpu=120.35ms elapsed=1.07s tid=0x00007f nid=0x4d1 runnable  [0x00007f]
+   java.lang.Thread.State: RUNNABLE
+\tat Grow.load(Grow.java:7)
+\tat Grow.main(Grow.java:12)
+
+"Reference Handler" #2 daemon prio=10 os_prio=0 tid=0x00007f nid=1235 waiting on condition  [0x00007f]
+   java.lang.Thread.State: RUNNABLE
+\tat java.lang.ref.Reference.waitForReferencePendingList(java.base@17/Native Method)
+
+"GC Thread#0" os_prio=0 tid=0x00007f nid=0x4d2 runnable
+"""
+
+
+def test_java_threads_have_their_native_id() -> None:
+    main, handler = means.parse_jcmd(JCMD)
+    assert (main.id, main.name, main.active) == (0x4D1, "main", True)
+    assert main.frames == (StackFrame("Grow.load", "Grow.java", 7), StackFrame("Grow.main", "Grow.java", 12))
+    assert (handler.id, handler.active) == (1235, False)
+    assert handler.frames[0].line == 0
+
+
+def test_output_without_frames_is_no_stack() -> None:
+    assert means.parse_eu_stack("PID 5 - process\nTID 5:\n") == []
+    assert means.parse_jcmd("") == []
+
+
+def _process(proc: Path, executable: str, maps: bytes = b"") -> int:
+    (proc / "5").mkdir()
+    os.symlink(executable, proc / "5" / "exe")
+    (proc / "5" / "maps").write_bytes(maps)
+    return 5
+
+
+@pytest.mark.parametrize(
+    ("executable", "maps", "kind"),
+    [
+        ("/usr/bin/python3.12", b"", "python"),
+        ("/opt/blender", b"7f /usr/lib/libpython3.11.so.1.0\n", "python"),
+        ("/usr/bin/java", b"7f /usr/lib/jvm/lib/server/libjvm.so\n", "jvm"),
+        ("/usr/bin/sort", b"7f /usr/lib/libc.so.6\n", "native"),
+    ],
+)
+def test_the_kind_of_a_program(tmp_path: Path, executable: str, maps: bytes, kind: str) -> None:
+    assert means.kind_of(_process(tmp_path, executable, maps), str(tmp_path)) == kind
+
+
+def test_a_process_that_has_ended_counts_as_native(tmp_path: Path) -> None:
+    assert means.kind_of(5, str(tmp_path)) == "native"
+
+
+def test_py_spy_stops_the_program_only_after_two_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def run(command: Any) -> str:
+        seen.append("--nonblocking" in command)
+        if len(seen) < 3:
+            raise means.NoStackError("changed while it was read")
+        return (
+            '[{"os_thread_id": 9, "thread_name": "T", "active": true, "owns_gil": false, "frames": '
+            '[{"name": "f", "filename": "a.py", "line": 2}]}, {"frames": []}]'
+        )
+
+    monkeypatch.setattr(means, "_run", run)
+    (thread,) = means._by_py_spy("py-spy", 9)
+    assert seen == [True, True, False]
+    assert (thread.id, thread.active, thread.frames) == (9, True, (StackFrame("f", "a.py", 2),))
+
+
+def test_no_tool_is_a_reason_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "MEANS", tuple(one._replace(executable=lambda: None) for one in means.MEANS))
+    monkeypatch.setattr(means, "kind_of", lambda pid: "native")
+    with pytest.raises(means.NoStackError, match="elfutils"):
+        means.capture(5)
+
+
+@pytest.mark.parametrize(
+    ("scope", "root", "allowed"),
+    [
+        ("0", False, True),
+        ("1", True, True),
+        ("1", False, False),
+        ("2", True, True),
+        ("3", True, False),
+        (None, False, True),
+    ],
+)
+def test_permission_follows_the_ptrace_scope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str | None, root: bool, allowed: bool
+) -> None:
+    if scope is not None:
+        (tmp_path / "scope").write_text(f"{scope}\n")
+    monkeypatch.setattr(means, "_YAMA", str(tmp_path / "scope"))
+    monkeypatch.setattr(means.os, "geteuid", lambda: 0 if root else 1000)
+    found, remedy = means.permission()
+    assert found is allowed
+    assert bool(remedy) is not allowed

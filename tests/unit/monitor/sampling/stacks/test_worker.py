@@ -1,0 +1,110 @@
+"""Captures that are kept, and failures that become one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_memwatch.monitor.sampling.stacks import means, worker
+from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
+from otel_memwatch.monitor.sampling.stacks.worker import Captures, thin
+from otel_memwatch.record.stacks import MOST_CAPTURES, Capture, CapturedThread, StackFrame, read_stacks
+
+if TYPE_CHECKING:
+    import pytest
+
+MIB = 1 << 20
+THREADS = [
+    CapturedThread(number, "", False, None, (StackFrame(f"f{number}", "a.py", 1),)) for number in (1, 2)
+]
+
+
+class Watch(GrowthWatch):
+    """A watch whose thread 2 has 500 page faults between two readings."""
+
+    def __init__(self) -> None:
+        super().__init__(1, None, frozenset())
+        self._reads = 0
+
+    def size(self, pid: int) -> int:
+        """Return a size that grows."""
+        return 10 * MIB
+
+    def faults(self, pid: int) -> dict[int, int]:
+        """Return the faults of both threads."""
+        self._reads += 1
+        return {1: 7, 2: 500 * self._reads}
+
+
+def _capture(level: int) -> Capture:
+    return Capture(float(level), level * MIB, 1, "", 0, 0, 0, 0.0, "", ())
+
+
+def test_the_thread_with_most_faults_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
+    Captures(tmp_path).take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    (capture,) = read_stacks(tmp_path).captures
+    assert [(thread.id, thread.faults) for thread in capture.threads] == [(2, 500), (1, 0)]
+    assert (capture.level, capture.grown, capture.means) == (50 * MIB, 20 * MIB, "py-spy")
+
+
+def test_thinning_keeps_the_first_and_the_last_capture() -> None:
+    kept = [_capture(level) for level in (10, 20, 21, 40, 41)]
+    thin(kept)
+    assert [one.level // MIB for one in kept] == [10, 20, 40, 41]
+    thin(kept)
+    assert [one.level // MIB for one in kept] == [10, 20, 41] or [one.level // MIB for one in kept] == [
+        10,
+        40,
+        41,
+    ]
+
+
+def test_at_most_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
+    captures = Captures(tmp_path)
+    for level in range(10, 60):
+        captures.take(Watch(), NewPeak(level * MIB, 1, MIB))
+    levels = [one.level // MIB for one in read_stacks(tmp_path).captures]
+    assert len(levels) == MOST_CAPTURES
+    assert (levels[0], levels[-1]) == (10, 59)
+
+
+def test_a_refusal_is_one_sentence_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(pid: int) -> tuple[str, list[CapturedThread]]:
+        asked.append(pid)
+        raise means.NotPermittedError("permission denied")
+
+    monkeypatch.setattr(means, "capture", refuse)
+    monkeypatch.setattr(means, "permission", lambda: (False, "the remedy"))
+    captures = Captures(tmp_path)
+    for _ in range(3):
+        captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    assert asked == [1]
+    assert len(captures.problems) == 1
+    assert "the remedy" in captures.problems[0]
+
+
+def test_failures_are_reported_once_and_do_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(pid: int) -> tuple[str, list[CapturedThread]]:
+        raise means.NoStackError("no python here")
+
+    monkeypatch.setattr(means, "capture", fail)
+    captures = Captures(tmp_path)
+    for _ in range(worker._FAILURES * 2):
+        captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    assert captures.problems == ["stacks could not be captured: no python here"]
+    monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
+    captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    assert len(read_stacks(tmp_path).captures) == 1
+
+
+def test_a_full_disk_is_reported_once(tmp_path: Path) -> None:
+    captures = Captures(tmp_path / "gone")
+    captures.write(0)
+    captures.write(0)
+    assert captures.problems == ["captured stacks could not be written: No such file or directory"]

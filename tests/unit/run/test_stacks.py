@@ -1,0 +1,88 @@
+"""The capture that explains a peak."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
+from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack
+
+MIB = 1 << 20
+APP = StackFrame("load", "/app/train.py", 12)
+LIBRARY = StackFrame("concat", "/venv/lib/python3.11/site-packages/pandas/concat.py", 395)
+
+
+def _thread(
+    *frames: StackFrame, number: int = 1, faults: int | None = None, active: bool = False
+) -> CapturedThread:
+    return CapturedThread(number, "", active, faults, frames)
+
+
+def _capture(
+    level: float, growth: float, *threads: CapturedThread, pid: int = 1, grown: float = 0
+) -> Capture:
+    size = int(level * MIB)
+    kept = threads or (_thread(APP),)
+    return Capture(
+        level, size, pid, "", size, size + int(growth * MIB), int(grown * MIB), 0.01, "py-spy", kept
+    )
+
+
+def _found(peak: float | None, *captures: Capture) -> PeakStack:
+    found = peak_stack(Stacks(captures, 0, True, ()), None if peak is None else int(peak * MIB))
+    assert found is not None
+    return found
+
+
+def test_without_captures_nothing_is_known() -> None:
+    assert peak_stack(Stacks((), 0, True, ()), 5) is None
+
+
+def test_the_last_capture_during_growth_explains_the_peak() -> None:
+    first, last = _capture(100, 50), _capture(200, 20)
+    found = _found(220, first, last)
+    assert found.capture is last
+    assert found.reached
+
+
+def test_if_memory_was_level_at_the_end_the_growth_before_explains_it() -> None:
+    growing, level = _capture(150, 60), _capture(480, 0)
+    assert _found(480, growing, level).capture is level  # too far below
+    near = _capture(300, 60)
+    assert _found(480, growing, near, level).capture is near
+    jump = _capture(100, 60, grown=200)
+    assert _found(480, jump, level).capture is jump
+
+
+def test_growth_of_another_process_explains_nothing() -> None:
+    other, level = _capture(300, 60, pid=2), _capture(480, 0)
+    assert _found(480, other, level).capture is level
+
+
+def test_a_spike_after_the_last_capture_was_not_captured() -> None:
+    assert not _found(500, _capture(200, 0)).reached
+    assert _found(210, _capture(200, 0)).reached
+    assert _found(260, _capture(200, 60)).reached
+    assert _found(None, _capture(200, 0)).reached
+
+
+def test_the_thread_that_touches_memory_is_named() -> None:
+    idle, busy = _thread(APP, number=1, faults=2, active=True), _thread(LIBRARY, APP, number=2, faults=900)
+    assert _found(100, _capture(100, 20, idle, busy)).thread is busy
+    unknown = _thread(APP, number=3, active=True)
+    assert _found(100, _capture(100, 20, _thread(LIBRARY), unknown)).thread is unknown
+
+
+def test_own_code_is_told_from_libraries() -> None:
+    assert own_frame(_thread(LIBRARY, APP)) == APP
+    standard = StackFrame("run", "/root/.pyenv/versions/3.11.7/lib/python3.11/threading.py", 982)
+    frozen = StackFrame("exec", "<frozen importlib._bootstrap>", 3)
+    assert (
+        own_frame(_thread(standard, frozen, StackFrame("memset", "/usr/lib/x86_64-linux-gnu/libc.so.6", 0)))
+        is None
+    )
+    assert own_frame(_thread(StackFrame("f", "", 0))) is None
+
+
+def test_names_of_frames() -> None:
+    assert frame_name(APP) == "load (train.py:12)"
+    assert frame_name(StackFrame("memset", "/usr/lib/libc.so.6", 0)) == "memset (libc.so.6)"
+    assert frame_name(StackFrame("??", "", 0)) == "??"
