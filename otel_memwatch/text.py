@@ -236,13 +236,26 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         return f"at least {size(low)}{_in_parentheses(how)}" if low else UNKNOWN
     open_below = rounds_to_zero(low, peak.high)
     words = f"at most {size(peak.high)}" if open_below else size_range(low, peak.high, "-")
-    if peak.estimate is not None and (open_below or "-" in words):
-        power = _power(peak.high)
-        words += f", best estimate {_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
+    if estimate := best_estimate(peak):
+        words += f", best estimate {estimate}"
     # Reports say in a sentence which kernel memory is excluded.
     excludes = [one for one in peak.excludes if one != "kernel"] if source else []
     excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
     return words + _in_parentheses(excluded, how)
+
+
+def best_estimate(peak: Peak | None) -> str:
+    """Return the best estimate of a range that is wide enough to show; empty without one.
+
+    It has the unit of the upper bound: "340 MiB" for 300 to 410 MiB.
+    """
+    if peak is None or peak.estimate is None or peak.high is None or peak.certainty is not Certainty.INTERVAL:
+        return ""
+    low = peak.bytes if peak.low is None else peak.low
+    if not rounds_to_zero(low, peak.high) and "-" not in size_range(low, peak.high, "-"):
+        return ""
+    power = _power(peak.high)
+    return f"{_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
 
 
 def _in_parentheses(*words: str) -> str:

@@ -17,6 +17,7 @@ from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.run.process_names import INTERPRETERS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
+    best_estimate,
     certainty,
     command_line,
     count,
@@ -81,7 +82,10 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
 
 
 def _head(run: RecordedRun) -> str:
-    """Return the answer, then time and operation of the peak, and how the run ended."""
+    """Return the answer, then time and operation of the peak, and how the run ended.
+
+    The answer is the number first, then how sure it is: "pool.py needed about 340 MiB (300-410 MiB)."
+    """
     peak, badly = run.peaks.tree, run.ending.bad
     limit, used = phrases.limit(run), phrases.limit_used(run)
     share = f"{used} of the {limit.owner}'s {size(limit.bytes)}" if limit and used else ""
@@ -89,6 +93,7 @@ def _head(run: RecordedRun) -> str:
     tight = limit is not None and peak is not None
     if limit is not None and peak is not None and limit.whose == "machine":
         tight = max(peak.bytes, peak.high or 0) >= limit.bytes / 2
+    sure = ""
     verb, addition = "needs" if run.state == "running" else "needed", share if tight else ""
     if limit is not None and limit.whose != "machine" and run.ending.oom_kills and badly:
         amount, verb, addition = f"more than {size(limit.bytes)}", "needed", f"the limit of its {limit.owner}"
@@ -96,9 +101,13 @@ def _head(run: RecordedRun) -> str:
         amount = "an unknown amount of memory"
     elif peak.certainty is Certainty.EXACT:
         amount = f"exactly {size(peak.bytes)}"
+    elif estimate := best_estimate(peak):
+        amount, sure = f"about {estimate}", f" ({peak_figure(peak)})"
     else:
-        amount = peak_sentence(peak._replace(estimate=None), source=False)
-    answer = f"{escaped(program(run))} {verb} {tag('strong', escaped(amount), class_='nowrap')}"
+        amount = peak_sentence(peak, source=False)
+    answer = (
+        f"{escaped(program(run))} {verb} {tag('strong', escaped(amount), class_='nowrap')}{escaped(sure)}"
+    )
     answer += f", {escaped(addition)}." if addition else "."
     details = ", ".join(filter(None, (phrases.when_and_where(run, peak), "" if tight else share)))
     ended = phrases.ending(run)
@@ -154,7 +163,10 @@ def _peak_card(label: str, name: str, peak: Peak | None, more: str = "") -> str:
     attributes = (
         {} if peak is None else {"data_bytes": peak.bytes, "data_low": peak.low, "data_high": peak.high}
     )
-    return _card(label, peak_figure(peak), more, known, data_figure=name, **attributes)
+    figure = peak_figure(peak)
+    if estimate := best_estimate(peak):
+        figure, more = f"about {estimate}", ", ".join(filter(None, (figure, more)))
+    return _card(label, figure, more, known, data_figure=name, **attributes)
 
 
 def _card(label: str, figure: str, more: str = "", known: str = "", **attributes: object) -> str:

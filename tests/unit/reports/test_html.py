@@ -155,3 +155,21 @@ def test_lanes_of_several_processes_carry_the_rank_that_names_one_of_them(tmp_pa
     data = re.search(r'id="data">(.*?)</script>', page(load(path)), re.DOTALL)
     assert data
     assert json.loads(data[1])["operations"]["lanes"] == ["pid 101", "pid 102", "rank 2"]
+
+
+def test_the_answer_is_the_best_estimate_then_the_range(tmp_path: Path) -> None:
+    peak = recorded.peak(300, "interval", low=300, high=410, how="page faults")
+    peak["estimate"] = 340 * recorded.MIB
+    path = recorded.record(
+        tmp_path / "run",
+        seconds=1.0,
+        series=[recorded.TREE],
+        ticks=[(0.5, 310 * recorded.MIB)],
+        peaks={"tree": peak},
+    )
+    text = page(load(path))
+    assert re.search(
+        r"<h1[^>]*>[^<]* needed <strong[^>]*>about 340 MiB</strong> \(300-410 MiB\)\.</h1>", text
+    )
+    card = text[text.index('data-figure="tree"') :].partition("</dl>")[0]
+    assert '<dd class="figure">about 340 MiB</dd><dd class="more">300-410 MiB</dd>' in card
