@@ -20,6 +20,7 @@ import math
 import os
 import sqlite3
 import stat
+from functools import lru_cache
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.fields import moment
@@ -309,6 +310,7 @@ def is_sound_row(values: tuple[Any, ...]) -> bool:
     )
 
 
+@lru_cache(_TOGETHER)
 def _is_json(document: str, kind: type, empty: str) -> bool:
     """Return whether a text is an object or an array of strings alone."""
     if document == empty:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, evidence_of
@@ -132,8 +134,7 @@ class IndexedRun(NamedTuple):
     @property
     def tags(self) -> Mapping[str, str]:
         """Tags of the run."""
-        tags: Mapping[str, str] = json.loads(self.tags_json)
-        return tags
+        return _tags_of(self.tags_json)
 
     @property
     def cores(self) -> float | None:
@@ -236,6 +237,13 @@ class IndexedRun(NamedTuple):
     def killed_for_memory(self) -> bool:
         """True if the kernel's OOM killer killed a process of the run: it needed more memory than it got."""
         return bool(self.oom_kills)
+
+
+@lru_cache(1000)
+def _tags_of(document: str) -> Mapping[str, str]:
+    """Return the tags of a row; many runs have the same ones, and a condition asks each run."""
+    tags: dict[str, str] = json.loads(document)
+    return MappingProxyType(tags)
 
 
 def row_of(path: str) -> IndexedRun:
