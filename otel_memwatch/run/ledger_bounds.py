@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
+from otel_memwatch.record.format import TICK_DECIMALS
+from otel_memwatch.record.schema import whole_of
+from otel_memwatch.run.cgroup_bounds import CgroupWindow
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.tree_bounds import UNCAPPED, SumOverTime, WindowBounds
 from otel_memwatch.runtime.kernel import sum_known
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.estimates import corrected, share_of_estimate
 from otel_memwatch.truth.faults import gained
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.samples import Array, Samples
+    from otel_memwatch.record.schema import Sample
+    from otel_memwatch.run.conditions import RunConditions
 
 
 class LedgerBounds:
@@ -125,3 +136,71 @@ class LedgerBounds:
 
         most = max(windows.largest(0, by_processes), self._most, bound or 0)
         return None if most >= UNCAPPED else int(most)
+
+
+class LedgerWindows:
+    """Turn successive samples into windows that page faults bound; a window is known one sample later.
+
+    Reports at the sample that ends a window, and at the next one, may belong to it: both count. A sample's bound includes
+    reports that may be older than the sample before. So the bound of the next sample counts too, unless the tree was one
+    process at both, and no other came and went between them.
+    """
+
+    def __init__(self, conditions: RunConditions) -> None:
+        self._conditions = conditions
+        self._before: Sample | None = None
+        self._last: Sample | None = None
+
+    def add(self, sample: Sample) -> CgroupWindow | None:
+        """Add a sample; return the window that ended at the sample before. One that did not read the tree ends none."""
+        if sample.processes is None:
+            return None
+        window = self._window(sample)
+        self._before, self._last = self._last, sample
+        return window
+
+    def rest(self, *, all_ended: bool) -> list[CgroupWindow]:
+        """Return the window that no later sample completes. It has no bound unless `all_ended`; asking changes nothing."""
+        window = self._window(self._last if all_ended else None)
+        return [] if window is None else [window]
+
+    def _window(self, after: Sample | None) -> CgroupWindow | None:
+        """Return the window that ended at the last sample, with the reports of the sample `after` it."""
+        before, last = self._before, self._last
+        if last is None:
+            return None
+        start = self._conditions.started if before is None else round(before.time, TICK_DECIMALS)
+        time, high = round(last.time, TICK_DECIMALS), None
+        reported = 0 if before is None else before.unseen_faults
+        if after is not None and None not in (last.needed_high, reported, after.unseen_faults):
+            more = max(0, (whole_of(after.unseen_faults) or 0) - (whole_of(reported) or 0))
+            high = (whole_of(last.needed_high) or 0) + gained(more, page=self._conditions.page_bytes)
+            if not (last.processes == after.processes == 1 and last.unseen == after.unseen):
+                high = None if after.needed_high is None else max(high, int(after.needed_high))
+        return CgroupWindow(start, time, self._conditions.read_until(time, last.reading), None, high)
+
+
+def ledger_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:
+    """Return the windows of a whole record as `LedgerWindows` does: starts, ends, untils, lower and upper bounds.
+
+    An upper bound is NaN if it is not known.
+    """
+    import numpy as np
+
+    read = ~np.isnan(samples.field("processes"))
+    count = int(read.sum())
+    time = np.round(samples.time[read] + conditions.started, TICK_DECIMALS)
+    reading, high, processes, unseen, reported = (
+        samples.field(name)[read]
+        for name in ("reading", "needed_high", "processes", "unseen", "unseen_faults")
+    )
+    untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
+    starts = np.concatenate(([conditions.started], time))[:count]
+
+    def after(values: Array) -> Array:
+        return np.append(values[1:], values[-1:] if all_ended else math.nan)[:count]
+
+    more = np.maximum(0.0, after(reported) - np.concatenate(([0.0], reported))[:count])
+    most = high + more * conditions.page_bytes
+    alone = (processes == 1) & (after(processes) == 1) & (unseen == after(unseen))
+    return starts, time, untils, np.zeros(count), np.where(alone, most, np.maximum(most, after(high)))

@@ -57,6 +57,8 @@ class OperationContext(NamedTuple):
     """Most file pages of one process at a sample, in bytes."""
     window: float = 0.0
     """The most seconds between two samples."""
+    by_faults: bool = False
+    """True if page faults bound the tree between samples."""
     single_process: bool = True
     """True if the run was one process."""
     stalls: Stalls = Stalls()
@@ -203,13 +205,16 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
         return None if seen is None else largest_sample(seen, Evidence.RSS_SUM)
     if conditions.own_cgroup and ticks.watermark.known:
         return _by_cgroup(operation, end, context)
-    held = _held(operation, end, context) if end <= context.watched_until else None
+    held = by_faults = None
+    if end <= context.watched_until:
+        held = _held(operation, end, context)
+        by_faults = ticks.windows.most(operation.start, end) if context.by_faults else None
     if ticks.certain.known and not conditions.own_cgroup:
         low = ticks.certain.largest(operation.start, end) or 0
         seen = ticks.likely.largest(operation.start, end) or 0
         own_low = 0 if operation.peak is None else operation.peak.low or 0
         likely = likely_in_operation(max(low, seen), own_low, context.most_file)
-        return tree_of_operation(low, held, likely, conditions.sum_error)
+        return tree_of_operation(low, held, by_faults, likely, conditions.sum_error)
     # An older record has resident sizes only.
     own, low = operation.peak, ticks.pss.largest(operation.start, end) or 0
     single = None

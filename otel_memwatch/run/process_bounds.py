@@ -12,7 +12,7 @@ from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.run.tree_bounds import EndedSpans, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import left_cgroup
-from otel_memwatch.truth.outside_faults import beyond_files
+from otel_memwatch.truth.outside_faults import beyond_files, with_unseen_fill
 from otel_memwatch.truth.process import process_bound, wait4_was_its_own, watermark_is_of_run
 from otel_memwatch.truth.processes import CLOCK_TICK, is_same_process, is_unwatched, process_span, unseen_max
 
@@ -276,6 +276,12 @@ class TreeBounds:
     def unwatched(self) -> bool:
         """True if processes of the run could not be watched."""
         return is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
+
+    def bounded_by_faults(self, high: float) -> bool:
+        """Return whether page faults explain all memory of the tree; `high`: the largest of their bounds, in bytes."""
+        if self.unwatched or self.outside_ledger:
+            return False
+        return with_unseen_fill(0, self.attained_bytes, self.most_file, self._conditions.floor) <= high
 
     @property
     def most_file(self) -> int | None:

@@ -375,6 +375,7 @@ class RecordedRun:
             self._watched_until,
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
+            by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
             single_process=processes.tree.count == 1 and not ticks.unseen_spans(),
             stalls=self.stalls,
         )

@@ -20,6 +20,7 @@ from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
+from otel_memwatch.run.ledger_bounds import LedgerWindows
 from otel_memwatch.run.ticks import CgroupHistory, TickSeries
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -86,6 +87,7 @@ class TickHistory:
         The four numbers are the moment by which the sample was read and, for short-lived processes, start, largest number
         in one window, and 1 if several windows are merged."""
         self._bounds = CgroupBounds(conditions)
+        self._ledger = LedgerWindows(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0
         self._unseen_before = conditions.started
@@ -130,10 +132,9 @@ class TickHistory:
         if sample.faults is not None and sample.group_faults is not None:
             self._faults_elsewhere.add(time, int(sample.faults), int(sample.group_faults))
         self._most_mapped = max(self._most_mapped, int(sample.main_file or 0))
-        if self._conditions.own_cgroup:
-            window = self._bounds.add(sample)
-            if window is not None:
-                self._windows.append(window)
+        window = self._bounds.add(sample) if self._conditions.own_cgroup else self._ledger.add(sample)
+        if window is not None:
+            self._windows.append(window)
 
     def merge(self, boundaries: Callable[[], Iterable[float]], horizon: float) -> None:
         """Merge old samples to release memory.
@@ -155,8 +156,12 @@ class TickHistory:
         """Return the series so far. `all_ended`: none of the tree's processes outlived the last sample."""
         known = self._most_charged is not None
         windows = list(self._windows)
-        if self._conditions.own_cgroup and known:
+        if not self._conditions.own_cgroup:
+            windows += self._ledger.rest(all_ended=all_ended)
+        elif known:
             windows += self._bounds.rest(all_ended=all_ended)
+        else:
+            windows = []
         marks = () if self._most_charged is None else (self._most_charged,)
         counters = {
             name: series
@@ -178,7 +183,7 @@ class TickHistory:
             watermark=TickSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),
-            windows=CgroupHistory.of(windows if known else ()),
+            windows=CgroupHistory.of(windows),
             most_charged=marks[0][1] if marks else 0,
             faults_elsewhere=self._faults_elsewhere.most,
             faults=self._faults_elsewhere.of_tree,

@@ -9,6 +9,7 @@ from math import inf
 
 from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupWindow, bounds_between
+from otel_memwatch.run.ledger_bounds import ledger_between
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ class TickSeries:
 
 
 class CgroupHistory:
-    """Bounds of the memory that the run's cgroup needed, between samples.
+    """Bounds of the memory needed between samples: of the run's cgroup or, without one, of the tree by its page faults.
 
     Args:
         starts: of the windows, in monotonic seconds, rising; the others have one for each of them.
@@ -144,6 +145,11 @@ class CgroupHistory:
             return None
         return self._low.largest(self._ends[first], self._ends[last])
 
+    @property
+    def highest(self) -> float:
+        """The largest upper bound of all windows; 0: there is none, infinity: one is unknown."""
+        return self._high.extreme(-inf, inf) or 0.0
+
     def certain(self) -> tuple[array[float], array[float]]:
         """Return the ends of all windows, and the lower bound of each; 0: nothing is certain."""
         return self._ends, self._low_values
@@ -163,6 +169,8 @@ class TreeTicks:
     """Columns of the tree as series of known values. `all_ended`: no process of the tree outlived the last sample."""
 
     def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
+        import numpy as np
+
         self._samples = samples
         self._started = conditions.started
         reading = samples.field("reading")
@@ -187,13 +195,12 @@ class TreeTicks:
         """The cgroup's high-water mark at the last sample that could read it, in bytes."""
         self.faults, self.faults_elsewhere = self._count_faults()
         """Page faults of the tree, and the faults among them that the run's cgroup did not count."""
-        self.windows = CgroupHistory.of(())
         if conditions.own_cgroup and self.watermark.known:
-            import numpy as np
-
             starts, ends, untils, low, high = bounds_between(samples, conditions, all_ended=all_ended)
-            columns = starts, ends, untils, np.nan_to_num(low), np.where(np.isnan(high), inf, high)
-            self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in columns))
+        else:
+            starts, ends, untils, low, high = ledger_between(samples, conditions, all_ended=all_ended)
+        columns = starts, ends, untils, np.nan_to_num(low), np.where(np.isnan(high), inf, high)
+        self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in columns))
         self.mapped = self._series("main_file").largest(-inf, inf) or 0
         """Most file-backed memory of the target's process at a sample, in bytes."""
         self.needed = self._of(samples.field("usage") - samples.field("file"))

@@ -88,7 +88,9 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
     return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high, estimate=estimate)
 
 
-def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Peak | None:
+def tree_of_operation(
+    low: int, held: int | None, by_faults: int | None, likely: int, error: int
+) -> Peak | None:
     """Return the memory that the tree needed during an operation without a dedicated cgroup; `None`: nothing is known.
 
     The rule is the run's (`tree_between`). An exact resident size is no lower bound either: it includes pages of files and
@@ -99,15 +101,18 @@ def tree_of_operation(low: int, high: int | None, likely: int, error: int) -> Pe
 
     Args:
         low: most anonymous and shared memory of the tree at one sample inside the operation, in bytes; 0: no sample.
-        high: bytes that the processes did not exceed during the operation; `None`: unknown.
+        held: bytes that the processes did not exceed together during the operation; `None`: unknown.
+        by_faults: bytes that the tree did not exceed in the windows of the operation, by page faults; `None`: unknown.
         likely: best estimate, in bytes.
         error: counter uncertainty of one process, in bytes.
     """
-    peak = tree_of_processes(low, high, error)
+    known = [high for high in (held, by_faults) if high is not None]
+    peak = tree_of_processes(low, min(known, default=None), error)
     if peak is None or peak.high is None:
         return None if peak is None else peak._replace(evidence=(Evidence.ONE_SAMPLE,))
     estimate = max(low, min(likely, peak.high))
-    return peak._replace(estimate=estimate, evidence=(Evidence.ONE_SAMPLE, Evidence.PROCESS_PEAK_SUM))
+    from_above = Evidence.PAGE_FAULTS if by_faults == min(known) else Evidence.PROCESS_PEAK_SUM
+    return peak._replace(estimate=estimate, evidence=(Evidence.ONE_SAMPLE, from_above))
 
 
 def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = False) -> Peak | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessRecord
+from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.run import Peaks, RecordedRun, describe_end, load
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
@@ -260,6 +260,50 @@ class TestOperations:
         assert run.peaks.process is not None
         assert (run.peaks.process.bytes, run.peaks.process.operation) == (500 * MIB, "Step")
         assert run.peaks.tree.operation == "Step"
+
+    def ledger(self, path: Path, children: int, note: str | None = None) -> RunDirectory:
+        """A run without a cgroup that needed 40 MiB, then 90; its processes' marks know no time."""
+        built = RunDirectory(path, reading_seconds=0.002, faults_carried=True, page_bytes=4096)
+        built.columns(
+            [
+                column("process.memory.usage"),
+                column("memwatch.tree.process.count"),
+                column("memwatch.tree.unobserved"),
+                column("memwatch.tree.unobserved.faults"),
+                column("memwatch.tree.memory.needed.low"),
+                column("memwatch.tree.memory.needed.high"),
+                column("memwatch.tree.memory.needed"),
+            ]
+        )
+        for place in range(11):
+            need = (40 if place < 5 else 90) * MIB
+            built.tick(place / 10, need, 1 + children, 0, 0, need - MIB, need + MIB, need)
+        built.process(seen(rss=40 * MIB, peak=40 * MIB, needed=40 * MIB, file=0, note=note))
+        built.operations([opening(1, 0.12, "Load"), closing(1, 0.34, 200)], exact=False)
+        built.process(
+            ended(1.0, peak=200 * MIB, peak_bound=200 * MIB, exit_code=0, needed=90 * MIB, file=110 * MIB)
+        )
+        return built
+
+    def test_page_faults_bound_an_operation_between_its_samples(self, tmp_path: Path) -> None:
+        """The process's own mark includes pages of files, and its error on many processors."""
+        self.ledger(tmp_path, children=0)
+        (load_,) = load(tmp_path).operations
+        assert load_.tree_peak is not None
+        assert (load_.tree_peak.low, load_.tree_peak.high) == (39 * MIB, 41 * MIB)
+
+    def test_reports_of_ended_processes_may_be_a_sample_late(self, tmp_path: Path) -> None:
+        """With children, the bound of the next sample may include what they had before."""
+        self.ledger(tmp_path, children=1)
+        (load_,) = load(tmp_path).operations
+        assert load_.tree_peak is not None
+        assert (load_.tree_peak.low, load_.tree_peak.high) == (39 * MIB, 91 * MIB)
+
+    def test_without_page_faults_an_operation_is_bounded_by_its_processes(self, tmp_path: Path) -> None:
+        self.ledger(tmp_path, children=0, note=ProcessNote.OUTSIDE_LEDGER)
+        (load_,) = load(tmp_path).operations
+        assert load_.tree_peak is not None
+        assert (load_.tree_peak.high or 0) >= 200 * MIB
 
     def test_alone_the_trees_peak_is_its_own(self, tmp_path: Path) -> None:
         built = self.built(tmp_path)

@@ -33,6 +33,9 @@ COLUMNS = [
     column("memwatch.tree.disk.io", disk__io__direction="read"),
     column("memwatch.tree.disk.io", disk__io__direction="write"),
     column("memwatch.tree.cpu.time", cpu__mode="user"),
+    column("memwatch.tree.process.count"),
+    column("memwatch.tree.memory.needed.high"),
+    column("memwatch.tree.unobserved.faults"),
     column("memwatch.sampler.reading.duration", 1.0),
 ]
 
@@ -60,6 +63,7 @@ def test_what_is_left_answers_as_all_would(
         values: tuple[Value, ...] = (
             usage - 3, usage + 5, usage + 7 if number % 10 == 0 else None, unseen, usage, 4 * MIB,
             choose.randrange(MIB), MIB, usage + MIB if choose.random() < 0.9 else None, peak, 3 * MIB, read, 0, cpu,
+            choose.choice([None, 1, 1, 1, 3]), None if own_cgroup else usage + 2 * MIB, unseen * 50,
             choose.choice([None, None, 0.03, 0.08]),
         )  # fmt: skip
         time = round(number / 10, 4)

@@ -77,10 +77,10 @@ def test_a_part_of_the_tree_has_the_whole_figure_only_if_it_certainly_had_its_lo
 def test_a_resident_size_is_no_lower_bound_of_an_operation(
     low: int, high: int | None, likely: int, expected: tuple[int | None, ...]
 ) -> None:
-    found = tree_of_operation(low, high, likely, 2)
+    found = tree_of_operation(low, high, None, likely, 2)
     assert found is not None
     assert (found.low, found.high, found.estimate) == expected
-    assert tree_of_operation(0, None, 9, 2) is None
+    assert tree_of_operation(0, None, None, 9, 2) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+/* Memory that the counters of many processors see late: processors spread|one FILE
+ * spread  127 pages on each processor in turn, held for a second, then given back
+ * one     64 MiB on one processor, likewise
+ * FILE gets what was resident at the maximum by smaps_rollup, which is exact, and the counter that wait4 reports, in bytes. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static long resident(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Anonymous: %ld", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kib * 1024;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    int spread = !strcmp(argv[1], "spread"), processors = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t page = sysconf(_SC_PAGESIZE), pages = spread ? 127 : (64 << 20) / page;
+    size_t bytes = page * pages * (spread ? processors : 1);
+    char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(memory, bytes, MADV_NOHUGEPAGE);
+    for (int processor = 0; processor < (spread ? processors : 1); processor++) {
+        cpu_set_t only;
+        CPU_ZERO(&only);
+        CPU_SET(processor, &only);
+        sched_setaffinity(0, sizeof only, &only);
+        for (size_t i = 0; i < pages; i++)
+            memory[((size_t)processor * pages + i) * page] = 1;
+    }
+    long truth = resident();
+    sleep(1);
+    munmap(memory, bytes);
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    FILE *file = fopen(argv[2], "w");
+    fprintf(file, "{\"truth\": %ld, \"counter\": %ld}\n", truth, used.ru_maxrss * 1024L);
+    return fclose(file) != 0;
+}
