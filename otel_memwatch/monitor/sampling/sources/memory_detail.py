@@ -13,7 +13,7 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
-from otel_memwatch.monitor.sampling.sources import columns_of
+from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
@@ -93,6 +93,7 @@ class MemoryDetail:
         self._proc = str(context.proc)
         period = context.slow_period(1.0)
         self._period = period
+        self.pace = context.pace(FAST_PERIOD)
         self._last: float | None = None
         self._allowed = self._spent = 0.0
         """Seconds of reading allowed so far, and used."""
@@ -118,7 +119,8 @@ class MemoryDetail:
         """Values while nothing is new."""
 
     def read(self, now: float) -> Sequence[Value]:
-        """Return the sums at the first sample after a round."""
+        """Return the sums at the first sample after a round, at most ten times a second."""
+        self.pace.due(now)
         if self._last is None:
             self._last, self._next = now, now + FIRST_AFTER
         self._allowed += (now - self._last) * self._share(now)

@@ -107,6 +107,10 @@ class PidLedger:
             self._joined = []
         self._strangers = ()
 
+    def rest(self) -> bool:
+        """Return whether the kernel has assigned no pid since the last sample, and none is unclaimed."""
+        return not self._unclaimed and self._forks.read() == self._last
+
     def joined(self, pid: int, threads: int = 1) -> None:
         """Add a process seen for the first time. Each of its threads has used a pid."""
         self.seen += 1

@@ -168,6 +168,7 @@ class Member:
         "_leader_ended",
         "_proc",
         "_statm_file",
+        "_status",
         "_status_data",
         "_status_file",
         "_totals",
@@ -209,6 +210,7 @@ class Member:
         self._status_file = KeptFile(f"{directory}/status", descriptors)
         self.children_file = KeptFile(f"{directory}/task/{pid}/children", descriptors)
         self._status_data: bytes | None = None
+        self._status: Status | None = None
         self._totals: Totals | None = None
         self.io: Io | None = None
         self.rss = self.hugetlb = self.shmem = self.mapped = self.secret = 0
@@ -268,6 +270,15 @@ class Member:
                     self.io, self._totals = parse_io(data), None
                     changed = True
         return changed
+
+    def is_unchanged(self) -> bool:
+        """Return whether its stat is the last one: it has not ended, and has no more memory than before."""
+        if self._leader_ended or self.shares_memory:
+            return False
+        try:
+            return self.stat_file.read() == self.stat_file.last
+        except OSError:
+            return False
 
     def _accept(self, stat: Stat) -> None:
         if stat.start != self.stat.start:
@@ -343,7 +354,10 @@ class Member:
         data = self._status_file.read()
         if self._leader_ended and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
-        self._status_data = data
+        if data == self._status_data and self.page_tables and self.watermark.last is not None:
+            self.watermark.note(self.watermark.last, self.stat)
+            return True
+        self._status_data, self._status = data, None
         self.ignores_sigchld = parse_ignores_sigchld(data)
         self.stacks = parse_threads(data) * KERNEL_STACK
         self.hugetlb = self.shmem = self.secret = self.page_tables = 0
@@ -393,7 +407,9 @@ class Member:
 
     def status(self) -> Status | None:
         """Return the last status; `None` before the first reading."""
-        return None if self._status_data is None else parse_status(self._status_data)
+        if self._status is None and self._status_data is not None:
+            self._status = parse_status(self._status_data)
+        return self._status
 
     def totals(self) -> Totals:
         """Return its totals, including its reaped children."""

@@ -102,6 +102,8 @@ class Membership:
         self._began: float | None = None
         """Time of the first sample."""
         self._resets = ForeignResets(self._proc, self._descriptors, records, context.marks_operations)
+        self._opened = False
+        """`rests` has read the machine's counts for this sample."""
         self._whole = True
         """Argument `whole` of this sample's `update`."""
         self._walk_pace = context.pace(WALK_SECONDS)
@@ -120,7 +122,9 @@ class Membership:
             self.find_resets(now)
         self.pids.open()
         self.faults.open()
-        opened = self.bounds is None or self.bounds.open(now, at_once=whole or bool(self.exits))
+        opened, self._opened = self._opened, False
+        if self.bounds is not None and not opened:
+            opened = self.bounds.open(now, at_once=whole or bool(self.exits))
         self._read_exits(changes)
         self._read_members(changes, now)
         self._find_members(changes, now)
@@ -131,6 +135,16 @@ class Membership:
         if self._began is None:
             self._began = now
         return changes
+
+    def rests(self, now: float) -> bool:
+        """Return whether nothing can have changed since the last sample, which found no change.
+
+        The kernel assigned no pid, the supervisor reported no exit, and each member has the same stat (4 us each).
+        """
+        if self.exits or now >= self._walk_pace.next or not self.pids.rest():
+            return False
+        self._opened = self.bounds is None or self.bounds.open(now, at_once=False)
+        return all(member.is_unchanged() for member in self.members.values())
 
     def find_resets(self, now: float) -> None:
         """Record members with a watermark that another program has reset."""

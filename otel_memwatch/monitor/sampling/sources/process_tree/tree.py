@@ -64,6 +64,8 @@ class ProcessTree:
             needed=self._needed is not None and context.own_cgroup is None,
             own_cgroup=context.own_cgroup is not None,
         )
+        self._at_rest: list[Value] = []
+        """Values of the next sample if nothing changes and no slow value is due."""
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def pids(self) -> Sequence[int]:
@@ -118,6 +120,8 @@ class ProcessTree:
     def read(self, now: float) -> Sequence[Value]:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         slow = self._slow_pace.due(now)
+        if self.resting and not slow and self._tree.rests(now):
+            return self._at_rest
         changes = self._tree.update(now, whole=slow)
         self.resting = not (changes.figures or self._tree.faults.signs)
         read_some = self._read_watermarks(all_of_them=slow)
@@ -126,7 +130,10 @@ class ProcessTree:
         if read_some:
             self._tree.find_resets(now)
         self._tree.close_ledgers(changes)
-        return self._values(changes, now, slow=slow)
+        values = self._values(changes, now, slow=slow)
+        if self.resting:
+            self._at_rest = [*values[: len(values) - len(self._not_due)], *self._not_due]
+        return values
 
     def finish(self, now: float) -> None:
         """Record the last figures of every process and close all files. Do not call while `read` is running."""

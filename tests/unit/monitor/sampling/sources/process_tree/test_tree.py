@@ -551,3 +551,23 @@ def test_a_process_is_read_further_once_its_stat_changes_or_half_a_second_has_pa
     unread.write_text(IO.format(10))
     assert watched.tick(1.3)["tree.syscall.io read"] == 9
     assert watched.tick(1.6)["tree.syscall.io read"] == 10
+
+
+def test_a_tree_at_rest_is_read_again_as_soon_as_something_changes(tmp_path: Path) -> None:
+    """Each of these begins with a sample that found no change."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=4 * MIB)
+    proc.process(51, 50, rss=MIB)
+    watched = open_tree(proc)
+    at_rest = [watched.tick(now) for now in (1.0, 1.1, 1.2, 1.3)][-1]
+    assert watched.tree.resting
+    assert watched.tick(1.31) == at_rest
+    proc.process(50, 1, rss=3 * MIB, user=0.5)
+    grown = watched.tick(1.32)
+    assert (grown["tree.memory.usage"], grown["tree.cpu.time user"]) == (4 * MIB, 0.5)
+    watched.tick(1.33)
+    assert watched.tree.resting
+    proc.process(101, 51)
+    proc.last_pid(101)
+    assert watched.tick(1.34)["tree.process.count"] == 3
+    assert not watched.tree.resting
