@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
+from otel_memwatch.config import parse_size, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.output import print_text
 from otel_memwatch.runtime.terminal import say
@@ -18,6 +20,7 @@ from otel_memwatch.wings.advice.advice import (
     job_of,
     settings_export,
 )
+from otel_memwatch.wings.advice.jobs import WORDS, jobs_json, jobs_text, jobs_within
 from otel_memwatch.wings.advice.recommendation import Advice, tight, to_json
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
 from otel_memwatch.wings.advice.time_and_cores import cores_over_time
@@ -43,10 +46,10 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--for",
     "target",
-    type=click.Choice([*TARGETS, "json"]),
+    type=click.Choice([*TARGETS, "json", *WORDS]),
     default="text",
     show_default=True,
-    help="Output format for this scheduler.",
+    help="Output format for this scheduler, or with --jobs the words of this runner.",
 )
 @click.option(
     "--odds",
@@ -104,6 +107,13 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     is_flag=True,
     help="Run the command some eight times to find the smallest limit with full speed.",
 )
+@click.option(
+    "--jobs",
+    "at_once",
+    is_flag=True,
+    help="Recommend the number of commands to run at once, for make and others.",
+)
+@click.option("--within", metavar="SIZE", help="Memory for all of them. Default: that of this machine.")
 def command(
     runs: tuple[str, ...],
     *,
@@ -120,6 +130,8 @@ def command(
     confirmed: bool,
     verify: bool,
     traded: bool,
+    at_once: bool,
+    within: str | None,
 ) -> None:
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
@@ -138,6 +150,10 @@ def command(
         rows = [row for row in rows if accepts(row)]
     if not rows:
         raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
+    if at_once:
+        _recommend_jobs(rows, parsed(parse_size, within, "--within"), target)
+        return
+    _require_jobs(target, within)
     same_job = job_of
     if by is not None:
         fields = columns(by, "--by")
@@ -158,17 +174,8 @@ def command(
         advised = [tight(one) for one in advised]
     if manifest is not None:
         _apply(manifest, advised, container, dry_run=dry_run, confirmed=confirmed)
-    elif target == "json":
-        documents = [to_json(one) for one in advised]
-        print_text(json.dumps({"schema": 1, "odds": asked, "advice": documents}, indent=2) + "\n")
     else:
-        written = [
-            f"# {clean(one.job)}: no advice: {'; '.join(one.notes)}"
-            if one.memory is None and target != "text"
-            else TARGETS[target](one)
-            for one in advised
-        ]
-        print_text("\n\n".join(written) + "\n")
+        _print(advised, target, asked)
     if verify:
         from otel_memwatch.wings.advice.verification import verify as tried
 
@@ -177,6 +184,28 @@ def command(
         from otel_memwatch.wings.advice.trade import trade
 
         _repeat(rows, advised, same_job, trade)
+
+
+def _print(advised: Sequence[Advice], target: str, odds: float) -> None:
+    if target == "json":
+        documents = [to_json(one) for one in advised]
+        print_text(json.dumps({"schema": 1, "odds": odds, "advice": documents}, indent=2) + "\n")
+        return
+    written = [
+        f"# {clean(one.job)}: no advice: {'; '.join(one.notes)}"
+        if one.memory is None and target != "text"
+        else TARGETS[target](one)
+        for one in advised
+    ]
+    print_text("\n\n".join(written) + "\n")
+
+
+def _require_jobs(target: str, within: str | None) -> None:
+    """Raise `UsageError` for options that only --jobs understands."""
+    if target in WORDS:
+        raise UsageError(f"--for {target} needs --jobs.")
+    if within is not None:
+        raise UsageError("--within needs --jobs.")
 
 
 def _odds(text: str) -> float:
@@ -203,7 +232,25 @@ def _of(
     ]
 
 
-# -- --apply, --verify and --trade
+# -- --jobs, --apply, --verify and --trade
+
+
+def _recommend_jobs(rows: Sequence[IndexedRun], within: int | None, target: str) -> None:
+    if target not in ("text", "json", *WORDS):
+        raise UsageError(
+            f"--jobs has no words for {target}.", f"use --for {', '.join(('text', 'json', *WORDS))}"
+        )
+    found = jobs_within(
+        rows, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if within is None else within
+    )
+    if target == "json":
+        print_text(json.dumps({"schema": 1, **jobs_json(found)}, indent=2) + "\n")
+    elif target == "text":
+        print_text(jobs_text(found) + "\n")
+    elif found.jobs:
+        print_text(WORDS[target].format(found.jobs) + "\n")
+    else:
+        raise UsageError(f"{jobs_text(found)}.")
 
 
 def _apply(
