@@ -10,7 +10,7 @@ from otel_memwatch.runtime import lazy
 
 TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
-    from otel_memwatch.api import Run, attach, load_run, watch
+    from otel_memwatch.api import Run, attach, load_run, run_command, run_command_async, watch
     from otel_memwatch.api.devices import GPU, GPUMemory, best_gpu, gpus
     from otel_memwatch.errors import MemwatchError
     from otel_memwatch.in_target.operations import mark, operation
@@ -27,6 +27,8 @@ __all__ = [
     "load_run",
     "mark",
     "operation",
+    "run_command",
+    "run_command_async",
     "watch",
 ]
 
@@ -45,6 +47,8 @@ __getattr__ = lazy.names(
         "load_run": "api.run",
         "mark": "in_target.operations",
         "operation": "in_target.operations",
+        "run_command": "api.commands",
+        "run_command_async": "api.commands",
         "watch": "api.watching",
     },
 )

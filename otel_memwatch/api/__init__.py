@@ -3,6 +3,7 @@
 Importing this package imports nothing else, so a watched program loads only the parts that it uses:
 
 - `watching`: `watch()` and `attach()`
+- `commands`: `run_command()` and `run_command_async()`
 - `run`: `Run` and `load_run()`
 - `devices`: `gpus()` and `best_gpu()`
 """
@@ -13,11 +14,20 @@ from otel_memwatch.runtime import lazy
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_memwatch.api.commands import run_command, run_command_async
     from otel_memwatch.api.run import Run, load_run
     from otel_memwatch.api.watching import attach, watch
 
-__all__ = ["Run", "attach", "load_run", "watch"]
+__all__ = ["Run", "attach", "load_run", "run_command", "run_command_async", "watch"]
 
 __getattr__ = lazy.names(
-    __name__, {"Run": "run", "attach": "watching", "load_run": "run", "watch": "watching"}
+    __name__,
+    {
+        "Run": "run",
+        "attach": "watching",
+        "load_run": "run",
+        "run_command": "commands",
+        "run_command_async": "commands",
+        "watch": "watching",
+    },
 )

@@ -30,7 +30,7 @@ class AttachSettings(TypedDict, total=False):
     exact: bool | None
     stacks: bool | None
     quiet: bool | None
-    summary: Literal["text", "markdown"] | None
+    summary: Literal["text", "markdown", "json"] | None
     summary_file: str | os.PathLike[str] | None
     report: bool | None
     plot: bool | None
@@ -54,6 +54,28 @@ class WatchSettings(AttachSettings, total=False):
 
     exact_gpu: bool | None
     predicted: Mapping[str, object] | Sequence[str] | None
+
+
+class CommandSettings(WatchSettings, total=False):
+    """Settings of `run_command()`: the options of `wrap`, without `events`, `repeat` and `warmup`."""
+
+    cgroup: Literal["auto", "off", "require"] | None
+    step_summary: bool | None
+    termination_log: str | os.PathLike[str] | None
+    tracker: Literal["auto", "mlflow", "wandb", "tensorboard", "trackio"] | None
+    receive_otlp: bool | None
+    budget: Mapping[str, object] | Sequence[str] | None
+    baseline: str | os.PathLike[str] | None
+    budget_exit_code: int | None
+    limit: int | str | None
+    limit_fallback: Literal["none", "rlimit"] | None
+    warn: str | Sequence[str] | None
+    stalled: float | str | None
+    leave: int | str | None
+    timeout: float | str | None
+    kill_after: float | str | None
+    limit_exit_code: int | None
+    strict: bool | None
 
 
 class ReportOptions(TypedDict, total=False):

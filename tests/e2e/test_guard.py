@@ -243,3 +243,32 @@ def test_children_from_before_are_spared(tmp_path: Path) -> None:
     assert alive(pid)
     os.kill(pid, signal.SIGKILL)
     assert done.returncode == 124
+
+
+def test_the_number_of_jobs_in_the_words_of_runners(tmp_path: Path) -> None:
+    memwatch = [sys.executable, "-m", "otel_memwatch"]
+    for mebibytes in (60, 30):
+        program = f"x = bytearray(b'x') * ({mebibytes} << 20)"
+        subprocess.run(
+            [*memwatch, "wrap", "--quiet", "--no-report", *python(program)], cwd=tmp_path, check=True
+        )
+
+    def advise(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*memwatch, "advise", *words], cwd=tmp_path, capture_output=True, text=True)
+
+    document = json.loads(advise("--jobs", "--within=400MiB", "--for=json").stdout)
+    assert document["words"]["make"] == f"make -j{document['jobs']}"
+    assert document["needed"] <= 400 << 20 < document["next"]
+    assert (
+        advise("--jobs", "--within=400MiB", "--for=parallel").stdout
+        == f"parallel --jobs {document['jobs']}\n"
+    )
+    for words in (
+        ["--within=1GiB"],
+        ["--for=make"],
+        ["--jobs", "--for=slurm"],
+        ["--jobs", "--within=much"],
+        ["--jobs", "--within=9MiB", "--for=ninja"],
+    ):
+        refused = advise(*words)
+        assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (2, "", 1), words

@@ -17,7 +17,7 @@ import click
 
 import otel_memwatch
 from otel_memwatch import config, errors, model
-from otel_memwatch.api import devices, keywords, watching
+from otel_memwatch.api import commands, devices, keywords, watching
 from otel_memwatch.api import run as api_run
 from otel_memwatch.cli import COMMANDS, examples
 from otel_memwatch.cli.group import cli
@@ -145,6 +145,11 @@ def python_page() -> str:
         _keywords(keywords.WatchSettings, keywords.AttachSettings),
         *_function("attach", watching),
         *_example("attach"),
+        *_function("run_command", commands),
+        *_example("run_command"),
+        "More settings than those of `watch`:",
+        _keywords(keywords.CommandSettings),
+        *_function("run_command_async", commands),
         "## Operations",
         *_function("operation", operations),
         *_example("operation"),

@@ -30,7 +30,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_memwatch.model import ChildExit
+    from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.guard.events import EventWriter
     from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
@@ -49,8 +49,8 @@ _CALM = 0.05
 _ROOM = 2 << 20
 _NICE = -10
 """Change of the priority of our threads while the run is guarded."""
-_CLOSE = 0.01
-"""Least time between two probes of the machine for `--leave` if it would run short before the next regular one."""
+_CLOSE, _REGULAR = 0.01, 0.05
+"""Least seconds between two probes if memory crosses a level before the next regular one, and between regular ones."""
 
 
 class Guard:
@@ -144,13 +144,18 @@ class Guard:
         if self.verdict is not None:
             self._processes.end()
 
-    def write_end(self, end: ChildExit, peak: Mapping[str, Any] | None) -> None:
-        """Write the verdict of a run that the guard did not end: finished, or killed by a signal."""
+    def write_end(self, end: ChildExit | Ending, peak: Mapping[str, Any] | None) -> None:
+        """Write the verdict of a run that the guard did not end: finished, or killed by a signal. Later calls do nothing.
+
+        Call it before a process of ours starts that may outlive this one: the reader of the events waits for their end.
+        """
+        events, self._events = self._events, None
+        if events is None:
+            return
         if self.verdict is None:
-            kind = "finished" if end.signal is None else "killed"
-            self._write("verdict", kind, exit_code=end.exit_code, signal=end.signal, peak=peak)
-        if self._events is not None:
-            self._events.close()
+            kind, at = "finished" if end.signal is None else "killed", time.monotonic() - self._started
+            events.write("verdict", kind, at, exit_code=end.exit_code, signal=end.signal, peak=peak)
+        events.close()
 
     def _set_priority(self, nice: int) -> None:
         with contextlib.suppress(OSError):  # only root may raise it
@@ -245,34 +250,43 @@ class Guard:
             self._scopes.remove(scope)
             scope.close()
             return float("inf")
+        self._warn(scope, used, now)
+        if leave is not None and used > leave:
+            if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
+                self._processes.end()
+        elif leave is not None:
+            self._hurry(scope, leave, now)
+        return scope.due
+
+    def _warn(self, scope: MemoryScope, used: int, now: float) -> None:
+        """Write a warning if memory has crossed an armed threshold; arm it again once memory is free again."""
         crossed = [share for share in scope.armed if used >= scope.bytes * share]
         news = any(scope.armed[share] for share in crossed)
         for share in scope.armed:
-            if share in crossed:
+            level = scope.bytes * share
+            if used >= level:
                 scope.armed[share] = False
-            elif used < scope.bytes * (share - _CALM):
+            elif used < level - scope.bytes * _CALM:
                 scope.armed[share] = True
+            if used < level and scope.armed[share]:
+                self._hurry(scope, int(level), now)
         if news:
             self._write("warning", _KINDS[scope.of], **self._facts(scope), largest=self._processes.largest())
-        if leave is not None:
-            if used > leave:
-                if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
-                    self._processes.end()
-            else:
-                self._hurry(scope, leave, now)
-        return scope.due
 
     def _leaves(self, scope: MemoryScope) -> bool:
         return scope.of == "machine" and self._settings["leave"] is not None
 
     def _hurry(self, scope: MemoryScope, level: int, now: float) -> None:
-        """Probe the machine sooner if it would run short before the next probe."""
+        """Probe when a growing scope crosses a level, if that is before the next regular probe.
+
+        Growth is taken from regular probes only, so at most every second probe comes early.
+        """
         if len(scope.samples) < 2:
             return
         (before, first), (after, last) = scope.samples[-2], scope.samples[-1]
-        if after > before and last > first:
+        if after - before >= _REGULAR and last > first:
             left = (level - last) * (after - before) / (last - first)
-            scope.due = min(scope.due, now + max(_CLOSE, left / 2))
+            scope.due = min(scope.due, now + max(_CLOSE, left))
 
     def _facts(self, scope: MemoryScope) -> dict[str, Any]:
         """Return who, how much, and how long: the fields of an event about memory."""

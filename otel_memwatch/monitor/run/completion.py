@@ -110,6 +110,8 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
+    if guard is not None:
+        guard.write_end(ending, None if peaks.tree is None else peaks.tree.to_json())
     _deliver(recording, ending, ended, operations)
     curves = recording.batcher.curves
     drawn = None if curves is None else curves.drawn(all_ended=not aggregator.processes.living)

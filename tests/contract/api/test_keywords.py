@@ -19,10 +19,12 @@ def test_settings_are_those_of_the_option_table(command: str, typed: type) -> No
     }
 
 
+def test_settings_of_commands_are_those_of_wrap() -> None:
+    wrap = {name for name, option in OPTIONS.items() if "wrap" in option.commands}
+    assert set(get_type_hints(keywords.CommandSettings)) == wrap - {"events", "repeat", "warmup"}
+
+
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.choices])
 def test_choices_are_those_of_the_option_table(name: str) -> None:
-    if "attach" not in OPTIONS[name].commands:
-        assert name not in get_type_hints(keywords.AttachSettings)
-        return
-    literal, none = get_args(get_type_hints(keywords.AttachSettings)[name])
+    literal, none = get_args(get_type_hints(keywords.CommandSettings)[name])
     assert (get_args(literal), none) == (OPTIONS[name].choices, type(None))

@@ -110,6 +110,18 @@ def test_a_far_end_is_probed_seldom_and_a_near_one_ten_times_a_second(
     assert scope.due == pytest.approx(9.1)
 
 
+def test_a_level_that_growth_reaches_is_probed_then() -> None:
+    guard, _, _ = guard_of(warn=["50%"])
+    scope = Readings("limit", 1000)
+    scope.armed = {0.5: True}
+    dues = []
+    for now, used in ((0.0, 100), (0.1, 420), (0.125, 499), (0.2251, 495)):
+        scope.now, scope.due = used, 0.0
+        guard._check(scope, now)
+        dues.append(round(scope.due, 4))
+    assert dues == [0.1, 0.125, 0.225, 0.3251]  # the second early probe in a row waits
+
+
 def test_the_first_verdict_counts() -> None:
     guard, events, processes = guard_of(timeout="1s", leave="1KiB", kill_after="5s")
     guard._term_at = 1.0

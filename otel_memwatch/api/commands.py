@@ -1,0 +1,198 @@
+"""Functions that run a command under `wrap`, for programs that start programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from otel_memwatch.api.run import Run
+from otel_memwatch.errors import CommandNotStarted, RunError, UsageError
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import Unpack
+
+    from otel_memwatch.api.keywords import CommandSettings
+
+    Event = Mapping[str, Any]
+
+_OURS = ("events", "repeat", "warmup")
+"""Settings of `wrap` that these functions use themselves, or that make several runs."""
+_NOT_STARTED = (126, 127)
+
+
+def run_command(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    on_warning: Callable[[Event], object] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: Any = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    **settings: Unpack[CommandSettings],
+) -> Run:
+    """Run a command, record it, and return the run when it has ended.
+
+    The command ends with its whole process tree at `limit`, `timeout`, `stalled` or `leave`. `run.verdict` names the cause, and
+    `run.ending` has exit code and signal. An exit code other than 0 is no error.
+
+    Args:
+        command: program and arguments.
+        on_warning: called in this thread with each event of `warn` and `stalled`, while the command runs. If it raises, the
+            command gets SIGTERM, and the exception is raised here once it has ended.
+        cwd: working directory of the command. A relative `out` or `runs` is below it.
+        env: environment of the command.
+        stdin: as for `subprocess.run`; likewise `stdout` and `stderr`.
+        stdout: as for `subprocess.run`, without `PIPE`.
+        stderr: as for `subprocess.run`, without `PIPE`.
+        settings: options of the command line of `wrap`, such as `limit="2GiB"`, `warn="85%"`, `timeout=600`. By default no
+            summary and no report is written.
+
+    Returns:
+        The run, as from `load_run`.
+
+    Raises:
+        UsageError: unknown or invalid setting. Nothing was started.
+        CommandNotStarted: the command does not exist or cannot be executed; `exit_code` is 127 or 126.
+        RunError: the command was not recorded.
+
+    """
+    words = _words(command, settings, (stdout, stderr))
+    reader, writer = os.pipe()
+    with contextlib.ExitStack() as opened:
+        lines = opened.enter_context(os.fdopen(reader, encoding="ascii"))
+        with contextlib.closing(_Descriptor(writer)):
+            process = subprocess.Popen(
+                _wrap(words, writer),
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(writer,),
+            )
+        started: Event | None = None
+        try:
+            for line in lines:
+                event = json.loads(line)
+                if event["event"] == "start":
+                    started = event
+                elif event["event"] == "warning" and on_warning is not None:
+                    on_warning(event)
+        except BaseException:
+            process.terminate()  # goes on to the command
+            raise
+        finally:
+            code = process.wait()
+    return _run(started, code)
+
+
+async def run_command_async(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    on_warning: Callable[[Event], object] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: Any = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    **settings: Unpack[CommandSettings],
+) -> Run:
+    """Run a command like `run_command`, in an event loop of asyncio.
+
+    `on_warning` may be a coroutine function. If the task is cancelled, the command gets SIGTERM, and the task ends after it.
+    """
+    import asyncio
+    import inspect
+
+    words = _words(command, settings, (stdout, stderr))
+    reader, writer = os.pipe()
+    lines = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reader, "rb", buffering=0)
+    )
+    with contextlib.closing(transport):
+        with contextlib.closing(_Descriptor(writer)):
+            process = await asyncio.create_subprocess_exec(
+                *_wrap(words, writer),
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(writer,),
+            )
+        started: Event | None = None
+        try:
+            while line := await lines.readline():
+                event = json.loads(line)
+                if event["event"] == "start":
+                    started = event
+                elif event["event"] == "warning" and on_warning is not None:
+                    result = on_warning(event)
+                    if inspect.isawaitable(result):
+                        await result
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            raise
+        finally:
+            code = await asyncio.shield(process.wait())
+    return _run(started, code)
+
+
+class _Descriptor:
+    """A descriptor with a `close`."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def close(self) -> None:
+        os.close(self._number)
+
+
+def _words(
+    command: Sequence[str | os.PathLike[str]], settings: Mapping[str, Any], streams: tuple[Any, Any]
+) -> list[str]:
+    """Return options and command of `wrap`. Raises `UsageError` for a mistake."""
+    from otel_memwatch import config
+
+    if isinstance(command, (str, bytes)) or not command:
+        raise UsageError(
+            "The command is not a list of words.", "use ['sh', '-c', text] for a line of a shell"
+        )
+    if subprocess.PIPE in streams:
+        raise UsageError("run_command reads no pipe.", "pass an open file as stdout or stderr")
+    unknown = sorted(set(settings) & set(_OURS))
+    if unknown:
+        raise UsageError(f"run_command has no setting {unknown[0]!r}.")
+    given = {
+        "quiet": True,
+        "report": False,
+        **{name: value for name, value in settings.items() if value is not None},
+    }
+    config.settings("wrap", given)
+    return [*config.as_arguments(given, "wrap"), "--", *[os.fspath(word) for word in command]]
+
+
+def _wrap(words: Sequence[str], events: int) -> list[str]:
+    from otel_memwatch.runtime.own_python import command_line
+
+    return command_line("wrap", f"--events={events}", *words)
+
+
+def _run(started: Event | None, code: int) -> Run:
+    """Return the run of an ended `wrap`."""
+    if started is None:
+        if code in _NOT_STARTED:
+            raise CommandNotStarted("The command was not started", code, "the reason is on stderr")
+        raise RunError("The command was not recorded.", "the reason is on stderr")
+    run = Run(Path(started["path"]))
+    run.latest  # noqa: B018 - report an unreadable record now
+    return run
