@@ -163,6 +163,26 @@ _ROWS = (
         ".prometheus_text",
         options={"at_end": True},
     ),
+    Report(
+        "otlp-profiles",
+        "Stacks of --stacks as OTLP profiles, JSON lines.",
+        ".jsonl",
+        ".otlp",
+        exported=True,
+        options={"signal": "profiles"},
+    ),
+    Report("folded", "Stacks of --stacks for flamegraph.pl.", ".txt", ".profiles.folded", exported=True),
+    Report(
+        "speedscope", "Stacks of --stacks for speedscope.app.", ".json", ".profiles.speedscope", exported=True
+    ),
+    Report(
+        "pprof",
+        "Stacks of --stacks for pprof.",
+        ".pb.gz",
+        ".profiles.pprof",
+        exported=True,
+        binary=True,
+    ),
     Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", ".perfetto", exported=True),
     Report(
         "parquet", "One row per sample; requires pyarrow.", ".parquet", ".parquet", exported=True, binary=True

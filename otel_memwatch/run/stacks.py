@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ _HALF = 0.5
 
 _LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<__array_function__")
 _NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
+
+
+class WeightedStack(NamedTuple):
+    """One sample of a profile."""
+
+    capture: Capture
+    frames: tuple[StackFrame, ...]
+    """Innermost call first."""
+    bytes: int
 
 
 class PeakStack(NamedTuple):
@@ -68,6 +78,18 @@ def _grows(capture: Capture) -> bool:
 def busiest(capture: Capture) -> CapturedThread:
     """Return the thread that most probably allocates: most page faults, else the first active one, else the first."""
     return max(capture.threads, key=lambda thread: (thread.faults or 0, thread.active))
+
+
+def weighted_stacks(stacks: Stacks) -> list[WeightedStack]:
+    """Return the samples of a profile by time. Raises `RunError` if the run has none.
+
+    A sample is a capture: the stack of its busiest thread, weighted with the bytes by which its process had grown since the
+    capture before. The sum is the growth that captures saw, not the peak.
+    """
+    found = [WeightedStack(one, busiest(one).frames, one.grown) for one in stacks.captures]
+    if not found:
+        raise RunError("The run has no captured stacks.", "record with --stacks")
+    return found
 
 
 def is_library(frame: StackFrame) -> bool:

@@ -173,3 +173,22 @@ def test_without_the_option_nothing_is_started(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert not (tmp_path / "called").exists()
     assert not list((tmp_path / "memwatch-runs").glob("*/stacks.json"))
+
+
+def test_pprof_reads_the_profile(tmp_path: Path) -> None:
+    _tool("py-spy")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    call("wrap", "--stacks", "--", sys.executable, "program.py", cwd=tmp_path)
+    done = call("export", "latest", "--to", "pprof", "-o", "stacks.pb.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    reader = shutil.which("google-pprof") or shutil.which("pprof")
+    if reader is None:
+        pytest.skip("needs google-pprof (Debian package google-perftools) or pprof")
+    read = subprocess.run(
+        [reader, "-raw" if "google" not in reader else "--text", "stacks.pb.gz"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "load" in read.stdout, read.stdout + read.stderr

@@ -6,6 +6,7 @@ import os
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.html.flame import flame
 from otel_memwatch.reports.html.picture import picture
 from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
@@ -53,6 +54,8 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     """Return everything in the body except the scripts."""
     page = HtmlPage()
     stacks(run, page)
+    if run.stacks.captures:
+        page.raw(flame(run))
     operations(run, page)
     gpus(run, page)
     processes(run, page)

@@ -1,6 +1,7 @@
 """Run as OTLP: JSON lines in the format of OpenTelemetry's file exporter, one signal per file.
 
-Every line is a complete request for `/v1/metrics`, `/v1/traces` or `/v1/logs`. Points carry the times of the run, not of
+Every line is a complete request for `/v1/metrics`, `/v1/traces`, `/v1/logs` or
+`/v1development/profiles`. Points carry the times of the run, not of
 the export.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.otlp.logs import log_requests
 from otel_memwatch.reports.otlp.metrics import metric_requests
+from otel_memwatch.reports.otlp.profiles import profile_requests
 from otel_memwatch.reports.otlp.traces import trace_requests
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
 
-SIGNALS = ("metrics", "traces", "logs")
+SIGNALS = ("metrics", "traces", "logs", "profiles")
 
 
 def requests(
@@ -32,6 +34,8 @@ def requests(
         return trace_requests(run)
     if signal == "logs":
         return log_requests(run)
+    if signal == "profiles":
+        return profile_requests(run)
     raise UsageError(f"Unknown signal {signal!r}.", "available: " + ", ".join(SIGNALS))
 
 

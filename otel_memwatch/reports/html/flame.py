@@ -1,0 +1,92 @@
+"""Flame graph of the captured stacks, as SVG without a script.
+
+Width is growth: the bytes by which the process had grown when the stack was captured. The outermost call is at the top.
+Each call can be reached with the tab key, and has its name and share as label and tooltip.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.reports.pages.markup import escaped, tag
+from otel_memwatch.run.stacks import busiest, frame_name, is_library
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean, shorten, size
+
+if TYPE_CHECKING:
+    from otel_memwatch.run import RecordedRun
+
+WIDTH, _ROW = 1000, 20
+_DEEPEST = 40
+_CHARACTER = 6.6
+"""Pixels of a character at the font size below."""
+_NARROWEST = 1.0
+"""Pixels below which a call is not drawn."""
+
+
+class _Call:
+    """A node of the tree of calls."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.library = False
+        self.inner: dict[str, _Call] = {}
+
+
+def flame(run: RecordedRun) -> str:
+    """Return the picture; empty without captures."""
+    root = _Call()
+    for capture in run.stacks.captures:
+        call = root
+        call.bytes += capture.grown
+        frames = list(reversed(busiest(capture).frames))
+        for frame in frames[:_DEEPEST]:
+            # Lines of one function are one call here: a loop would otherwise split into its lines.
+            name = frame_name(frame._replace(line=0))
+            call = call.inner.setdefault(name, _Call())
+            call.bytes += capture.grown
+            call.library = is_library(frame)
+    if not root.bytes:
+        return ""
+    parts: list[str] = []
+    depth = _draw(root, root.bytes, 0.0, 0, parts)
+    height = depth * _ROW
+    picture = (
+        f'<svg viewBox="0 0 {WIDTH} {height}" width="100%" font-family="system-ui, sans-serif" font-size="12" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    )
+    words = "Calls by growth of memory while they ran, outermost first."
+    return tag("figure", picture, role="group", aria_label=words)
+
+
+def _draw(call: _Call, total: int, left: float, row: int, parts: list[str]) -> int:
+    """Draw the calls inside `call`, the largest first; return the number of rows used."""
+    deepest = row
+    for name, inner in sorted(call.inner.items(), key=lambda item: -item[1].bytes):
+        width = WIDTH * inner.bytes / total
+        if width >= _NARROWEST:
+            share = f"{clean(name)}, {size(inner.bytes)}, {100 * inner.bytes / total:.0f} %"
+            box = tag(
+                "rect",
+                "",
+                x=f"{left:.1f}",
+                y=row * _ROW + 1,
+                width=f"{max(0.5, width - 1):.1f}",
+                height=_ROW - 2,
+                rx=2,
+                fill="#8a949e" if inner.library else "#00795c",
+                fill_opacity="0.25" if inner.library else "0.35",
+            )
+            room = int((width - 8) / _CHARACTER)
+            text = ""
+            if room >= 4:
+                text = tag(
+                    "text",
+                    escaped(shorten(clean(name), room)),
+                    x=f"{left + 4:.1f}",
+                    y=row * _ROW + 14,
+                    fill="currentColor",
+                )
+            title = tag("title", escaped(share))
+            parts.append(tag("g", title + box + text, tabindex="0", role="img", aria_label=share))
+            deepest = max(deepest, _draw(inner, total, left, row + 1, parts))
+            left += width
+    return max(deepest, row + bool(call.inner))

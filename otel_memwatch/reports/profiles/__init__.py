@@ -1,0 +1,1 @@
+"""Captured stacks in formats of other programs, one module each."""
