@@ -116,8 +116,8 @@ finish() {
     exit "$1"
 }
 
-# Two workers a core, since most tests wait; what measures time runs alone after the others.
-workers=$(($(getconf _NPROCESSORS_ONLN) * 2))
+# Three workers a core, since most tests wait; what measures time runs alone after the others.
+workers=$(($(getconf _NPROCESSORS_ONLN) * 3))
 [ "$workers" -le 8 ] || workers=8
 beside="-q -n $workers"
 

@@ -70,7 +70,9 @@ def test_every_alert_has_a_scenario_that_fires_and_one_that_stays_silent(name):
     assert [case for case in cases if not case["exp_alerts"]]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in NAMES[1:])]
+)
 def test_scenarios_would_notice_a_rule_that_never_fires(name, tmp_path):
     def broken(text):
         document = yaml.safe_load(text)

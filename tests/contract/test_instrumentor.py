@@ -29,7 +29,13 @@ def test_by_one_line_of_code():
 
 @pytest.mark.parametrize(
     ("requested", "monitored"),
-    [(None, False), ("none", False), ("minimal", False), ("default", False), ("default", True)],
+    [
+        (None, False),
+        pytest.param("none", False, marks=pytest.mark.thorough),
+        pytest.param("minimal", False, marks=pytest.mark.thorough),
+        pytest.param("default", False, marks=pytest.mark.thorough),
+        ("default", True),
+    ],
 )
 def test_by_opentelemetry_instrument_without_a_change_to_the_program(requested, monitored):
     if importlib.util.find_spec("opentelemetry.instrumentation.auto_instrumentation") is None:

@@ -399,8 +399,15 @@ def node(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize("encoding", ["protobuf", "json"])
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("compression", "encoding"),
+    [
+        ("none", "protobuf"),
+        ("gzip", "json"),
+        pytest.param("none", "json", marks=pytest.mark.thorough),
+        pytest.param("gzip", "protobuf", marks=pytest.mark.thorough),
+    ],
+)
 def test_spans_of_a_node_program_become_operations_and_reach_their_endpoint(
     sink, node, tmp_path, encoding, compression
 ):

@@ -164,7 +164,10 @@ SCANT = (*range(17, 64, 1 if LONG else 6), *range(64, 401, 4 if LONG else 32))
 """MiB of address space, from what an interpreter barely starts in to what everything fits into."""
 
 
-@pytest.mark.parametrize("mib", SCANT)
+@pytest.mark.parametrize(
+    "mib",
+    [pytest.param(mib, marks=pytest.mark.thorough if number % 3 else ()) for number, mib in enumerate(SCANT)],
+)
 def test_a_monitor_that_is_out_of_memory_itself(mib: int, tmp_path: Path) -> None:
     """A limit that leaves no room for us, or for parts of us: the target runs, and what is missing is told in a line."""
     with trial(tmp_path) as run:

@@ -214,7 +214,7 @@ def test_a_limit_ends_the_whole_tree_and_tells_who_wanted_more(machine: Path, na
     assert limit["largest"][0]["pid"] not in idle
     # What ticks saw at the least: an emulated machine takes them late, and then nothing was read just before the end.
     assert 40 * MIB < limit["peak"] <= 1.01 * 120 * MIB
-    assert "ended, since it wanted more than 120.0 MiB, in Grow" in job.output
+    assert "killed at the 120.0 MiB limit, during Grow" in job.output
     job.is_clean()
     written = job.json("command")["written"]
     assert written["run/run.json"] - written["truth.json"] <= 1.0 * SLOWER

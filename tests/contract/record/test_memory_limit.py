@@ -41,7 +41,17 @@ REPORT = """
 """
 
 
-@pytest.mark.parametrize("filling", ["one line", "nesting", "many columns", "huge numbers", "zeros"])
+@pytest.mark.parametrize(
+    "filling",
+    [
+        "one line",
+        "many columns",
+        *(
+            pytest.param(filling, marks=pytest.mark.thorough)
+            for filling in ("nesting", "huge numbers", "zeros")
+        ),
+    ],
+)
 def test_files_made_to_fill_the_memory(tmp_path: Path, filling: str) -> None:
     """100 MB of damage are read within 700 MB of address space, most of which is libraries."""
     run = sound(tmp_path / "run", state="running")
