@@ -9,7 +9,7 @@ so the sum over families counts no page twice. Within a family the rules are tho
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.estimates import (
@@ -20,9 +20,14 @@ from otel_memwatch.truth.estimates import (
     likely_of_member,
 )
 from otel_memwatch.truth.faults import family_there, gained, own_pages
+from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 
 if TYPE_CHECKING:
-    from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import AddressSpace, MemberReading
+    from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import (
+        AddressSpace,
+        MemberReading,
+        MemoryScan,
+    )
 
 MOST_APART = 32
 """Members per family with compared address spaces: each pair once, at 5 us."""
@@ -209,6 +214,23 @@ class Families:
         for family in self._families.values():
             family.compare()
         return low
+
+    def kernel_memory(self, scan: MemoryScan, readings: list[MemberReading]) -> tuple[int, int]:
+        """Return bytes of page tables and kernel stacks: the sum over all readings, and those certainly there."""
+        total = 0
+        families: dict[int, list[KernelReading]] = {}
+        for reading in readings:
+            member, key = reading.member, reading.space.family
+            if reading.empty or scan.is_ours(reading.space):
+                continue
+            stacks = max(member.stacks, member.stat.threads * KERNEL_STACK)
+            total += member.page_tables + stacks
+            known = member.status_read or (member.steady and not member.status_outdated)
+            if known and reading.held is not None and key != -member.pid:
+                families.setdefault(key, []).append(
+                    KernelReading(member.page_tables, member.stacks, member.steady, self.is_apart(reading))
+                )
+        return total, kernel_there(families.values())
 
     def is_apart(self, reading: MemberReading) -> bool:
         """Return whether no other process of its family certainly has its address space."""

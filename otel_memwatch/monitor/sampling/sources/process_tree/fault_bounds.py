@@ -6,7 +6,8 @@ The upper bound is one sum for the tree (`truth.faults`: `gained`, `tree_kept`):
 * At a scan it has no more than its processes hold together (`memory_scan` defines the moments), with what they are
   releasing.
 
-`families` has the lower bound and the best estimate, `outside_memory` the memory that no page fault brought.
+`families` has the lower bound and the best estimate, `shared_memory` the memory that processes share, `outside_memory` the
+memory that no page fault brought.
 
 Discovery misses a child born during a sample. The child may hold pages that its parent has released since. So the pids
 assigned during the sample are probed. The child's faults count, and memory held by others bounds nothing at that scan.
@@ -23,8 +24,8 @@ from otel_memwatch.monitor.sampling.sources.process_tree.families import Familie
 from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.outside_memory import OutsideMemory
+from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import SharedMemory
 from otel_memwatch.runtime.kernel import (
-    KERNEL_STACK,
     PAGE_SIZE,
     counter_error,
     has_thread_counters,
@@ -34,10 +35,8 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import files_with_deleted, likely_burst, likely_files, likely_shared
+from otel_memwatch.truth.estimates import likely_burst
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
-from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
-from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
 from otel_memwatch.truth.process import sum_error
 
 if TYPE_CHECKING:
@@ -144,22 +143,9 @@ class FaultLedgerBounds:
         """Huge pages of the tree before the first reading are unknown."""
         self._huge_so_far = self._huge_by_faults = self._huge_collapsed = 0
         """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
-        self._shared = 0
-        """Upper bound of shared memory at the end of the last scan."""
-        self.files = self._files_now = 0
-        """Best estimate of the tree's files in memory, unmapped: the most since the previous scan, and those at the last scan."""
-        self._written = None if joined else 0
-        """`TickFindings.written` of the last scan; `None`: the tree is older, and there was none."""
-        self._unclaimed = 0, 0
-        """Rise and written bytes of the last scan that did not match."""
-        self._unmapped = 0
-        """Rise of the machine's shared memory beyond the tree's, at the last scan."""
-        self.in_objects = self._mapped_most = 0
-        """Best estimate of the tree's shared memory, and the most that its processes ever mapped together."""
+        self.shared = SharedMemory(self._machine, joined=joined)
         self._kernel = 0
         """Page tables and kernel stacks as of the last scan."""
-        self._mapped = 0
-        """Sum of the shared memory that processes map. The rest of the machine's rise may belong to other programs."""
         self._last: NeededNow | None = None
         self._resting = False
         """No process changed in the last sample."""
@@ -174,7 +160,7 @@ class FaultLedgerBounds:
     @property
     def kept(self) -> int:
         """Return the upper bound of the tree's bytes at the end of the last scan."""
-        return self._private + self._shared + self._kernel
+        return self._private + self.shared.most + self._kernel
 
     # -- before a scan
 
@@ -258,17 +244,11 @@ class FaultLedgerBounds:
             held += released if unfreed is None else min(released, unfreed)
         burst = self._judge(readings, gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
-        shared_before = self._shared
-        shared_high, shared_low = self._shared_memory(members, gains.all)
-        self._mapped_most = max(self._mapped, self._mapped_most)
-        self.in_objects = likely_shared(
-            self._shared, self._mapped, None if self._joined else self._machine.shared_rise, self._mapped_most
-        )
-        files_before = self._files_now
-        self.files = self._likely_files(found.written)
-        shared_high = max(shared_high, shared_before + self.files - files_before)
-        kernel_high, kernel_low = self._kernel_memory(readings)
-        high = self._private + gains.known + gains.late + shared_high + kernel_high
+        shared = self.shared.scan(members.values(), gains.all, found.written)
+        # Nothing counts page tables between two scans: the larger of both holds.
+        kernel_before = self._kernel
+        self._kernel, kernel_low = self._families.kernel_memory(self._memory, readings)
+        high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
         held = held if late == [] else None
         left = self._machine.left_of_huge_pages()
         self._private = self._kept(gains, held, left)
@@ -284,9 +264,9 @@ class FaultLedgerBounds:
         self._cut_short = cut_short
         self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
         self._last = NeededNow(
-            None if self._merges_pages else low + shared_low + kernel_low,
+            None if self._merges_pages else low + shared.low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + self.in_objects + self.files + self._kernel,
+            estimate + burst + self.shared.in_objects + self.shared.files + self._kernel,
             left,
         )
         return self._last
@@ -427,7 +407,7 @@ class FaultLedgerBounds:
             The largest rise of a high-water mark above the memory that its process holds now, in bytes.
         """
         burst = 0
-        shared = max(self._shared, self._machine.shared_rise)
+        shared = max(self.shared.most, self._machine.shared_rise)
         for reading in readings:
             member, space, held = reading.member, reading.space, reading.held
             if held is not None and not reading.empty:
@@ -489,59 +469,6 @@ class FaultLedgerBounds:
         if not (self._cut_short or found.may_be_before):
             return high
         return max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
-
-    def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
-        """Return bytes of shared memory to add to the bound since the previous scan, and bytes certainly resident.
-
-        `new`: gains since the previous scan that are already counted.
-        """
-        mapped = [member.shmem for member in members.values() if not member.zombie]
-        new = min(new, max(0, sum(mapped) - self._mapped))
-        self._mapped = sum(mapped)
-        before, rise = self._shared, self._machine.shared_rise
-        secret = sum(member.secret for member in members.values() if not member.zombie)
-        self._shared = shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
-        return shared_most(before, self._shared, new), min(max(mapped, default=0), rise)
-
-    def _likely_files(self, written: int) -> int:
-        """Return the most bytes of the tree's files in memory since the previous scan, and note those at this one.
-
-        `written`: as in `TickFindings`.
-        """
-        new = 0 if self._written is None else written - self._written
-        unmapped = self._machine.shared_rise - self.in_objects
-        risen, self._unmapped, self._written = unmapped - self._unmapped, unmapped, written
-        # The machine is read after the write calls: a sample may have the rise, and the next one the call.
-        early_rise, early_calls = self._unclaimed if risen > 0 else (0, 0)
-        before = self._files_now
-        self._files_now = now = likely_files(before, risen + early_rise, new + early_calls)
-        self._unclaimed = (
-            max(0, min(risen, risen + early_rise - now + before)),
-            max(0, min(new, new + early_calls - now + before)),
-        )
-        return files_with_deleted(before, now, new)
-
-    def _kernel_memory(self, readings: list[MemberReading]) -> tuple[int, int]:
-        """Return bytes of page tables and kernel stacks: the most at the last two scans, and those certainly there.
-
-        Nothing counts page tables between two scans.
-        """
-        before, self._kernel = self._kernel, 0
-        families: dict[int, list[KernelReading]] = {}
-        for reading in readings:
-            member, key = reading.member, reading.space.family
-            if reading.empty or self._memory.is_ours(reading.space):
-                continue
-            stacks = max(member.stacks, member.stat.threads * KERNEL_STACK)
-            self._kernel += member.page_tables + stacks
-            known = member.status_read or (member.steady and not member.status_outdated)
-            if known and reading.held is not None and key != -member.pid:
-                families.setdefault(key, []).append(
-                    KernelReading(
-                        member.page_tables, member.stacks, member.steady, self._families.is_apart(reading)
-                    )
-                )
-        return max(before, self._kernel), kernel_there(families.values())
 
     # -- between scans
 
