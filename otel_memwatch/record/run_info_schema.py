@@ -144,6 +144,30 @@ class VerdictFields(NamedTuple):
     """The largest processes then, the largest first."""
 
 
+class FileFields(NamedTuple):
+    """One file."""
+
+    path: str | None
+    bytes: int | None
+    """Its size."""
+    mapped: int | None
+    """Most bytes that one process mapped of it; 0: it was only read."""
+    resident: int | None
+    """Most bytes of that in memory; `None`: not read within the budget."""
+
+
+class FilesFields(NamedTuple):
+    """Files that the tree used, as far as samples saw them; all `None` if none was seen."""
+
+    number: int | None
+    bytes: int | None
+    """Sum of their sizes."""
+    mapped: int | None
+    """Sum of their mapped bytes."""
+    largest: tuple[FileFields, ...]
+    """Some of them, the largest first."""
+
+
 class GpuFields(NamedTuple):
     """One GPU of the machine."""
 
@@ -247,6 +271,8 @@ class RunInfo(NamedTuple):
     exit: ExitFields
     file_bytes: int | None
     """Most file pages (RssFile) that a sample found in one process."""
+    files: FilesFields
+    """Files of 1 MiB and more that the tree mapped, or had open for reading."""
     recorded_until: Seconds | None
     """Monotonic seconds of the last sample, if the recording stopped before the run did."""
     marks: tuple[Mark, ...]
@@ -331,6 +357,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "GroupFields": _section(GroupFields),
     "LimitFields": _section(LimitFields),
     "AskedFields": _section(AskedFields),
+    "FilesFields": _section(FilesFields),
+    "tuple[FileFields, ...]": lambda value: tuple(_read(FileFields, one) for one in _objects(value)),
     "ClockFields": _section(ClockFields),
     "tuple[Mark, ...]": lambda value: tuple(
         Mark(moment(one.get("time")), text(one.get("text")) or "")

@@ -99,6 +99,13 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}
     yield "stalls", stalls.to_json()
     yield "asked", asked(run)._asdict()
+    files = run.fields.files
+    yield (
+        "files",
+        None
+        if files.number is None
+        else {**files._asdict(), "largest": [one._asdict() for one in files.largest]},
+    )
     yield (
         "predicted",
         {

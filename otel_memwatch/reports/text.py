@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.sections.files import files
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.runtime.terminal import FILE, Display
@@ -48,5 +49,6 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
         gpus(run, page)
     processes(run, page)
     totals(run, page)
+    files(run, page)
     recording(run, page)
     return page.text()

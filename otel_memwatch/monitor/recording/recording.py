@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
+    from otel_memwatch.monitor.sampling.file_use import FileUse
     from otel_memwatch.monitor.sampling.sampler import Flag, SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
@@ -130,6 +131,7 @@ class RunRecording:
         self.operations: OperationAggregator | None = None
         """`None`: no operation has begun."""
         self.telemetry: Telemetry | None = None
+        self.files: FileUse | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
         self.guard = target.guard
@@ -206,9 +208,16 @@ class RunRecording:
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         self.follow_operations()
+        if self._context.system == "linux":
+            self._open_file_use()
         self._join_drivers()
         self.batcher.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
+
+    def _open_file_use(self) -> None:
+        from otel_memwatch.monitor.sampling.file_use import FileUse
+
+        self.files = FileUse()
 
     def run(self, stop: Flag) -> None:
         """Take samples until the target has ended, and a last one then."""
@@ -336,6 +345,8 @@ class RunRecording:
         self.batcher.sample(columns, snapshot)
         for action in (self._follow, self._settle, self._peaks_so_far):
             action.run_if_due(snapshot.time)
+        if self.files is not None and snapshot.time >= self.files.due:
+            self.files.read(self.tree.pids(), snapshot.time)
         if self._first is None:
             self._first = columns, snapshot
             limits = {

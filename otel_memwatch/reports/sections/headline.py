@@ -9,6 +9,7 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
+from otel_memwatch.reports.sections.files import largest_file
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.reports.sections.stacks import running_at_peak
 from otel_memwatch.reports.sections.stalls import stalls
@@ -165,4 +166,6 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     prediction(run, page)
     operations(run, page)
     largest_process(run, page, public=public)
+    if not public:
+        largest_file(run, page)
     gpus(run, page)

@@ -69,7 +69,7 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--feature",
     metavar="NAME",
-    help="Input that the memory depends on: input (bytes of files among the arguments), or a tag with a number. Default: the one that explains it best.",
+    help="Input that the memory depends on: input (bytes of files among the arguments), files (bytes of files that it mapped or read), or a tag with a number. Default: the one that explains it best.",
 )
 @click.option(
     "--monitor/--no-monitor",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
-INPUT = "input"
+INPUT, FILES = "input", "files"
 _NUMBERED_BY_ENGINES = (
     "slurm.",
     "github.",
@@ -60,9 +60,9 @@ def scaled(
 
 
 def input_of(row: IndexedRun, name: str) -> float | None:
-    """Return the number of a run's input by name: "input", or a tag, with or without "tag." before it."""
-    if name == INPUT:
-        return row.input_bytes
+    """Return the number of a run's input by name: "input", "files", or a tag, with or without "tag." before it."""
+    if name in (INPUT, FILES):
+        return row.input_bytes if name == INPUT else row.files
     try:
         return number(float(row.tags.get(name.removeprefix("tag."), "")))
     except ValueError:

@@ -7,7 +7,7 @@ import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, digits, duration, size
-from otel_memwatch.wings.advice.inputs import INPUT
+from otel_memwatch.wings.advice.inputs import FILES, INPUT
 from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def text(advice: Advice) -> str:
         )
     if advice.line is not None:
         line, unit, named = advice.line, float(MIB), size(MIB)
-        if advice.input_name != INPUT:
+        if advice.input_name not in (INPUT, FILES):
             # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
             unit = 1.0
             while line.slope * unit < MIB and unit * 10 <= line.largest:
@@ -69,8 +69,8 @@ def _feature(advice: Advice) -> str:
 
 
 def _amount(advice: Advice, amount: float) -> str:
-    """Return an amount of the input: a size for "input", which is bytes; else a plain number."""
-    if advice.input_name == INPUT:
+    """Return an amount of the input: a size for bytes of files; else a plain number."""
+    if advice.input_name in (INPUT, FILES):
         return size(amount)
     return f"{amount:.0f}" if float(amount).is_integer() else digits(amount, 4)
 

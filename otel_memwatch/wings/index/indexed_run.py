@@ -93,6 +93,8 @@ class IndexedRun(NamedTuple):
     """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
+    files: int | None = None
+    """Bytes of the files that the run mapped or had open for reading, as far as samples saw them."""
     limit: int | None = None
     """Memory limit of the run's cgroup."""
     input_bytes: int | None = None
@@ -283,6 +285,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,
+        files=run.fields.files.bytes,
         read_chars=whole(run.totals.get("read_chars")),
         write_chars=whole(run.totals.get("write_chars")),
         starved=run.stalls.memory,

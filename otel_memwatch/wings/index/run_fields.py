@@ -42,7 +42,7 @@ _COLUMNS = (
     _plain("run", "text", "path"), _plain("id", "text"), _plain("name", "text"), _plain("state", "text"),
     _plain("started", "moment"), _DURATION, _FIGURES["memory"], _plain("low", "size"),
     _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _FIGURES["process"], _FIGURES["main"],
-    _FIGURES["gpu"], _FIGURES["cgroup"], _plain("limit", "size"), _plain("input", "size", "input_bytes"),
+    _FIGURES["gpu"], _FIGURES["cgroup"], _plain("limit", "size"), _plain("input", "size", "input_bytes"), _plain("files", "size"),
     _FIGURES["cpu"], RunField("cores", "number", lambda row: row.cores), _FIGURES["read"],
     _FIGURES["written"], _FIGURES["faults"], _FIGURES["processes"], _FIGURES["stalled"],
     _plain("asked", "size"), RunField("unused_gib_hours", "hours", lambda row: row.unused_gib_hours),

@@ -10,6 +10,8 @@ from otel_memwatch.record.run_info_schema import (
     AskedFields,
     ClockReading,
     ExitFields,
+    FileFields,
+    FilesFields,
     GpuFields,
     HolderFields,
     HostFields,
@@ -61,6 +63,7 @@ WHOLE: dict[str, Any] = {
     "limit": {"bytes": 9, "by": "control group", "breached": True, "operation": "Spike", "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
     "asked": {"by": "Slurm", "memory_bytes": 9, "cores": 2, "gpus": 1, "seconds": 60},
     "verdict": {"kind": "timeout", "at": 1.5, "largest": [{"pid": 7, "command": "python", "bytes": 8}]},
+    "files": {"number": 2, "bytes": 12, "mapped": 8, "largest": [{"path": "/m", "bytes": 9, "mapped": 8, "resident": None}]},
     "gpus": [
         {"id": "GPU-1", "name": "H200", "pci": "0000:17:00.0", "recorded": True, "processes": "by process", "trouble": None, "unknown": {"memory": {"seconds": 5.0, "error": "Unknown Error"}}, "held": {"7": 5},
          "accounted": {"7": 6}, "xid": [{"time": 1.0, "uuid": "GPU-1", "code": 79}]},
@@ -77,6 +80,7 @@ def test_every_field_is_read() -> None:
     assert found.target == TargetFields(7, 10.5, 4096)
     assert found.host == HostFields("node1", "Linux", "6.12", "x86_64", 2, 8, 0)
     assert (found.started, found.ended) == (ClockReading(1e9, 10.5), ClockReading(1e9 + 2, 12.5))
+    assert found.files == FilesFields(2, 12, 8, (FileFields("/m", 9, 8, None),))
     assert found.asked == AskedFields("Slurm", 9, 2, 1, 60)
     assert found.exit == ExitFields(0, None, 0, "ended")
     assert found.marks == (Mark(11.0, "a source failed"),)
@@ -102,7 +106,7 @@ def test_every_field_is_read() -> None:
         ),
     )
     structured = {
-        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "verdict", "gpus",
+        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "verdict", "files", "gpus",
     }  # fmt: skip
     for name in set(WHOLE) - structured:
         assert getattr(found, name) == WHOLE[name], name
