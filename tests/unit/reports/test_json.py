@@ -30,6 +30,18 @@ def test_the_document_keeps_the_contract(name: str, tmp_path: Path) -> None:
     assert len(told["processes"]) == len(run.processes)
 
 
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_many_operations_are_written_as_few_are(
+    indent: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, few, many = load(recorded.nested(tmp_path / "run")), BytesIO(), BytesIO()
+    render("json", run, few, indent=indent)
+    monkeypatch.setattr("otel_memwatch.reports.json._MANY", 1)
+    render("json", run, many, indent=indent)
+    assert len(run.operations) > 1
+    assert many.getvalue() == few.getvalue()
+
+
 def test_a_bare_run_keeps_it_too(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": 1}')
     jsonschema.validate(
