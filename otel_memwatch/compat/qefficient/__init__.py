@@ -39,12 +39,12 @@ from typing import TYPE_CHECKING
 from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
-    from otel_memwatch.compat.qefficient.profile_samples import ProfilerConfig, ProfileSample
-    from otel_memwatch.compat.qefficient.profiler import (
+    from otel_memwatch.compat.qefficient.profile_samples import (
         MetricsCollector,
-        QEffMemoryProfiler,
-        QEffMemoryVisualizer,
+        ProfilerConfig,
+        ProfileSample,
     )
+    from otel_memwatch.compat.qefficient.profiler import QEffMemoryProfiler, QEffMemoryVisualizer
 
 __version__ = "2.0.0"
 
@@ -60,7 +60,7 @@ __all__ = [
 __getattr__ = lazy.names(
     __name__,
     {
-        "MetricsCollector": "profiler",
+        "MetricsCollector": "profile_samples",
         "ProfileSample": "profile_samples",
         "ProfilerConfig": "profile_samples",
         "QEffMemoryProfiler": "profiler",

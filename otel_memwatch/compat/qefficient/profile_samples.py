@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.qefficient.phases import CPU_SECONDS, MB
+from otel_memwatch.compat.shared_recording import tick_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,3 +94,43 @@ def _percent(before: deque[ProgramTick], tick: ProgramTick, processors: int) -> 
     if span <= 0 or tick.cpu is None or first.cpu is None:
         return 0.0
     return min(100.0, max(0.0, 100 * (tick.cpu - first.cpu) / span / processors))
+
+
+class MetricsCollector:
+    """Current figures of this program and its descendants. The profiler itself does not use this class.
+
+    Args:
+        config: settings of the profiler.
+
+    """
+
+    def __init__(self, config: ProfilerConfig) -> None:
+        self.config = config
+        self._before: deque[ProgramTick] = deque(maxlen=2)
+
+    def initialize_cpu_monitoring(self) -> None:
+        """Begin to count CPU use."""
+        self._before.clear()
+        self._look()
+
+    def get_memory_usage(self) -> tuple[float, float]:
+        """Return RSS and VMS in MB."""
+        size = tree_now()
+        return size.rss / MB, size.vms / MB
+
+    def get_cpu_usage(self) -> float:
+        """Return CPU use in percent of the processors that the program may use, since just before the last call."""
+        return self._look().cpu_percent
+
+    def get_disk_io_stats(self) -> tuple[float, float, float, float]:
+        """Return MB read and written so far, and MB per second since the last call."""
+        sample = self._look()
+        return sample.disk_read_mb, sample.disk_write_mb, sample.disk_read_rate, sample.disk_write_rate
+
+    def collect_sample(self) -> ProfileSample:
+        """Return a sample of the current moment."""
+        return self._look()
+
+    def _look(self) -> ProfileSample:
+        self._before.append(tick_now(counters=True))
+        return list(samples(self._before, self.config))[-1]

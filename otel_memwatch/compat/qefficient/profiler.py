@@ -8,7 +8,6 @@ import os
 import time
 import uuid
 import warnings
-from collections import deque
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,14 +17,19 @@ from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER, UNMARKED
 from otel_memwatch.compat.qefficient.phases.phase_report import EMPTY
-from otel_memwatch.compat.qefficient.profile_samples import ProfilerConfig, ProfileSample, local_time, samples
+from otel_memwatch.compat.qefficient.profile_samples import (
+    MetricsCollector,
+    ProfilerConfig,
+    ProfileSample,
+    local_time,
+    samples,
+)
 from otel_memwatch.compat.shared_recording import (
     ProgramTick,
     TickReader,
     ToolRecording,
     acquire,
     release,
-    tick_now,
 )
 from otel_memwatch.record.format import SAMPLES_FILE
 
@@ -456,46 +460,6 @@ def _open(name: str, attributes: dict[str, str]) -> LiveOperation | None:
 
 def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSample:
     return replace(before, timestamp=at, rss_mb=peak, vms_mb=max(before.vms_mb, peak))
-
-
-class MetricsCollector:
-    """Current figures of this program and its descendants. The profiler itself does not use this class.
-
-    Args:
-        config: settings of the profiler.
-
-    """
-
-    def __init__(self, config: ProfilerConfig) -> None:
-        self.config = config
-        self._before: deque[ProgramTick] = deque(maxlen=2)
-
-    def initialize_cpu_monitoring(self) -> None:
-        """Begin to count CPU use."""
-        self._before.clear()
-        self._look()
-
-    def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS in MB."""
-        size = tree_now()
-        return size.rss / MB, size.vms / MB
-
-    def get_cpu_usage(self) -> float:
-        """Return CPU use in percent of the processors that the program may use, since just before the last call."""
-        return self._look().cpu_percent
-
-    def get_disk_io_stats(self) -> tuple[float, float, float, float]:
-        """Return MB read and written so far, and MB per second since the last call."""
-        sample = self._look()
-        return sample.disk_read_mb, sample.disk_write_mb, sample.disk_read_rate, sample.disk_write_rate
-
-    def collect_sample(self) -> ProfileSample:
-        """Return a sample of the current moment."""
-        return self._look()
-
-    def _look(self) -> ProfileSample:
-        self._before.append(tick_now(counters=True))
-        return list(samples(self._before, self.config))[-1]
 
 
 class QEffMemoryVisualizer:
