@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.stacks import Capture, StackFrame
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
+    from otel_memwatch.run.uncovered import Gap
 
 SCHEMA = 1
 
@@ -103,6 +104,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "quality", _totals(run.quality)
     yield "operations", map(_operation, run.iterate_operations())
     yield "processes", map(_process, run.processes)
+    yield "uncovered", [_gap(gap) for gap in run.uncovered]
     yield "running_at_peak", _running(run)
     yield "stacks", [_captured(run, capture) for capture in run.stacks.captures]
     limit = phrases.limit(run)
@@ -209,6 +211,15 @@ def _operation(figures: OperationFigures) -> dict[str, Any]:
     }
 
 
+def _gap(gap: Gap) -> dict[str, Any]:
+    return {
+        "place": gap.place,
+        "start": _rounded(gap.start),
+        "seconds": _rounded(gap.end - gap.start),
+        "delta_bytes": gap.change,
+    }
+
+
 def _running(run: RecordedRun) -> dict[str, Any] | None:
     found = run.peak_stack
     if found is None:
@@ -235,6 +246,7 @@ def _captured(run: RecordedRun, capture: Capture) -> dict[str, Any]:
         "after_bytes": capture.after,
         "grown_bytes": capture.grown,
         "means": capture.means,
+        "made_of": [part._asdict() for part in capture.made_of],
         "operation": None if span is None else span.name,
         "trace_id": run.trace.get("trace_id") if span is None else span.trace_id,
         "span_id": run.trace.get("span_id") if span is None else span.span_id,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.stacks import PeakStack
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
+    from otel_memwatch.run.uncovered import Gap
 
 
 _TICKS_TO_LOOK = 100
@@ -273,6 +274,15 @@ class RecordedRun:
         from otel_memwatch.run.operations import operation_figures
 
         yield from operation_figures(operations, self._operation_context, self.peaks)
+
+    @cached_property
+    def uncovered(self) -> Sequence[Gap]:
+        """Time that no operation covers; empty without operations, and if there are too many."""
+        if not self.marked or self.too_many_operations:
+            return ()
+        from otel_memwatch.run.uncovered import uncovered
+
+        return uncovered(self.operations, self.seconds, self.fields.target.pid)
 
     @property
     def too_many_operations(self) -> bool:

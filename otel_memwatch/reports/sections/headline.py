@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _OPERATIONS = 3
 _OPERATIONS_WIDTH = 82
 """Columns within which a further operation is named."""
+_KEPT, _KEPT_BYTES = 0.1, 16 << 20
+"""Share of the peak, and bytes, that an operation must keep to be named."""
 _DEVICES = 2
 _NAME = 40
 _DEVICE = 32
@@ -89,6 +91,18 @@ def operations(run: RecordedRun, page: Page) -> None:
         words, shown = f"{words}, {name}" if words else name, shown + 1
     rest = len(largest) - shown
     page.fact("operations", words + (f", {rest} more" if rest else ""))
+
+
+def kept_memory(run: RecordedRun, page: Page) -> None:
+    """Name the operations that kept much memory when they ended."""
+    peak = run.peaks.tree
+    if peak is None or not run.marked or run.too_many_operations:
+        return
+    from otel_memwatch.run.uncovered import kept
+
+    most = kept(run.operations, max(_KEPT_BYTES, int(_KEPT * peak.bytes)))
+    words = [f"{shorten(clean(name), _NAME)} keeps {size(bytes_)}" for name, bytes_ in most[:_OPERATIONS]]
+    page.fact("changes", ", ".join(words))
 
 
 def largest_process(run: RecordedRun, page: Page, *, public: bool) -> None:
@@ -165,6 +179,7 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     request(run, page)
     prediction(run, page)
     operations(run, page)
+    kept_memory(run, page)
     largest_process(run, page, public=public)
     if not public:
         largest_file(run, page)

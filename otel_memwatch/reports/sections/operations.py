@@ -7,7 +7,9 @@ from collections import defaultdict
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
+from otel_memwatch.reports.sections.stacks import place
 from otel_memwatch.reports.sections.stalls import of_operation
+from otel_memwatch.run.stacks import busiest
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -36,6 +38,8 @@ _ERROR = 200
 _MAX_DEPTH = 8
 _NAMES = 40
 
+_GAPS = 5
+"""Stretches without an operation in the table."""
 _LARGEST = 12
 """Operations in the short list."""
 
@@ -100,9 +104,39 @@ def operations(run: RecordedRun, page: Page) -> None:
             left_out = 0
         timeline.append(_folded(row, several=several) if len(row.members) > 1 else _row(row, several=several))
     _table(timeline, page)
+    _gaps(run, page)
     _totals_by_name(listed, page)
     still_open = [figures for figures in listed if figures.operation.status == "open"]
     _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
+
+
+def _gaps(run: RecordedRun, page: Page) -> None:
+    """Write the time that no operation covers, the longest stretches, with the code that was captured in it."""
+    gaps = run.uncovered
+    if not gaps:
+        return
+    longest = sorted(gaps, key=lambda gap: gap.start - gap.end)[:_GAPS]
+    rows = []
+    for gap in sorted(longest, key=lambda gap: gap.start):
+        captured = [one for one in run.stacks.captures if gap.start <= one.time - run.started <= gap.end]
+        most = max(captured, key=lambda one: one.grown, default=None)
+        rows.append(
+            (
+                duration(gap.start),
+                duration(gap.end - gap.start),
+                shorten(gap.place, _NAME),
+                "-" if gap.change is None else change(gap.change),
+                "" if most is None else place(busiest(most)),
+            )
+        )
+    page.gap()
+    page.paragraph("Time that no operation covers:")
+    page.table(rows, Columns(("start", "duration", "place", "change", "running"), "rrlrl", names="place"))
+    if len(gaps) > len(longest):
+        rest = sum(gap.end - gap.start for gap in gaps) - sum(gap.end - gap.start for gap in longest)
+        page.paragraph(
+            f"... and {count(len(gaps) - len(longest), 'shorter stretch', 'shorter stretches')}, {duration(rest)}."
+        )
 
 
 def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:

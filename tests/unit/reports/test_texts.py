@@ -115,7 +115,7 @@ def test_of_many_operations_the_first_the_last_and_the_peak_are_shown(tmp_path: 
     )  # fmt: skip
     report = text(load(path))
     timeline = report[report.index("Operations (1000)") : report.index("Processes\n")]
-    assert 100 + 20 < timeline.count("\n") < 130
+    assert 100 + 20 < timeline.count("\n") < 136
     assert " op99x " in timeline
     assert " op999x " in timeline
     assert re.search(r"op500x .*the run's peak", timeline)

@@ -19,6 +19,7 @@ from otel_memwatch.record.stacks import (
     MOST_THREADS,
     Capture,
     CapturedThread,
+    MemoryPart,
     Stacks,
     write_stacks,
 )
@@ -125,6 +126,9 @@ class Captures:
             return
         after, later = _size(watch, pid), watch.faults(pid)
         seconds = time.monotonic() - began
+        parts: list[MemoryPart] = []
+        with contextlib.suppress(OSError, ValueError):
+            parts = watch.made_of(pid)
         watch.captured(growth, _cpu() - cpu)
         self._failed = 0
         self._kept.append(
@@ -139,6 +143,7 @@ class Captures:
                 seconds=round(seconds, 4),
                 means=name,
                 threads=_by_faults(threads, faults, later),
+                made_of=tuple(parts),
             )
         )
         if len(self._kept) > MOST_CAPTURES:
