@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_memwatch.wings.advice.advice import advise, job_of
+from otel_memwatch.wings.advice.bisection import Trial
 from otel_memwatch.wings.advice.recommendation import mebibytes, tight
-from otel_memwatch.wings.advice.trade import Trial, _tried
+from otel_memwatch.wings.advice.trade import _tried
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 MAPPED = """

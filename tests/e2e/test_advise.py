@@ -143,6 +143,8 @@ def test_a_manifest_is_kubectl_s(place: Path) -> None:
         (["--apply", "empty.yaml"], 2, "holds no container"),
         (["--apply", "absent.yaml"], 1, "cannot be read"),
         (["--odds", "7"], 2, "are no odds"),
+        (["--picture", "trade.png"], 2, "--picture needs --trade"),
+        (["--trade", "--picture", "trade.txt"], 2, "--picture needs --trade and a FILE in a known format"),
         (["--by", "colour"], 2, "there is no field 'colour'"),
         (["--where", "state=broken"], 2, "There is no run to learn from"),
         (["absent"], 2, "neither a path nor the name of a run"),
@@ -178,13 +180,14 @@ def test_limits_are_tried_until_the_smallest_one_with_full_speed_is_known(tmp_pa
     script = "x = bytearray(60 << 20)"
     done = call("wrap", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    tried = call("advise", "filler", "--trade", cwd=tmp_path)
+    tried = call("advise", "filler", "--trade", "--picture", "trade.svg", cwd=tmp_path)
     assert tried.returncode == 0, tried.stderr
     assert re.search(r"\n +none .* full speed\n", tried.stdout), tried.stdout
     found = re.search(r"full speed from (\d+) MiB", tried.stdout)
     assert found, tried.stdout
     assert 60 <= int(found[1]) <= 110
     assert len(os.listdir(tmp_path / "memwatch-runs")) == 1
+    assert (tmp_path / "trade.svg").read_text().startswith("<?xml")
 
 
 def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 
 import click
 
@@ -114,6 +115,9 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     help="Recommend the number of commands to run at once, for make and others.",
 )
 @click.option("--within", metavar="SIZE", help="Memory for all of them. Default: that of this machine.")
+@click.option(
+    "--picture", metavar="FILE", help="With --trade: draw memory limit against time (.png, .svg, .pdf)."
+)
 def command(
     runs: tuple[str, ...],
     *,
@@ -132,6 +136,7 @@ def command(
     traded: bool,
     at_once: bool,
     within: str | None,
+    picture: str | None,
 ) -> None:
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
@@ -141,6 +146,7 @@ def command(
     least 32 MiB, and at most the memory of the machine. If runs have no upper bound, the advice says "at least" and gives no odds.
     """
     asked = _odds(odds)
+    _check_picture(picture, traded=traded)
     groups = [group for name in runs for group in groups_and_runs(name)[0]]
     rows, hosts = find_runs(runs), [row for group in groups for row in host_rows(group)]
     # A Slurm request is for the memory of a host. Other formats show hosts and ranks.
@@ -183,7 +189,8 @@ def command(
     if traded:
         from otel_memwatch.wings.advice.trade import trade
 
-        _repeat(rows, advised, same_job, trade)
+        drawn = advised if picture is None else [_one_job(advised, "--picture")]
+        _repeat(rows, drawn, same_job, partial(trade, picture=picture))
 
 
 def _print(advised: Sequence[Advice], target: str, odds: float) -> None:
@@ -258,12 +265,27 @@ def _apply(
 ) -> None:
     from otel_memwatch.wings.advice.manifest import patch
 
+    for change in patch(
+        manifest, _one_job(advised, "--apply"), container, write=not dry_run, confirmed=confirmed
+    ):
+        say(f"otel-memwatch: {change}")
+
+
+def _check_picture(picture: str | None, *, traded: bool) -> None:
+    """Raise `UsageError` for a picture of nothing, or in an unknown format."""
+    if picture is not None and not (traded and picture.endswith((".png", ".svg", ".pdf"))):
+        raise UsageError(
+            "--picture needs --trade and a FILE in a known format.", "as in: --trade --picture trade.png"
+        )
+
+
+def _one_job(advised: Sequence[Advice], option: str) -> Advice:
+    """Return the only advice. Raises `UsageError` for no or several jobs."""
     known = [one for one in advised if one.memory is not None]
     if len(known) != 1:
         found = f"{len(known)} jobs" if known else "no job with advice"
-        raise UsageError(f"--apply needs one job; these runs have {found}.", "name its runs, or use --where")
-    for change in patch(manifest, known[0], container, write=not dry_run, confirmed=confirmed):
-        say(f"otel-memwatch: {change}")
+        raise UsageError(f"{option} needs one job; these runs have {found}.", "name its runs, or use --where")
+    return known[0]
 
 
 def _repeat(

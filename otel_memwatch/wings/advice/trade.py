@@ -15,22 +15,19 @@ import time
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.runtime import own_python
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
+from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.cold_files import collect, drop
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from otel_memwatch.wings.advice.recommendation import Advice
 
-_MOST = 7
-"""Runs without the first one."""
-_FINE = 1.06
-"""Ratio of two limits between which no further one is tried."""
 _SLOWER = 1.1, 0.2
 """Factor and seconds by which a run may take longer. At full speed, times of a run differ by as much."""
 _PATIENCE = 4.0, 10.0
@@ -39,60 +36,8 @@ _GIVE_UP = 10.0
 """Seconds after SIGTERM."""
 
 
-class Trial(NamedTuple):
-    """One run under a limit."""
-
-    limit: int
-    """MiB; 0: none."""
-    row: IndexedRun | None
-    """`None`: it did not start."""
-    hung: bool = False
-
-    @property
-    def seconds(self) -> float | None:
-        """Duration."""
-        return None if self.row is None else self.row.seconds
-
-
-class Knee(NamedTuple):
-    """Result of a bisection, in MiB."""
-
-    enough: int | None
-    """Smallest limit that sufficed; `None`: none did."""
-    less: int | None
-    """Largest limit below it that did not; `None`: all sufficed."""
-
-
-def bisect(least: int, enough: int, suffices: Callable[[int], bool]) -> Knee:
-    """Return the limits around the smallest one that suffices.
-
-    Args:
-        least: first limit to try, in MiB; the job may be killed there.
-        enough: expected to suffice.
-        suffices: tries a limit.
-
-    """
-    tries, high, low = 0, enough, None
-    while not suffices(high):
-        low, high, tries = high, high * 2, tries + 1
-        if tries > 2:
-            return Knee(None, low)
-    if low is None and least < high:
-        tries += 1
-        if suffices(least):
-            return Knee(least, None)
-        low = least
-    while low is not None and high > low * _FINE and high - low > 1 and tries < _MOST:
-        middle, tries = (low + high) // 2, tries + 1
-        if suffices(middle):
-            high = middle
-        else:
-            low = middle
-    return Knee(high, low)
-
-
-def trade(advice: Advice, row: IndexedRun) -> Iterator[str]:
-    """Yield a line for each run of the command of `row`, and the knee.
+def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterator[str]:
+    """Yield a line for each run of the command of `row`, and the knee; draw both if `picture` names a file.
 
     The command runs some eight times, with all its effects. Raises `RunError` if `wrap` did not start the command.
     """
@@ -117,6 +62,10 @@ def trade(advice: Advice, row: IndexedRun) -> Iterator[str]:
     for trial in sorted(trials[1:], key=lambda one: -one.limit):
         yield _line(trial, trials)
     yield _knee(knee, trials)
+    if picture is not None:
+        from otel_memwatch.wings.advice.trade_picture import draw
+
+        draw(trials, knee, row.command, picture)
 
 
 def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) -> Trial:

@@ -1,0 +1,72 @@
+"""Bisection for the smallest memory limit that suffices."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+_MOST = 7
+"""Runs without the first one."""
+_FINE = 1.06
+"""Ratio of two limits between which no further one is tried."""
+
+
+class Trial(NamedTuple):
+    """One run under a limit."""
+
+    limit: int
+    """MiB; 0: none."""
+    row: IndexedRun | None
+    """`None`: it did not start."""
+    hung: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration."""
+        return None if self.row is None else self.row.seconds
+
+    @property
+    def ended(self) -> bool:
+        """True if the run ended by itself: its time is that of the whole job."""
+        return self.row is not None and not self.hung and not self.row.killed_for_memory
+
+
+class Knee(NamedTuple):
+    """Result of a bisection, in MiB."""
+
+    enough: int | None
+    """Smallest limit that sufficed; `None`: none did."""
+    less: int | None
+    """Largest limit below it that did not; `None`: all sufficed."""
+
+
+def bisect(least: int, enough: int, suffices: Callable[[int], bool]) -> Knee:
+    """Return the limits around the smallest one that suffices.
+
+    Args:
+        least: first limit to try, in MiB; the job may be killed there.
+        enough: expected to suffice.
+        suffices: tries a limit.
+
+    """
+    tries, high, low = 0, enough, None
+    while not suffices(high):
+        low, high, tries = high, high * 2, tries + 1
+        if tries > 2:
+            return Knee(None, low)
+    if low is None and least < high:
+        tries += 1
+        if suffices(least):
+            return Knee(least, None)
+        low = least
+    while low is not None and high > low * _FINE and high - low > 1 and tries < _MOST:
+        middle, tries = (low + high) // 2, tries + 1
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle
+    return Knee(high, low)
