@@ -19,7 +19,7 @@ def line(trial: Trial) -> str:
     needed = (
         "-"
         if truth is None
-        else f"{truth.least / MIB:.1f}..{truth.most / MIB:.1f} ({truth.mapped / MIB:.1f})"
+        else f"{truth.needed_least / MIB:.1f}..{truth.most / MIB:.1f} ({truth.mapped / MIB:.1f})"
     )
     if peak is None:
         return f"| {trial.program} | {trial.user} | {needed} | - | - | - | {trial.problem} | - |"
@@ -41,7 +41,7 @@ def share(trials: Sequence[Trial], most: float) -> str:
         for trial in trials
         if (error := trial.error()) is not None
         and trial.truth is not None
-        and (abs(error) <= most or abs(error) * trial.truth.least <= MIB)
+        and (abs(error) <= most or abs(error) * trial.truth.needed_least <= MIB)
     ]
     return f"{len(near)} of {len(trials)} ({100 * len(near) / max(1, len(trials)):.0f} %)"
 
