@@ -35,7 +35,7 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import likely_burst
+from otel_memwatch.truth.estimates import likely_burst, likely_of_tasks
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
 from otel_memwatch.truth.process import sum_error
 
@@ -144,8 +144,8 @@ class FaultLedgerBounds:
         self._huge_so_far = self._huge_by_faults = self._huge_collapsed = 0
         """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
         self.shared = SharedMemory(self._machine, joined=joined)
-        self._kernel = 0
-        """Page tables and kernel stacks as of the last scan."""
+        self._kernel = self.tasks = 0
+        """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
         self._last: NeededNow | None = None
         self._resting = False
         """No process changed in the last sample."""
@@ -248,6 +248,8 @@ class FaultLedgerBounds:
         # Nothing counts page tables between two scans: the larger of both holds.
         kernel_before = self._kernel
         self._kernel, kernel_low = self._families.kernel_memory(self._memory, readings)
+        ours = [r for r in readings if not r.empty and not self._memory.is_ours(r.space)]
+        self.tasks = likely_of_tasks(len(ours), sum(reading.member.stat.threads for reading in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
         held = held if late == [] else None
         left = self._machine.left_of_huge_pages()
@@ -266,7 +268,7 @@ class FaultLedgerBounds:
         self._last = NeededNow(
             None if self._merges_pages else low + shared.low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + self.shared.in_objects + self.shared.files + self._kernel,
+            estimate + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks,
             left,
         )
         return self._last
