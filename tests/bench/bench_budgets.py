@@ -1,10 +1,10 @@
-"""What watching costs, against the budgets: start, CPU and memory of the monitor, disk, slowdown of the target.
+"""Cost of the monitor beside its budgets: start, samples, memory, disk, slowdown, an operation, a test of pytest.
 
     python tests/bench/bench_budgets.py [--seconds 20] [--rounds 9] [--command otel-memwatch]
 
 Each figure is printed with its ratio to the budget; above 1 it is missed. Rounds with and without the monitor take turns.
-The CPU of the monitor is told beside that of a Python which wakes as often, at the same time, and only reads the files: on
-a busy machine both find cold caches. What operations cost in the target is measured by bench_operations.py, reports of a day by bench_offline.py and bench_read.py.
+The rows of samples come from bench_samples.py, those of operations from bench_operations.py, and those of tests from
+bench_pytest.py. Reports of a day are in bench_offline.py and bench_read.py.
 """
 
 from __future__ import annotations
@@ -16,26 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.bench import bench_pytest, bench_samples
 from tests.bench.compare.own_cost import Watch
 from tests.support.wrapped import PROGRAM, environment
 
 MIB = 1 << 20
 WORKLOADS = Path(__file__).parent / "compare/workloads"
-START_MS = 40.0
-CPU_PERCENT = {1: 0.3, 10: 0.5, 100: 2.0}
+START_MS = 25.0
 SLOWDOWN_PERCENT = 0.5
-MEMORY_MIB = {"recording": 25.0, "exporting": 50.0}
+MEMORY_MIB = {"recording": 16.0, "exporting": 50.0}
 TICK_BYTES = 320.0
-GROUP_FILES = [
-    f"memory/memory.{name}" for name in ("usage_in_bytes", "max_usage_in_bytes", "oom_control", "stat")
-]
-"""Of version 1: of a control group of the run's own, these are read at every tick."""
 
 
 def tell(what: str, figure: float, budget: float, unit: str, figures: list[float] | None = None) -> None:
@@ -130,46 +124,10 @@ def watch(command: list[str], size: int, seconds: float, *options: str) -> tuple
         return seen.share * 100, seen.memory / MIB, sum(map(len, lines)) / len(lines)
 
 
-FLOOR = """
-import os, sys, time
-files = ["/proc/loadavg", "/proc/meminfo", *sys.argv[2:]]
-kept = [os.open(file, os.O_RDONLY) for file in files]
-end = time.monotonic() + float(sys.argv[1])
-began, used = time.monotonic(), time.process_time()
-while time.monotonic() < end:
-    time.sleep(0.1)
-    for fd in kept:
-        os.pread(fd, 8192, 0)
-print((time.process_time() - used) / (time.monotonic() - began) * 100)
-"""
-
-
-@contextmanager
-def floor(size: int, seconds: float) -> Iterator[list[float]]:
-    """Percent of a core of a Python that wakes as often and reads the same files of as many processes, and does no more.
-
-    It runs beside what stands in the block, and is in the list at its end.
-    """
-    idle = [subprocess.Popen(["sleep", str(seconds + 60)]) for _ in range(size)]
-    files = [f"/proc/{one.pid}/{name}" for one in idle for name in ("stat", "statm", "io")]
-    files += [f"/sys/fs/cgroup/{name}" for name in GROUP_FILES if Path("/sys/fs/cgroup", name).exists()]
-    measured: list[float] = []
-    running = subprocess.Popen(
-        [sys.executable, "-c", FLOOR, str(seconds), *files], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield measured
-        measured.append(float(running.communicate()[0]))
-    finally:
-        for one in (running, *idle):
-            one.kill()
-            one.wait()
-
-
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--seconds", type=float, default=bench_samples.GOAL_SECONDS)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--command", nargs="+", default=PROGRAM)
     given = parser.parse_args()
@@ -177,28 +135,21 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     start(given.command, given.rounds)
-    for size, budget in CPU_PERCENT.items():
-        figures, floors = [], []
-        for _ in range(max(1, given.rounds // 3)):
-            with floor(size, given.seconds) as measured:
-                figures.append(watch(given.command, size, given.seconds))
-            floors += measured
-        shares = [figure[0] for figure in figures]
-        least = statistics.median(floors)
-        tell(f"CPU of the monitor, tree of {size}", statistics.median(shares), budget, "%", shares)
-        print(
-            f"{'':44} {statistics.median(shares) / least:.1f} times one that only reads the files beside it ({least:.2f} %)"
-        )
-        tell(
-            f"memory of the monitor, tree of {size}",
-            max(f[1] for f in figures),
-            MEMORY_MIB["recording"],
-            "MiB",
-        )
-        tell(f"disk for a tick, tree of {size}", max(f[2] for f in figures), TICK_BYTES, "B")
+    bench_samples.table(given.command, given.seconds, max(1, given.rounds // 3))
+    for size in (1, 50):
+        _, memory, disk = watch(given.command, size, min(given.seconds, 5.0))
+        tell(f"memory of the monitor, tree of {size}", memory, MEMORY_MIB["recording"], "MiB")
+        tell(f"disk for a tick, tree of {size}", disk, TICK_BYTES, "B")
     exporting = watch(given.command, 1, given.seconds, "--prometheus", "0")
     tell("memory of the monitor, exporting", exporting[1], MEMORY_MIB["exporting"], "MiB")
     slowdown(given.command, given.rounds)
+    for plain in ("", "1"):
+        subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("bench_operations.py")), "--quick"],
+            env=environment(OTEL_MEMWATCH_PLAIN_OPERATIONS=plain),
+            check=True,
+        )
+    bench_pytest.cost()
 
 
 if __name__ == "__main__":

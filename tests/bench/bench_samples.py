@@ -23,6 +23,10 @@ from tests.support.wrapped import PROGRAM, environment
 GOALS = {(1, 10): 0.10, (1, 100): 0.40, (50, 10): 0.25, (50, 100): 1.0}
 """Seconds of CPU over `GOAL_SECONDS`, by processes and samples per second."""
 GOAL_SECONDS = 20.0
+ENDS_GOAL = 0.05
+"""Seconds of CPU of start and end together."""
+SAMPLE_GOALS = {10: 250e-6, 100: 150e-6}
+"""Seconds of CPU of a sample of one process, by samples per second."""
 SHORT = 1.0
 CROWD = Path(__file__).parent / "compare/workloads/crowd.py"
 
@@ -58,6 +62,26 @@ def _cpu(argv: list[str]) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def table(command: list[str], seconds: float, rounds: int) -> None:
+    """Print the rows: CPU of the run, of start and end together, and of one sample, each with its ratio to the goal."""
+    print(f"{'':32} {'CPU':>8} {'ratio':>6} {'start, end':>11} {'ratio':>6} {'a sample':>10} {'ratio':>6}")
+    for cgroup in ("auto", "off"):
+        for (size, hertz), goal in GOALS.items():
+            short, long = (
+                min(record(command, size, hertz, duration, cgroup) for _ in range(rounds))
+                for duration in (SHORT, seconds)
+            )
+            sample = (long.seconds - short.seconds) / max(1, long.samples - short.samples)
+            ends = short.seconds - short.samples * sample
+            of_sample = f"{sample / SAMPLE_GOALS[hertz]:6.1f}" if size == 1 else ""
+            print(
+                f"{size:3} processes, {hertz:3} Hz, cgroup {cgroup:4} {long.seconds:7.2f} s "
+                f"{long.seconds / (goal * seconds / GOAL_SECONDS):6.1f} {ends:9.2f} s {ends / ENDS_GOAL:6.1f} "
+                f"{sample * 1e6:7.0f} us {of_sample}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser()
@@ -68,20 +92,7 @@ def main() -> None:
     # Set where a container is built: every start would compile all modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {given.seconds:g} s each")
-    print(f"{'':32} {'CPU':>8} {'goal':>7} {'ratio':>6} {'start, end':>11} {'a sample':>10}")
-    for cgroup in ("auto", "off"):
-        for (size, hertz), goal in GOALS.items():
-            short, long = (
-                min(record(given.command, size, hertz, seconds, cgroup) for _ in range(given.rounds))
-                for seconds in (SHORT, given.seconds)
-            )
-            sample = (long.seconds - short.seconds) / max(1, long.samples - short.samples)
-            goal_here = goal * given.seconds / GOAL_SECONDS
-            print(
-                f"{size:3} processes, {hertz:3} Hz, cgroup {cgroup:4} {long.seconds:7.2f} s {goal_here:5.2f} s "
-                f"{long.seconds / goal_here:6.1f} {short.seconds - short.samples * sample:9.2f} s {sample * 1e6:7.0f} us",
-                flush=True,
-            )
+    table(given.command, given.seconds, given.rounds)
 
 
 if __name__ == "__main__":
