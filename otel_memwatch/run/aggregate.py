@@ -199,7 +199,8 @@ class RunAggregator:
         if self._by_faults:
             evidence.ledger.low.add(time, whole_of(sample.needed_low))
         evidence.alive = whole_of(sample.processes)
-        if "processes" in self._fields and evidence.alive is None:
+        evidence.tree_read = evidence.alive is not None or "processes" not in self._fields
+        if not evidence.tree_read:
             return
         faults: int | None = None  # page faults of unseen processes since the sample before; `None`: unknown
         total = whole_of(sample.unseen_faults)

@@ -61,6 +61,7 @@ class RunEvidence:
         private: most private memory in the cgroup, at samples.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         alive: processes of the tree at the last sample; `None`: not known.
+        tree_read: false if the last sample could not read the tree, so processes may have come and grown unseen.
         watermark: of the cgroup.
         watermark_read: true if the last sample could read it.
         last_tick: monotonic seconds of the last sample.
@@ -82,6 +83,7 @@ class RunEvidence:
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
+        self.tree_read = True
         self.most_written = self.written_by_mapping = self.unseen_faults = 0
         self.counted_faults: int | None = None
         self.watermark = Maximum()
@@ -133,6 +135,8 @@ class RunEvidence:
     @property
     def single_process(self) -> bool:
         """True if the target is the only process of the run."""
+        if not self.tree_read:
+            return False
         return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
 
 
@@ -265,7 +269,7 @@ def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:
     processes = evidence.processes
     return is_bounded(
         seen=bool(processes.count),
-        all_bounded=all(process.bound is not None for process in processes.living),
+        all_bounded=evidence.tree_read and all(process.bound is not None for process in processes.living),
         unbounded=bool(evidence.unseen_count) or processes.any_vanished,
         unseen=unseen_max,
         unwatched=processes.unwatched,

@@ -387,6 +387,31 @@ class TestTicksWithoutTheTree:
         assert tree.high is not None
         assert 152 * MIB <= tree.high < 160 * MIB
 
+    def test_if_the_tree_was_not_read_at_the_end_it_has_no_upper_bound(self) -> None:
+        """The source failed from the second sample on: children may have come, and may live on."""
+        tally = tally_of(*(column(f"memwatch.tree.{name}") for name in ("process.count", "unobserved")))
+        seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
+        tick(tally, 0.1, 1, 0)
+        tick(tally, 0.2, None, None)
+        ended(
+            tally,
+            PID,
+            0,
+            1,
+            peak=20 * MIB,
+            peak_bound=20 * MIB,
+            max_rss=20 * MIB,
+            childless=True,
+            exit_code=0,
+        )
+        tick(tally, 1, None, None)
+        peaks = tally.peaks()
+        assert peaks.tree is not None
+        assert peaks.process is not None
+        assert peaks.main is not None
+        assert (peaks.tree.high, peaks.process.high) == (None, None)
+        assert peaks.main.high == 20 * MIB + 256 * 1024
+
 
 CGROUP = tuple(
     column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "file", "shmem", "kernel", "peak")
