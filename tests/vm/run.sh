@@ -5,6 +5,8 @@
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
 # the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
 # tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
+# MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
+#   MEMWATCH_VM_CPUS=64 MEMWATCH_VM_JOBS="spread-root spread-user one-root one-user demo" sh tests/vm/run.sh 6.12 -k "late or demo"
 set -eu
 cd "$(dirname "$0")/../.."
 cache=${MEMWATCH_VM:-$(pwd)/build/vm}
@@ -74,6 +76,7 @@ install() {
     rm -rf "$root/opt/source"
     mkdir "$root/opt/jobs"
     cp tests/vm/jobs/*.* "$root/opt/jobs/"
+    chroot "$root" gcc -O1 -o /opt/jobs/processors /opt/jobs/processors.c
     rm -rf "$root/opt/zoo"
     mkdir -p "$root/opt/zoo/tests"
     cp -r tests/__init__.py tests/support tests/zoo "$root/opt/zoo/tests/"
@@ -91,7 +94,7 @@ boot() {
     mkfs.ext4 -q -d "$root" "$cache/disk" 4G >/dev/null
     mkfs.ext4 -q "$cache/results.disk" 256M >/dev/null
     accelerator=${MEMWATCH_VM_ACCEL:-tcg,thread=multi,tb-size=512}
-    timeout "${MEMWATCH_VM_SECONDS:-2400}" qemu-system-x86_64 -accel "$accelerator" -cpu max -m 3G -smp 2 \
+    timeout "${MEMWATCH_VM_SECONDS:-2400}" qemu-system-x86_64 -accel "$accelerator" -cpu max -m 3G -smp "${MEMWATCH_VM_CPUS:-2}" \
         -display none -no-reboot -serial "file:$out/console" \
         -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
         -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \

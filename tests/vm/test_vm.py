@@ -308,6 +308,25 @@ def test_no_bound_of_random_programs_is_false(machine: Path) -> None:
     job.is_clean()
 
 
+@pytest.mark.parametrize("name", ["spread-root", "spread-user", "one-root", "one-user"])
+def test_memory_that_counters_see_late_is_within_its_bounds(machine: Path, name: str) -> None:
+    """The kernel's mark is up to 95 MiB too low on 64 processors: a figure is near the truth, or says how far it may be."""
+    job = Job(machine, name)
+    assert job.exit_code == 0, job.output
+    truth, others = (
+        job.json("truth")["truth"],
+        8 * MIB,
+    )  # page tables; pages of files in a process's resident size
+    for part in ("tree", "main"):
+        peak = job.json("report")["peaks"][part]
+        assert peak["low"] <= truth + others, (part, peak)
+        assert peak["high"] is None or peak["high"] >= truth - MIB, (part, peak)
+        assert peak["low"] >= truth - 2 * MIB, "the samples are exact sums"
+    assert job.tree["high"] is not None
+    assert job.tree["high"] <= 1.5 * truth + others, job.tree
+    job.is_clean()
+
+
 def test_demo(machine: Path) -> None:
     job = Job(machine, "demo")
     assert job.exit_code == 0, job.output

@@ -47,6 +47,15 @@ def limited(name: str, options: str = "") -> str:
     return f"{PATIENT} wrap --limit 120MiB --out /tmp/{name}/run {options} -- {grows}"
 
 
+def processors(name: str, kind: str, options: str = "--cgroup require") -> str:
+    """`wrap` of memory that the counters of many processors see late; see processors.c."""
+    scope = "systemd-run --quiet --scope -p Delegate=yes " if "require" in options else ""
+    return (
+        f"{scope}{PATIENT} wrap {options} --out /tmp/{name}/run"
+        f" -- /opt/jobs/processors {kind} /tmp/{name}/truth.json"
+    )
+
+
 def jobs() -> dict[str, str]:
     """Every job as a line of shell, run as root in a service."""
     lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
@@ -92,6 +101,11 @@ def jobs() -> dict[str, str]:
         "service-reload": f'{TESTER} "systemd-run --quiet --user --wait --pipe {wrap("service-reload", "hold", "4")} &'
         f' {once("ready", "service-reload")}; systemctl --user daemon-reload; wait \\$!"',
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
+        **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one")},
+        **{
+            f"{kind}-user": f'{TESTER} "{processors(f"{kind}-user", kind, "--cgroup off")}"'
+            for kind in ("spread", "one")
+        },
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service whose group is its own to use; a user and their session are found by it.
