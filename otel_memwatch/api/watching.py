@@ -117,7 +117,7 @@ def _directory(settings: Mapping[str, Any]) -> Path:
 
     out = settings["out"]
     if out is not None:
-        path = absolute(out)
+        path = Path(absolute(out))
         if not os.path.lexists(path):
             return path
         if not os.path.isfile(path / RUN_FILE):
@@ -129,7 +129,7 @@ def _directory(settings: Mapping[str, Any]) -> Path:
         _say(f"{out} already contains a run; recording to {beside.name} instead.")
         return beside
     program = getattr(sys.modules.get("__main__"), "__file__", None)
-    runs = absolute(settings["runs"]) if settings["runs"] else _runs_directory()
+    runs = Path(absolute(settings["runs"])) if settings["runs"] else _runs_directory()
     # A second recording within the same second would get the same name.
     return _numbered(runs / run_name(["python", program] if program else ["python"], settings["name"]))
 
@@ -149,11 +149,11 @@ def _runs_directory() -> Path:
     from otel_memwatch.record.format import RUNS_DIRECTORY
 
     try:
-        runs = absolute(RUNS_DIRECTORY)
+        runs = Path(absolute(RUNS_DIRECTORY))
         writable = os.access(runs if runs.is_dir() else runs.parent, os.W_OK)
     except UsageError:
         writable = False
-    return runs if writable else temporary_runs()
+    return runs if writable else Path(temporary_runs())
 
 
 def _present_run() -> Path | None:

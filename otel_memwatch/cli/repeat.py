@@ -34,6 +34,7 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
     * Warm-up runs come first and are not kept.
     """
     from importlib.util import find_spec
+    from pathlib import Path
 
     from otel_memwatch.monitor.run.run_directory import make_run_directory
 
@@ -42,7 +43,7 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
         raise Unavailable(
             "--repeat auto needs scipy, which is not installed.", "pip install 'otel-memwatch[compare]'"
         )
-    parent = make_run_directory(settings, argv, say)
+    parent = Path(make_run_directory(settings, argv, say))
     options = as_arguments({name: value for name, value in given.items() if name not in _OURS}, "wrap")
     for index in range(settings["warmup"]):
         _once(parent / f"warmup-{index + 1}", argv, options, keep=False)

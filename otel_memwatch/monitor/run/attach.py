@@ -71,7 +71,7 @@ def attach(
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
     wake = _wake_on_signals()
-    directory = Path(settings["out"]) if prepared else make_run_directory(settings, argv, say)
+    directory = Path(settings["out"] if prepared else make_run_directory(settings, argv, say))
     trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
     target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)

@@ -7,7 +7,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.command_key import command_label
@@ -28,7 +27,7 @@ def run_name(argv: Sequence[str], name: str | None = None) -> str:
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
 
 
-def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Callable[[str], None]) -> Path:
+def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Callable[[str], None]) -> str:
     """Create the run directory and return its absolute path.
 
     `settings` name the directory ("out"), or its parent ("runs") and a part of its name ("name").
@@ -53,21 +52,21 @@ def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Ca
     return path
 
 
-def _create_below(runs: Path, name: str) -> Path:
+def _create_below(runs: str, name: str) -> str:
     """Create a run directory of that name, with a number appended if another machine took the name within the second."""
-    path = runs / name
+    path = f"{runs}/{name}"
     for number in range(2, _TRIES):
         if not os.path.lexists(path):
             break
-        path = runs / f"{name}-{number}"
+        path = f"{runs}/{name}-{number}"
     create_directory(path)
     return path
 
 
-def create_directory(path: Path) -> None:
+def create_directory(path: str | os.PathLike[str]) -> None:
     """Create the run directory and its parents. Raises `UsageError` if it exists or cannot be created."""
     try:
-        os.makedirs(path.parent, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, DIRECTORY_MODE)
     except OSError as error:
         if os.path.lexists(path):
@@ -77,17 +76,17 @@ def create_directory(path: Path) -> None:
         raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None
 
 
-def absolute(path: str) -> Path:
+def absolute(path: str) -> str:
     """Return the absolute path. Raises `UsageError` if the working directory is gone."""
     try:
-        return Path(os.path.abspath(path))
+        return os.path.abspath(path)
     except OSError as error:
         raise UsageError(
             f"The run directory {path} cannot be made: the working directory is gone ({error.strerror})."
         ) from None
 
 
-def temporary_runs() -> Path:
+def temporary_runs() -> str:
     """Return the user's directory for runs in the temporary directory. Raises `UsageError` if none can be created.
 
     Others may write to the temporary directory. If our name belongs to another user or is writable for others, use a
@@ -96,17 +95,17 @@ def temporary_runs() -> Path:
     import tempfile
 
     try:
-        path = Path(tempfile.gettempdir()) / f"{RUNS_DIRECTORY}-{os.geteuid()}"
+        path = os.path.join(tempfile.gettempdir(), f"{RUNS_DIRECTORY}-{os.geteuid()}")
         if not _is_our_own(path):
-            path = Path(tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-"))
+            path = tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-")
     except OSError as error:
         raise UsageError(f"Cannot create a run directory: {error.strerror}.", "name one with --out") from None
     return path
 
 
-def _is_our_own(path: Path) -> bool:
+def _is_our_own(path: str) -> bool:
     """Create the directory if it does not exist; return whether only this user can write to it."""
     with contextlib.suppress(FileExistsError):
-        path.mkdir(DIRECTORY_MODE)
+        os.mkdir(path, DIRECTORY_MODE)
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022

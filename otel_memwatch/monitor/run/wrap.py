@@ -16,14 +16,12 @@ from otel_memwatch.monitor.recording.trace_context import VARIABLE as TRACEPAREN
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.run_directory import make_run_directory
 from otel_memwatch.monitor.run.supervise import end_like, launch
-from otel_memwatch.monitor.sampling.sources.oom_kills import OomKills
+from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.procfs.system import read_allocated
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.guard.events import EventWriter
     from otel_memwatch.monitor.guard.guard import Guard
@@ -61,7 +59,7 @@ class RunResources:
     scope and its peak vanish with its last process, which is the witness.
     """
 
-    directory: Path
+    directory: str
     target: Target
 
     def __init__(self, argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
@@ -181,6 +179,8 @@ class RunResources:
             self.stacks.begin(self.directory, self.target.pid, os.getpid(), self.helpers)
         monitor: Monitor | None = None
         try:
+            from pathlib import Path
+
             from otel_memwatch.monitor.messages import Messages
             from otel_memwatch.monitor.recording.run_info import TargetInfo
             from otel_memwatch.monitor.run.monitor import Monitor
@@ -200,13 +200,18 @@ class RunResources:
                 guard=self.guard,
             )
             monitor = Monitor(
-                self.directory, self.settings, info, self.trace, Messages(self.say), listening=self.listening
+                Path(self.directory),
+                self.settings,
+                info,
+                self.trace,
+                Messages(self.say),
+                listening=self.listening,
             )
             if misplaced is not None and self.settings["cgroup"] == "require":
                 monitor.messages.problem(f"the command is not in its cgroup: {misplaced}")
             monitor.start()
             if self.uploader is not None:
-                self.uploader.begin(self.directory)
+                self.uploader.begin(Path(self.directory))
         except Exception as error:  # noqa: BLE001 - for example, no memory left
             self.say(f"otel-memwatch: nothing is recorded: {describe(error)}")
             if monitor is None and self.listening is not None:
@@ -269,7 +274,7 @@ class RunResources:
 
     def _variables(self) -> dict[str, str]:
         """Return the variables that the command gets in addition to our environment."""
-        variables = {RUN_DIRECTORY_VARIABLE: str(self.directory), TRACEPARENT: self.trace.traceparent}
+        variables = {RUN_DIRECTORY_VARIABLE: self.directory, TRACEPARENT: self.trace.traceparent}
         if self.settings["exact_gpu"]:
             variables[OPTIONS["exact_gpu"].variable] = "1"
         return {**variables, **(self.listening.variables if self.listening else {})}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from pathlib import Path
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.procfs.control_group import (
@@ -23,6 +22,10 @@ from otel_memwatch.runtime.procfs.control_group import (
     parse_mounts,
 )
 from otel_memwatch.runtime.procfs.process import is_exiting
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PREFIX = "memwatch-"
 """Prefix of our cgroups' names. The maker's pid, its pid namespace and a random part follow."""
@@ -94,7 +97,7 @@ class OwnCgroup:
     """
 
     def __init__(self, path: str, version: int, leaf: str | None = None, *, given: bool = False) -> None:
-        self.path = Path(path)
+        self._path = path
         self.version = version
         self._leaf = leaf
         self._given = given
@@ -113,7 +116,7 @@ class OwnCgroup:
     @classmethod
     def create(
         cls,
-        proc: Path = Path("/proc"),
+        proc: str | os.PathLike[str] = "/proc",
         *,
         limit: int | None = None,
     ) -> OwnCgroup:
@@ -133,6 +136,13 @@ class OwnCgroup:
             hint = _DELEGATING if systemd_runs() else "run as root, or in a cgroup delegated to you"
             raise Unavailable(f"Cannot create a cgroup for the run: {_reason(error)}.", hint) from None
 
+    @property
+    def path(self) -> Path:
+        """Directory of the cgroup."""
+        from pathlib import Path
+
+        return Path(self._path)
+
     def add_self(self) -> None:
         """Put the calling process, which has one thread, into the cgroup. Raises `OSError` if the kernel refuses.
 
@@ -140,7 +150,7 @@ class OwnCgroup:
         """
         os.write(self._entrance, b"0")
 
-    def holds(self, pid: int, proc: Path = Path("/proc")) -> bool | None:
+    def holds(self, pid: int, proc: str | os.PathLike[str] = "/proc") -> bool | None:
         """Return whether a process is in the cgroup or below it; `None`: it has ended, or is about to.
 
         Version 1 reports the root cgroup for an ending process. Costs 13 us for a process inside, 26 us for one outside.
@@ -158,17 +168,17 @@ class OwnCgroup:
 
     def _is_on(self, cgroup: bytes) -> bool:
         # The random part of the name excludes any other cgroup on the path.
-        return b"/" + os.fsencode(self.path.name) in cgroup
+        return b"/" + os.fsencode(self._path.rpartition("/")[2]) in cgroup
 
     def pids(self) -> list[int]:
         """Return the processes in the cgroup itself; none if it is gone."""
         with contextlib.suppress(OSError):
-            return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
+            return [int(pid) for pid in _read(f"{self._path}/cgroup.procs").split()]
         return []
 
     def all_pids(self) -> list[int]:
         """Return the processes in the cgroup and below it."""
-        return _pids_below(str(self.path))
+        return _pids_below(self._path)
 
     def kill(self) -> None:
         """Kill all processes in the cgroup and below it at once, if the kernel can do that (version 2, since 5.14)."""
@@ -184,16 +194,16 @@ class OwnCgroup:
         try:
             now = self.limit()
             size = size if now is None else min(size, now)
-            _write(f"{self.path}/{_LIMIT_FILES[self.version]}", str(size).encode())
+            _write(f"{self._path}/{_LIMIT_FILES[self.version]}", str(size).encode())
             if self.version == 1:
                 # The kernel may not account for swap. Then the cgroup uses none.
                 with contextlib.suppress(OSError):
-                    _write(f"{self.path}/memory.swappiness", b"0")
+                    _write(f"{self._path}/memory.swappiness", b"0")
                 with contextlib.suppress(FileNotFoundError):
-                    _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size).encode())
+                    _write(f"{self._path}/memory.memsw.limit_in_bytes", str(size).encode())
                 return
             with contextlib.suppress(FileNotFoundError):
-                _write(f"{self.path}/memory.swap.max", b"0")
+                _write(f"{self._path}/memory.swap.max", b"0")
         except OSError as error:
             raise Unavailable(f"The cgroup takes no limit: {_reason(error)}.") from None
 
@@ -203,14 +213,14 @@ class OwnCgroup:
         A shortage in an enclosing cgroup triggers it too: check `oom_kills` for an actual kill. Raises `OSError`.
         """
         if self.version == 2:
-            descriptor = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{self._path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             os.read(descriptor, 4096)  # consume the events so far
             return descriptor, select.POLLPRI
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            control = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            control = os.open(f"{self._path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _write(f"{self.path}/cgroup.event_control", f"{event} {control}".encode())
+                _write(f"{self._path}/cgroup.event_control", f"{event} {control}".encode())
             finally:
                 os.close(control)
         except OSError:
@@ -228,11 +238,11 @@ class OwnCgroup:
 
     def oom_kills(self) -> int:
         """Return the number of processes that the OOM killer killed here; 0 on kernels that do not count (before 4.13)."""
-        return parse_keyed(_read(f"{self.path}/{self._events}")).get("oom_kill", 0)
+        return parse_keyed(_read(f"{self._path}/{self._events}")).get("oom_kill", 0)
 
     def limit(self) -> int | None:
         """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""
-        return parse_limit(_read(f"{self.path}/{_LIMIT_FILES[self.version]}"))
+        return parse_limit(_read(f"{self._path}/{_LIMIT_FILES[self.version]}"))
 
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
@@ -243,7 +253,7 @@ class OwnCgroup:
         try:
             if self._given:
                 return tuple(self.pids())
-            _remove_tree(str(self.path))
+            _remove_tree(self._path)
         except OSError:
             return tuple(self.pids())
         if self._leaf is not None:

@@ -42,7 +42,7 @@ def register(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     runs = os.environ.get(OPTIONS["runs"].variable) or RUNS_DIRECTORY
-    directory = _path(config, "memwatch_out") or absolute(runs) / run_name(["pytest"])
+    directory = _path(config, "memwatch_out") or Path(absolute(runs)) / run_name(["pytest"])
     controller = None
     if worker is None:
         controller = ControllerPlugin(top, _path(config, "memwatch_json"), baseline)

@@ -110,7 +110,7 @@ class SessionRecord:
         try:
             create_directory(directory)
         except UsageError as refused:
-            path = temporary_runs() / directory.name
+            path = Path(temporary_runs()) / directory.name
             create_directory(path)
             self.problems.append(f"{refused.message.rstrip('.')}; recorded in {path}")
             return path

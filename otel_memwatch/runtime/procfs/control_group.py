@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import NamedTuple
 
@@ -44,9 +42,8 @@ class Mount(NamedTuple):
 
 def _unescape(path: str) -> str:
     """Undo the octal escapes that mountinfo uses for blanks, tabs, newlines and backslashes."""
-    if "\\" not in path:
-        return path
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+    first, *rest = path.split("\\")
+    return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
 
 
 def parse_mounts(data: bytes) -> list[Mount]:

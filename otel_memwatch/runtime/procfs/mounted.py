@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 _CAP_SYS_PTRACE = 19
 _SHOWS_ALL = {"off", "0"}
@@ -31,7 +30,7 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
     try:
         options = _options(str(proc))
         value = options.get("hidepid", "off")
-        if value in _SHOWS_ALL or _may_trace_all(Path(proc)):
+        if value in _SHOWS_ALL or _may_trace_all(str(proc)):
             return False
         group = int(options.get("gid", "0"))
     except (OSError, ValueError, IndexError):
@@ -42,9 +41,9 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
 def _options(proc: str) -> dict[str, str]:
     """Return the options of the file system mounted there last, which is the visible one."""
     found: dict[str, str] = {}
-    for line in (
-        Path(proc, "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    ):
+    with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        lines = file.read().splitlines()
+    for line in lines:
         mount, _, system = line.partition(" - ")
         if mount.split(" ")[4] == proc:
             words = system.split(" ")[-1].split(",")
@@ -52,8 +51,9 @@ def _options(proc: str) -> dict[str, str]:
     return found
 
 
-def _may_trace_all(proc: Path) -> bool:
-    for line in (proc / "self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+def _may_trace_all(proc: str) -> bool:
+    with open(f"{proc}/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
     return False

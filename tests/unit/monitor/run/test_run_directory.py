@@ -30,9 +30,9 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_usual_place_is_for_its_owner_alone(shared: Path) -> None:
-    assert temporary_runs() == shared / f"memwatch-runs-{os.geteuid()}"
-    assert temporary_runs().stat().st_mode & 0o777 == 0o700
-    assert temporary_runs() == shared / f"memwatch-runs-{os.geteuid()}", "the same one again"
+    assert Path(temporary_runs()) == shared / f"memwatch-runs-{os.geteuid()}"
+    assert Path(temporary_runs()).stat().st_mode & 0o777 == 0o700
+    assert Path(temporary_runs()) == shared / f"memwatch-runs-{os.geteuid()}", "the same one again"
 
 
 def _link(usual: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_somebody_else_has_laid_there_is_left_alone(shared: Path, lay) -> N
     usual = shared / f"memwatch-runs-{os.geteuid()}"
     lay(usual)
     before = {path: path.lstat().st_mtime_ns for path in shared.rglob("*")}
-    place = temporary_runs()
+    place = Path(temporary_runs())
     assert place != usual
     assert place.parent == shared
     found = place.lstat()

@@ -6,8 +6,6 @@ before the start.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from otel_memwatch.runtime.procfs.control_group import (
     locate,
     parse_keyed,
@@ -22,18 +20,18 @@ class OomKills:
     Version 1 counts the cgroup alone, version 2 also the cgroups below it. Other programs in the cgroup count too.
     """
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._file: Path | None = None
+    def __init__(self, proc: str = "/proc") -> None:
+        self._file: str | None = None
         self._before: int | None = None
         try:
-            memberships = parse_memberships((proc / "self/cgroup").read_bytes())
-            mounts = parse_mounts((proc / "self/mountinfo").read_bytes())
+            memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
+            mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
         except OSError:
             return
         location = locate(memberships, mounts, "memory")
         if location is not None:
             name = "memory.oom_control" if location.version == 1 else "memory.events"
-            self._file = Path(location.path) / name
+            self._file = f"{location.path}/{name}"
             self._before = self._count()
 
     def since(self) -> int | None:
@@ -45,6 +43,11 @@ class OomKills:
         if self._file is None:
             return None
         try:
-            return parse_keyed(self._file.read_bytes()).get("oom_kill")
+            return parse_keyed(_read(self._file)).get("oom_kill")
         except OSError:
             return None
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
