@@ -41,7 +41,7 @@ STARTED_ONE_BY_ONE = frozenset(("slurm array", "kubernetes", "ray"))
 _BATCH_JOBS = {"SLURM_JOB_ID": "slurm", "PBS_JOBID": "pbs", "LSB_JOBID": "lsf", "FLUX_JOB_ID": "flux"}
 _LONGEST = 200
 """Maximum number of characters of a group's id, the same as for a run's name."""
-_POD_OF_JOB = re.compile(r"(?P<job>.+?)-(?P<index>[0-9]+)(?:-[a-z0-9]{5})?\Z")
+_POD_OF_JOB = r"(?P<job>.+?)-(?P<index>[0-9]+)(?:-[a-z0-9]{5})?\Z"
 """Pod of an indexed Job: its name, the index and five random characters. The host name lacks the latter."""
 
 
@@ -191,7 +191,7 @@ def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupId
     job = str(resource.get("k8s.job.name") or "")
     if not job:
         for pod in (str(resource.get("k8s.pod.name") or ""), environ.get("HOSTNAME", "")):
-            found = _POD_OF_JOB.match(pod)
+            found = re.match(_POD_OF_JOB, pod)
             if found and int(found["index"]) == index:
                 job = found["job"]
                 break

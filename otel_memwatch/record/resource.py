@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import unquote
 
 Attributes = dict[str, str | int]
 
@@ -40,7 +39,7 @@ _KUBERNETES: dict[str, tuple[str, ...]] = {
     "k8s.cluster.name": ("K8S_CLUSTER_NAME",),
 }
 
-_CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_CONTAINER_ID = r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])"
 
 
 def resource_attributes(
@@ -78,6 +77,8 @@ def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) 
 
 def parse_attributes(text: str) -> dict[str, str]:
     """Parse OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value" with percent-encoded values. Ignores malformed parts."""
+    from urllib.parse import unquote
+
     result = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -141,12 +142,12 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
 def _container_id(root: Path) -> str | None:
     """Return the id of this process's container, from its cgroup or from the mount of /etc/hostname."""
     for line in _text(root / "proc/self/cgroup").splitlines():
-        match = _CONTAINER_ID.search(line.rpartition("/")[2])
+        match = re.search(_CONTAINER_ID, line.rpartition("/")[2])
         if match:
             return match[1]
     for line in _text(root / "proc/self/mountinfo").splitlines():
         if " /etc/hostname " in line and "/containers/" in line:
-            match = _CONTAINER_ID.search(line)
+            match = re.search(_CONTAINER_ID, line)
             if match:
                 return match[1]
     return None

@@ -61,12 +61,12 @@ _KUBERNETES = {
     "k8s.job.name": "k8s.job",
 }
 
-_NEXTFLOW_TASK = re.compile(r"^# NEXTFLOW TASK: (.{1,500})$", re.MULTILINE)
+_NEXTFLOW_TASK = r"(?m)^# NEXTFLOW TASK: (.{1,500})$"
 _HEAD = 4096
 """Bytes of `.command.run` to read. The task's name is in its second line."""
-_JOB = re.compile(r"^(?:local)?(?:rule|checkpoint) (\S+):$")
-_JOB_FIELD = re.compile(r"^    (output|jobid|wildcards): (.+)$")
-_JOB_END = re.compile(r"^Finished job(?:id:)? (\d+)")
+_JOB = r"^(?:local)?(?:rule|checkpoint) (\S+):$"
+_JOB_FIELD = r"^    (output|jobid|wildcards): (.+)$"
+_JOB_END = r"^Finished job(?:id:)? (\d+)"
 _TAIL = 256 << 10
 """Bytes of Snakemake's log to read: a job that begins is at its end."""
 _SCRIPT = 256 << 10
@@ -152,7 +152,7 @@ def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:
         head = _text_of(os.path.join(directory, ".command.run"), _HEAD)
     except OSError:
         return {}
-    found = _NEXTFLOW_TASK.search(head)
+    found = re.search(_NEXTFLOW_TASK, head)
     if not found:
         return {}
     name = found[1].strip()
@@ -208,12 +208,12 @@ def _unfinished(log: str) -> list[dict[str, str]]:
     jobs: list[dict[str, str]] = []
     finished = set()
     for line in log.splitlines():
-        if job := _JOB.match(line):
+        if job := re.match(_JOB, line):
             jobs.append({"rule": job[1]})
-        elif field := _JOB_FIELD.match(line):
+        elif field := re.match(_JOB_FIELD, line):
             if jobs:
                 jobs[-1].setdefault(field[1], field[2])
-        elif end := _JOB_END.match(line):
+        elif end := re.match(_JOB_END, line):
             finished.add(end[1])
     return [job for job in jobs if job.get("jobid") not in finished]
 

@@ -53,35 +53,41 @@ _SCRIPTS = (
     ".exe",
 )
 
-_ASSIGNED = re.compile(
+_ASSIGNED = (
     r"(?<![A-Za-z0-9_.-])[0-9_.-]*([A-Za-z][A-Za-z0-9_.-]*)(?:=|: ?)(?:(?:Bearer|Basic)\s+)?([^\s&'\";]+)"
 )
 """A name, an assignment sign, and a value. It matches only at the beginning of a word. Matching from every letter
 would take half a minute for an argument of 64 000 letters."""
 
-_USER_INFO = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
+_USER_INFO = r"(://[^/@\s:]*):[^/\s]*@"
 """User and password in a URL. The password ends at the last @ before the path."""
 
 
 def mask_arguments(argv: Sequence[str]) -> list[str]:
     """Return the same number of arguments, with three stars for likely secrets."""
-
-    def mask_value(found: re.Match[str]) -> str:
-        whole = found[0]
-        return whole[: found.start(2) - found.end()] + MASK if _is_secret(found[1]) else whole
-
     masked = []
     hidden = False
     for word in argv:
         is_option = word.startswith("-")
-        masked.append(MASK if hidden and not is_option else _ASSIGNED.sub(mask_value, mask_url(word)))
+        masked.append(MASK if hidden and not is_option else _masked(word))
         hidden = is_option and "=" not in word and _is_secret(word.lstrip("-"))
     return masked
 
 
 def mask_url(url: str) -> str:
     """Return the URL without its password."""
-    return _USER_INFO.sub(rf"\1:{MASK}@", url)
+    return re.sub(_USER_INFO, rf"\1:{MASK}@", url) if "://" in url else url
+
+
+def _masked(word: str) -> str:
+    if "=" not in word and ":" not in word:
+        return word
+
+    def mask_value(found: re.Match[str]) -> str:
+        whole = found[0]
+        return whole[: found.start(2) - found.end()] + MASK if _is_secret(found[1]) else whole
+
+    return re.sub(_ASSIGNED, mask_value, mask_url(word))
 
 
 def public_name(argv: Sequence[str]) -> str:

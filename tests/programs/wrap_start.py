@@ -6,7 +6,18 @@ import sys
 from otel_memwatch import cli
 from otel_memwatch.monitor.run import wrap
 
-HEAVY = {"click", "inspect", "asyncio", "subprocess", "logging", "dataclasses", "json", "threading", "pathlib", "re"}
+HEAVY = {
+    "click",
+    "inspect",
+    "asyncio",
+    "subprocess",
+    "logging",
+    "dataclasses",
+    "json",
+    "threading",
+    "pathlib",
+    "re",
+}
 
 
 def launch(*_: object, **__: object) -> None:

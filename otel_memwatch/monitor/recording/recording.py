@@ -96,6 +96,13 @@ _PEAKS_SECONDS = 1.0
 """Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
 
 
+def _may_export(settings: Mapping[str, Any]) -> bool:
+    """Return whether options or variables of OpenTelemetry may request telemetry; if not, it is not imported."""
+    return any(settings[name] for name in ("otlp", "prometheus", "textfile")) or any(
+        name.startswith("OTEL_") and not name.startswith("OTEL_MEMWATCH_") for name in os.environ
+    )
+
+
 class RunRecording:
     """Everything that is opened and read for one run.
 
@@ -211,7 +218,9 @@ class RunRecording:
         if self._context.system == "linux":
             self._open_file_use()
         self._join_drivers()
-        self.batcher.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
+        self.batcher.open(
+            self.sampler.columns, self.writer.info, drawn=self._settings["report"] and not stop.is_set()
+        )
         self._open_telemetry(listening, say)
 
     def _open_file_use(self) -> None:
@@ -470,10 +479,15 @@ class RunRecording:
     # -- telemetry
 
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
-        from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
-
         sampler, writer = self.sampler, self.writer
         write_identity(writer, self._target, self._settings)
+        self._follow.due = self._settle.due = 0.0
+        if self._settings.get("stalled"):
+            self._peaks_so_far.due = 0.0
+        if listening is None and not _may_export(self._settings):
+            return
+        from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
+
         parts = TelemetryInputs(
             run=writer.info,
             columns=sampler.columns,
@@ -487,8 +501,7 @@ class RunRecording:
             say=say,
         )
         self.telemetry = Telemetry(self._settings, parts)
-        self._follow.due = self._settle.due = 0.0
-        if self.telemetry.active or self._settings.get("stalled"):
+        if self.telemetry.active:
             self._peaks_so_far.due = 0.0
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:

@@ -55,9 +55,9 @@ class DetachedReport:
 
     def __init__(self, directory: Path) -> None:
         self._descriptors: dict[str, int] = {}
-        import shlex
+        from otel_memwatch.text import shell_word
 
-        command = f"otel-memwatch report {shlex.quote(str(directory))}"
+        command = f"otel-memwatch report {shell_word(str(directory))}"
         try:
             for name, report in _FILES:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -132,10 +132,10 @@ def _note(report: str, sentence: str, *, last: bool = False) -> bytes:
     """Return the note for a file; as a page that reloads itself each half second, unless it is the last one."""
     if report == "text":
         return f"{sentence}\n".encode(errors="surrogateescape")
-    from html import escape
+    from otel_memwatch.reports.pages.markup import escaped
 
     again = "" if last else '<meta http-equiv="refresh" content="0.5">'
-    page = f'<!doctype html>\n<meta charset="utf-8">{again}<title>otel-memwatch</title>\n<p>{escape(sentence)}</p>\n'
+    page = f'<!doctype html>\n<meta charset="utf-8">{again}<title>otel-memwatch</title>\n<p>{escaped(sentence)}</p>\n'
     return page.encode(errors="surrogateescape")
 
 

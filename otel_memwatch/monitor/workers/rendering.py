@@ -105,7 +105,6 @@ def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[
         "record.sample_lines",
         "text",
         "reports.phrases",
-        "reports.ci_summary",
     )
     pages = (
         "reports.text",
@@ -290,11 +289,14 @@ def _summaries_elsewhere(
     run: RecordedRun, wanted: Mapping[str, Any], attempt: Callable[[str, Callable[[], object]], None]
 ) -> None:
     """Write the summary to files: a named one, the page of a CI step, a container's termination message."""
-    from otel_memwatch.reports.ci_summary import step_summary, termination_log
-
     if wanted["summary_file"]:
         attempt("the summary file", lambda: _summary_file(run, wanted))
-    if wanted["step_summary"]:
+    step = wanted["step_summary"] and os.environ.get("GITHUB_STEP_SUMMARY")
+    if not (step or wanted["termination_log"]):
+        return
+    from otel_memwatch.reports.ci_summary import step_summary, termination_log
+
+    if step:
         attempt("the step's summary", lambda: step_summary(run, os.environ))
     if wanted["termination_log"]:
         attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
