@@ -22,13 +22,21 @@ if [ ! -x {python} ]; then
     echo "otel-memwatch: {python} is gone: nothing is recorded" >&2
     exec {real} "$@"
 fi
-{runs}exec {python} -I -c {program} {real} {package} {options}-- "$@"
+{runs}exec {python} -I -S -c {program} {real} {package} {options}-- "$@"
 """
 
 _PROGRAM = """
 import os, sys
 real, package, *words = sys.argv[1:]
 end = words.index("--")
+class SiteOnDemand:
+    def find_spec(name, path=None, target=None):
+        if path is None and name not in sys.stdlib_module_names:
+            sys.meta_path.remove(SiteOnDemand)
+            import importlib.util, site
+            site.main()
+            return importlib.util.find_spec(name)
+sys.meta_path.append(SiteOnDemand)
 try:
     sys.path.append(package)
     from otel_memwatch.cli.recorded_shell import record
@@ -45,7 +53,11 @@ except OSError:
     pass
 os.execv(real, [real, *words[end + 1:]])
 """
-"""Python's part of the file. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own."""
+"""Python's part of the file. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own.
+
+Without `site` it starts 3 ms earlier, and 20 ms in an environment with editable installs. The first import from
+outside the standard library, such as OpenTelemetry's, runs it.
+"""
 
 _RUNS = """runs={runs}
 if ! {{ [ -d "$runs" ] || mkdir -p "$runs" 2>/dev/null; }} || ! [ -w "$runs" ]; then
