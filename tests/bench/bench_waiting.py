@@ -5,13 +5,16 @@
 Every tool in its default manner; the tools take turns. What a tool adds to the command alone is what one waits for. Behind
 it, for us: the time from the command's end until the shell is back, against the budget, also after many operations.
 
-First, short commands against the goals: help, `true` and Python under each tool, a recipe behind the recording shell, and an
-operation in the program. Wall and CPU time, interleaved; the minimum too, which other work on the machine disturbs least.
+First, short commands against the goals: the start of the command, `true` and Python under each tool, help, a recipe behind the
+recording shell, and an operation in the program. Wall and CPU time, interleaved; the minimum too, which other work on the
+machine disturbs least. `--save FILE` keeps their CPU times in units of a bare Python, and `--beside FILE` prints those of
+such a file, as of the last release: a machine's speed is in neither.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -82,6 +85,8 @@ class Short(NamedTuple):
     """Name of the row that is subtracted before it is held against the goal."""
     goal: float | None = None
     """Milliseconds."""
+    until_it_runs: bool = False
+    """Whether the time ends when the command runs, which prints the time."""
 
 
 def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
@@ -91,9 +96,13 @@ def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
     rows = [Short(f"true, {name}", start, ["true"]) for name, start in tools.items()]
     rows += [Short(f"python, {name}", start, python, "python, alone") for name, start in tools.items()]
     goals = {"true, otel-memwatch": 35.0, "python, otel-memwatch": 30.0}
+    now = ["date", "+%s.%N"]
     rows = [row._replace(goal=goals.get(row.name)) for row in rows]
     return [
         *rows,
+        Short("command runs, alone", alone, now, until_it_runs=True),
+        Short("command runs", ours, now, "command runs, alone", 25.0, until_it_runs=True),
+        Short("true, without report", bare_record, ["true"], "true, alone", 35.0),
         Short("--help", alone, [*PROGRAM, "--help"], goal=25.0),
         Short("--version", alone, [*PROGRAM, "--version"], goal=25.0),
         Short("operation", alone, [sys.executable, "-c", OPERATION], "python, alone", 10.0),
@@ -102,8 +111,12 @@ def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
     ]
 
 
-def short_commands(tools: Mapping[str, Start], rounds: int) -> None:
-    """Prints what short commands take, in turns, with the ratio to the goal."""
+def bare_record(command: Sequence[str], folder: Path) -> list[str]:
+    return [*PROGRAM, "wrap", "--quiet", "--no-report", "--out", f"{folder}/run", "--", *command]
+
+
+def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
+    """Prints what short commands take, in turns, with the ratio to the goal; returns their CPU time in bare Pythons."""
     with shells() as (folder, compared):
         rows = short_rows(tools, compared["shells/bash"])
         found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
@@ -112,7 +125,9 @@ def short_commands(tools: Mapping[str, Start], rounds: int) -> None:
             for row in rows:
                 with tempfile.TemporaryDirectory() as used:
                     argv = row.start(row.command, Path(used))
-                    found[row.name].append(spent(argv, folder, variables))
+                    found[row.name].append(
+                        spent(argv, folder, variables, Path(used, "moment") if row.until_it_runs else None)
+                    )
     print(
         f"{'short commands, ms':<28}{'minimum':>9}{'median':>9}{'CPU':>9}{'beyond':>9}{'goal':>9}{'ratio':>9}"
     )
@@ -125,18 +140,37 @@ def short_commands(tools: Mapping[str, Start], rounds: int) -> None:
         median = 1000 * statistics.median(time for time, _ in found[row.name])
         goal = "" if row.goal is None else f"{row.goal:>9.0f}{beyond / row.goal:>9.2f}"
         print(f"{row.name:<28}{wall:>9.1f}{median:>9.1f}{cpu:>9.1f}{beyond:>9.1f}{goal}")
+    return {row.name: least[row.name][1] / least["python, alone"][1] for row in rows}
 
 
-def spent(argv: Sequence[str], folder: Path, variables: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds of wall and of CPU time that a command took, with all that it waited for."""
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        argv, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def spent(
+    argv: Sequence[str], folder: Path, variables: Mapping[str, str], moment: Path | None = None
+) -> tuple[float, float]:
+    """Seconds of wall and of CPU time that a command took, with all that it waited for.
+
+    `moment`: a file for its output. The wall time then ends at the time that it prints.
+    """
+    begun, started = time.perf_counter(), time.time()
+    with (moment or Path(os.devnull)).open("wb") as output:
+        process = subprocess.Popen(argv, cwd=folder, env=variables, stdout=output, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert status == 0, (argv, status)
-    return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime
+    wall = time.perf_counter() - begun if moment is None else float(moment.read_text()) - started
+    return wall, usage.ru_utime + usage.ru_stime
+
+
+def beside(figures: Mapping[str, float], file: Path) -> str:
+    """Return a table of the CPU times in bare Pythons, now and in the file, as Markdown."""
+    before = json.loads(file.read_text())
+    lines = [
+        "| CPU time in units of `python -c pass` | last release | now | ratio |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, now in figures.items():
+        if name in before and not name.endswith(", alone"):
+            lines.append(f"| {name} | {before[name]:.2f} | {now:.2f} | {now / before[name]:.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 def whole_times(tools: Mapping[str, Start], seconds: Sequence[float], rounds: int) -> None:
@@ -180,12 +214,23 @@ def main() -> None:
     parser.add_argument("--only-us", action="store_true", help="no other tools")
     parser.add_argument("--short", type=int, default=9, help="rounds of the short commands")
     parser.add_argument("--only-short", action="store_true", help="only the short commands")
+    parser.add_argument("--save", type=Path, help="file for the short commands' CPU times")
+    parser.add_argument("--beside", type=Path, help="such a file, of the last release")
     arguments = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     if not arguments.only_us:
         peers.ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     tools = tools_to_compare(only_us=arguments.only_us)
-    short_commands(tools, arguments.short)
+    figures = short_commands(tools, arguments.short)
+    if arguments.save:
+        rounded = {name: round(figure, 3) for name, figure in figures.items() if ", alone" not in name}
+        arguments.save.write_text(json.dumps(rounded, indent=1) + "\n")
+    if arguments.beside:
+        table = beside(figures, arguments.beside)
+        print("\n" + table, end="")
+        if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(page).open("a") as summary:
+                summary.write(table)
     if arguments.only_short:
         return
     if not arguments.only_us:
