@@ -23,6 +23,7 @@ from otel_memwatch.monitor.recording.run_info import (
     gpu_fields,
     group_value,
     host_memory,
+    may_export,
     write_identity,
 )
 from otel_memwatch.monitor.sampling.opening import Opening
@@ -94,13 +95,6 @@ _LOADING_SECONDS = 0.02
 
 _PEAKS_SECONDS = 1.0
 """Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
-
-
-def _may_export(settings: Mapping[str, Any]) -> bool:
-    """Return whether options or variables of OpenTelemetry may request telemetry; if not, it is not imported."""
-    return any(settings[name] for name in ("otlp", "prometheus", "textfile")) or any(
-        name.startswith("OTEL_") and not name.startswith("OTEL_MEMWATCH_") for name in os.environ
-    )
 
 
 class RunRecording:
@@ -484,7 +478,7 @@ class RunRecording:
         self._follow.due = self._settle.due = 0.0
         if self._settings.get("stalled"):
             self._peaks_so_far.due = 0.0
-        if listening is None and not _may_export(self._settings):
+        if listening is None and not may_export(self._settings):
             return
         from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 

@@ -222,6 +222,13 @@ def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
     return [device for source in sources if source.name in GPU_SOURCES for device in source.info()]
 
 
+def may_export(settings: Mapping[str, Any]) -> bool:
+    """Return whether options or variables of OpenTelemetry may request telemetry; if not, it is not imported."""
+    return any(settings[name] for name in ("otlp", "prometheus", "textfile")) or any(
+        name.startswith("OTEL_") and not name.startswith("OTEL_MEMWATCH_") for name in os.environ
+    )
+
+
 def moment(monotonic: float) -> dict[str, float]:
     """Return a moment of the monotonic clock on both clocks, as in `run.json`."""
     return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}

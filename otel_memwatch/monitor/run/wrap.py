@@ -166,7 +166,7 @@ class RunResources:
             events=self._events,
             problem=self.problem,
         )
-        self.guard.start(self.directory.name, str(self.directory), target.pid)
+        self.guard.start(os.path.basename(self.directory), self.directory, target.pid)
 
     def problem(self, sentence: str) -> None:
         """Print why the guard, or a part of it, does not work, and keep it."""
@@ -176,7 +176,9 @@ class RunResources:
     def start_monitor(self) -> None:
         """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
         if self.stacks is not None:
-            self.stacks.begin(self.directory, self.target.pid, os.getpid(), self.helpers)
+            from pathlib import Path
+
+            self.stacks.begin(Path(self.directory), self.target.pid, os.getpid(), self.helpers)
         monitor: Monitor | None = None
         try:
             from pathlib import Path
