@@ -7,8 +7,8 @@ it, for us: the time from the command's end until the shell is back, against the
 
 First, short commands against the goals: the start of the command, `true` and Python under each tool, help, a recipe behind the
 recording shell, and an operation in the program. Wall and CPU time, interleaved; the minimum too, which other work on the
-machine disturbs least. `--save FILE` keeps their CPU times in units of a bare Python, and `--beside FILE` prints those of
-such a file, as of the last release: a machine's speed is in neither.
+machine disturbs least. `--save FILE` keeps their CPU times and that of a sample, in units of a bare Python, so the speed of the
+machine is not in it. `--beside FILE` prints them beside those of such a file, as of the last release.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.bench.bench_samples import record
 from tests.bench.bench_shell import shells
 from tests.bench.compare import peers
 from tests.support.wrapped import PROGRAM, environment
@@ -116,7 +117,7 @@ def bare_record(command: Sequence[str], folder: Path) -> list[str]:
 
 
 def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
-    """Prints what short commands take, in turns, with the ratio to the goal; returns their CPU time in bare Pythons."""
+    """Prints what short commands take, in turns, with the ratio to the goal; returns their CPU milliseconds."""
     with shells() as (folder, compared):
         rows = short_rows(tools, compared["shells/bash"])
         found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
@@ -140,7 +141,7 @@ def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
         median = 1000 * statistics.median(time for time, _ in found[row.name])
         goal = "" if row.goal is None else f"{row.goal:>9.0f}{beyond / row.goal:>9.2f}"
         print(f"{row.name:<28}{wall:>9.1f}{median:>9.1f}{cpu:>9.1f}{beyond:>9.1f}{goal}")
-    return {row.name: least[row.name][1] / least["python, alone"][1] for row in rows}
+    return {name: cpu for name, (_, cpu) in least.items()}
 
 
 def spent(
@@ -160,6 +161,19 @@ def spent(
     return wall, usage.ru_utime + usage.ru_stime
 
 
+def sample_costs(rounds: int, seconds: float = 5.0) -> dict[str, float]:
+    """CPU milliseconds of a sample of one idle process: what a long run costs more than a short one."""
+    found = {}
+    for hertz in (10, 100):
+        short, long = (
+            min(record(PROGRAM, 1, hertz, length, "auto") for _ in range(rounds)) for length in (1.0, seconds)
+        )
+        found[f"a sample at {hertz} Hz"] = (
+            1000 * (long.seconds - short.seconds) / (long.samples - short.samples)
+        )
+    return found
+
+
 def beside(figures: Mapping[str, float], file: Path) -> str:
     """Return a table of the CPU times in bare Pythons, now and in the file, as Markdown."""
     before = json.loads(file.read_text())
@@ -168,8 +182,8 @@ def beside(figures: Mapping[str, float], file: Path) -> str:
         "| --- | --- | --- | --- |",
     ]
     for name, now in figures.items():
-        if name in before and not name.endswith(", alone"):
-            lines.append(f"| {name} | {before[name]:.2f} | {now:.2f} | {now / before[name]:.2f} |")
+        if name in before:
+            lines.append(f"| {name} | {before[name]:.3g} | {now:.3g} | {now / before[name]:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -222,9 +236,12 @@ def main() -> None:
         peers.ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     tools = tools_to_compare(only_us=arguments.only_us)
     figures = short_commands(tools, arguments.short)
+    if arguments.save or arguments.beside:
+        unit = figures["python, alone"]
+        figures |= sample_costs(2)
+        figures = {name: round(cpu / unit, 4) for name, cpu in figures.items() if ", alone" not in name}
     if arguments.save:
-        rounded = {name: round(figure, 3) for name, figure in figures.items() if ", alone" not in name}
-        arguments.save.write_text(json.dumps(rounded, indent=1) + "\n")
+        arguments.save.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.beside:
         table = beside(figures, arguments.beside)
         print("\n" + table, end="")
