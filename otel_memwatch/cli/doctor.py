@@ -50,14 +50,27 @@ def command(*, as_json: bool) -> None:
             click.echo(f"  {line}")
 
 
+def _by_counter(exact: str) -> tuple[str, str]:
+    """Return state and text of a figure from a process's peak counter. `exact`: the text if its error is small."""
+    from otel_memwatch.runtime.exactness import EXACT_BYTES, EXACT_PARTS
+    from otel_memwatch.runtime.kernel import has_thread_counters, rss_error
+    from otel_memwatch.text import size
+
+    if has_thread_counters(os.uname().release):
+        return "limited", "a range: the error of the peak counter grows with the number of threads"
+    error = rss_error()
+    if error <= EXACT_BYTES:
+        return "ok", exact
+    least = size(error * EXACT_PARTS)
+    return "limited", f"a range: the peak counter is off by up to {size(error)}; exact from {least} on"
+
+
 def _peaks() -> Iterator[Finding]:
     """Report the certainty of each kind of peak."""
     from otel_memwatch.in_target.operations.native import COMPILED
     from otel_memwatch.monitor.sampling.sources.quirks import quirks
-    from otel_memwatch.runtime.kernel import rss_error
     from otel_memwatch.runtime.procfs.mounted import shows_others
 
-    error = rss_error()
     if shows_others():
         yield Finding(
             "peak of a process",
@@ -66,9 +79,7 @@ def _peaks() -> Iterator[Finding]:
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
     else:
-        yield Finding(
-            "peak of a process", "ok", f"from the kernel's peak counter, within {error // 1024} KiB"
-        )
+        yield Finding("peak of a process", *_by_counter("exact: from the kernel's peak counter"))
     for quirk in quirks():
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()
@@ -80,7 +91,7 @@ def _peaks() -> Iterator[Finding]:
         hint = "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc"
         yield Finding("peak of an operation", "limited", text, hint)
     else:
-        yield Finding("peak of an operation", "ok", "exact: a process can reset its own peak counter")
+        yield Finding("peak of an operation", *_by_counter("exact: a process can reset its own peak counter"))
     if COMPILED:
         yield Finding("cost of an operation", "ok", "about 10 us (compiled code)")
     else:

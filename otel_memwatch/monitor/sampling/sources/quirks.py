@@ -28,7 +28,7 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
     if has_thread_counters(release):
         found.append(
             f"Linux {release} counts resident memory in parts of up to {PER_THREAD_PAGES * PAGE_SIZE >> 10} KiB per thread: peaks "
-            "of processes are ranges (exact since Linux 6.2)."
+            "of processes are ranges (since Linux 6.2 the number of processors decides)."
         )
     elif rss_error() >= MANY_CPUS_ERROR:
         found.append(
