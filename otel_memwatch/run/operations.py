@@ -18,6 +18,7 @@ from otel_memwatch.truth.operation import (
     tree_of_operation,
     unclosed_operation_peak,
 )
+from otel_memwatch.truth.process import raised_by_sample
 from otel_memwatch.truth.processes import was_alive
 from otel_memwatch.truth.tree import tree_from_bounds, within_machine
 
@@ -124,6 +125,9 @@ def figures_of(
         throughout=_had_run_peak(operation.start, end, context, peaks.tree),
     )
     peak = no_more_than(operation.peak, peaks.process)
+    if operation.pid == context.conditions.root:
+        resident = context.ticks.main.largest(operation.start, end) or 0
+        peak = raised_by_sample(peak, resident - context.conditions.sum_error)
     totals = dict(operation.totals)
     for (name, name_of_tree), whole in used_by_tree:
         # The tree's use includes the process's.

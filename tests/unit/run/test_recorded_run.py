@@ -292,6 +292,16 @@ class TestOperations:
         assert load_.tree_peak is not None
         assert (load_.tree_peak.low, load_.tree_peak.high) == (39 * MIB, 41 * MIB)
 
+    def test_samples_inside_an_operation_raise_its_process_from_below(self, tmp_path: Path) -> None:
+        """On 64 processors the process's own mark has an error of 95 MiB; a sample is an exact sum."""
+        built = self.ledger(tmp_path, children=0)
+        built.write_info(rss_error_bytes=95 * MIB, exact_sums=True)
+        wide = {"certainty": "interval", "low": 0, "high": 135 * MIB}
+        built.operations([opening(3, 0.52, "Train"), closing(3, 0.94, 90, **wide)], exact=False)
+        train = load(tmp_path).operations[-1].operation
+        assert train.peak is not None
+        assert (train.peak.low, train.peak.high) == (89 * MIB, 135 * MIB)
+
     def test_reports_of_ended_processes_may_be_a_sample_late(self, tmp_path: Path) -> None:
         """With children, the bound of the next sample may include what they had before."""
         self.ledger(tmp_path, children=1)
