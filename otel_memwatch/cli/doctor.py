@@ -33,7 +33,13 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, as_json: bool) -> None:
     """Check each source: whether it works here, how exact it is, and how to improve it."""
-    findings = [*_peaks(), *_sources(), *_stacks(), *_exporters(), *_engines()]
+    exporters = [
+        Finding(name, "ok", f"{module} is installed")
+        if _installed(module)
+        else Finding(name, "absent", f"{module} is not installed", f"pip install {package}")
+        for name, module, package in _EXPORTERS
+    ]
+    findings = [*_peaks(), *_sources(), *_stacks(), *exporters, *_engines()]
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
         return
@@ -208,14 +214,6 @@ _EXPORTERS = (
     ("export to parquet", "pyarrow", "'otel-memwatch[parquet]'"),
     ("pictures", "matplotlib", "otel-memwatch"),
 )
-
-
-def _exporters() -> Iterator[Finding]:
-    for name, module, package in _EXPORTERS:
-        if _installed(module):
-            yield Finding(name, "ok", f"{module} is installed")
-        else:
-            yield Finding(name, "absent", f"{module} is not installed", f"pip install {package}")
 
 
 _ENGINES = (

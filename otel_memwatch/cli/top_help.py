@@ -35,22 +35,17 @@ def answer(arguments: Sequence[str], commands: Mapping[str, str], columns: int) 
     """
     if arguments in (["--version"], ["-V"]):
         return f"otel-memwatch, version {__version__}"
-    if arguments in (["--help"], ["-h"]) and columns >= _WIDTH + 2:
-        return "\n".join(_help_lines(commands))
-    return None
-
-
-def _help_lines(commands: Mapping[str, str]) -> Iterator[str]:
-    yield "Usage: otel-memwatch [OPTIONS] COMMAND [ARGS]..."
+    if arguments not in (["--help"], ["-h"]) or columns < _WIDTH + 2:
+        return None
+    lines = ["Usage: otel-memwatch [OPTIONS] COMMAND [ARGS]..."]
     for paragraph in PARAGRAPHS:
-        yield ""
-        yield from _wrapped("  ", paragraph)
+        lines += ["", *_wrapped("  ", paragraph)]
     for title, rows in (("Options", _OPTIONS), ("Commands", commands)):
-        yield ""
-        yield f"{title}:"
+        lines += ["", f"{title}:"]
         width = max(map(len, rows))
         for name, line in rows.items():
-            yield from _wrapped(f"  {name.ljust(width)}  ", line)
+            lines += _wrapped(f"  {name.ljust(width)}  ", line)
+    return "\n".join(lines)
 
 
 def _wrapped(start: str, text: str) -> Iterator[str]:

@@ -210,17 +210,14 @@ class RunRecording:
             self.sampler.tick()
         self.follow_operations()
         if self._context.system == "linux":
-            self._open_file_use()
+            from otel_memwatch.monitor.sampling.file_use import FileUse
+
+            self.files = FileUse()
         self._join_drivers()
         self.batcher.open(
             self.sampler.columns, self.writer.info, drawn=self._settings["report"] and not stop.is_set()
         )
         self._open_telemetry(listening, say)
-
-    def _open_file_use(self) -> None:
-        from otel_memwatch.monitor.sampling.file_use import FileUse
-
-        self.files = FileUse()
 
     def run(self, stop: Flag) -> None:
         """Take samples until the target has ended, and a last one then."""

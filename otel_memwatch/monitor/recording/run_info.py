@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -76,12 +77,15 @@ def start_fields(
     """Return the fields of `run.json` at the start; see `record.format`."""
     now = time.monotonic()
     machine = os.uname()
+    working_directory = None
+    with contextlib.suppress(OSError):  # it has been removed
+        working_directory = os.getcwd()
     return {
         "id": directory.name,
         "name": settings["name"],
         "tags": dict(settings["tag"]),
         "command": list(target.argv),
-        "cwd": _working_directory(),
+        "cwd": working_directory,
         "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
@@ -153,14 +157,6 @@ def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str,
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
 """Prefixes of environment variables that configure allocators."""
-
-
-def _working_directory() -> str | None:
-    """Return the path of the working directory; `None` if it has been removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def host_memory() -> int:

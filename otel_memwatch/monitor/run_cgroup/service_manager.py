@@ -87,7 +87,9 @@ def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
                 f"set Delegate=memory in user@{uid}.service",
             )
     for limited in [f"{point}{group}", *entered]:
-        limit = limit_of(limited) or _tasks(limited)
+        # Sessions and users' managers do not limit the number of processes by default.
+        processes = _read(f"{limited}/pids.max")
+        limit = limit_of(limited) or (f"pids.max {processes}" if processes not in ("", "max") else None)
         if limit is not None:
             raise Unavailable(
                 f"{limited.rpartition('/')[2]} has a limit ({limit}), which the command must not escape.",
@@ -131,12 +133,6 @@ def _read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def _tasks(group: str) -> str | None:
-    """Return a limit on the number of processes. Sessions and users' managers have none by default."""
-    value = _read(f"{group}/pids.max")
-    return f"pids.max {value}" if value not in ("", "max") else None
 
 
 def find() -> Asked | None:

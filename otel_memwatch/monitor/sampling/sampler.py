@@ -296,7 +296,9 @@ class Sampler:
         if took > READING_SECONDS:
             values[-1] = round(took + 5e-5, 4)
         if values[self._fast_count :] != self._no_slow:
-            self._keep_slow(now, values)
+            for index, _ in self._slow:  # for `latest`
+                if values[index] is not None:
+                    self._slow_values[index] = now, values[index]
         self.complete(now, values)
         snapshot = Snapshot(now, clock.wall(), tuple(values), late, missed)
         self.ticks += 1
@@ -309,12 +311,6 @@ class Sampler:
         assert self._deadline is not None
         self._early.plan(now, self._deadline)
         return snapshot
-
-    def _keep_slow(self, now: float, values: list[Value]) -> None:
-        """Keep slow values for `latest`."""
-        for index, _ in self._slow:
-            if values[index] is not None:
-                self._slow_values[index] = now, values[index]
 
     def _read_sources(self, now: float, values: list[Value], *, last: bool) -> None:
         """Put the values of all sources that are due into `values`."""

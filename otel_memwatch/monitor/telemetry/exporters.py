@@ -133,12 +133,10 @@ def _grpc(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
     ]
     if secure and any(paths):
         tls_context(signal, os.environ)
-        arguments["credentials"] = grpc.ssl_channel_credentials(*map(_content, paths))
+        arguments["credentials"] = grpc.ssl_channel_credentials(
+            *(None if path is None else read_file(path) for path in paths)
+        )
     return arguments
-
-
-def _content(path: str | None) -> bytes | None:
-    return None if path is None else read_file(path)
 
 
 def open_plugin(signal: str, name: str) -> Exporter:

@@ -176,7 +176,9 @@ class Frame:
             catalog.MEMWATCH_SOURCE_FAILURES: lambda: self._sources("failures"),
             catalog.MEMWATCH_SAMPLER_TICKS: lambda: iter([(self._ticks()[0], {})]),
             catalog.MEMWATCH_SAMPLER_MISSED: lambda: iter([(self._ticks()[1], {})]),
-            catalog.MEMWATCH_EXPORT_FAILURES: self._undelivered,
+            catalog.MEMWATCH_EXPORT_FAILURES: lambda: (
+                (count, {"memwatch.exporter.name": name}) for name, count in self._failures().items()
+            ),
             catalog.MEMWATCH_MONITOR_CPU_TIME: lambda: iter([(time.process_time(), {})]),
             catalog.MEMWATCH_MONITOR_MEMORY_USAGE: lambda: iter([(_own_memory(), {})]),
         }
@@ -204,10 +206,6 @@ class Frame:
         for name, health in self._health().items():
             value = getattr(health, field)
             yield (int(value) if isinstance(value, bool) else value), {"memwatch.source.name": name}
-
-    def _undelivered(self) -> Iterator[Series]:
-        for name, count in self._failures().items():
-            yield count, {"memwatch.exporter.name": name}
 
 
 def _own_memory() -> int | None:

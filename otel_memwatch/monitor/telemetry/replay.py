@@ -186,24 +186,19 @@ def log_records(request: Json) -> Sequence[ReadableLogRecord]:
 
 
 def _log_record(record: Json) -> LogRecord:
+    context = None
+    if "traceId" in record:  # links the record with its span
+        span = NonRecordingSpan(_context(int(record["traceId"], 16), record["spanId"]))
+        context = set_span_in_context(span, Context())
     return LogRecord(
         timestamp=int(record["timeUnixNano"]),
         observed_timestamp=int(record["observedTimeUnixNano"]),
-        context=_of_span(record),
+        context=context,
         severity_text=record["severityText"],
         severity_number=SeverityNumber(record["severityNumber"]),
         body=_value(record["body"]),
         attributes=_attributes(record),
         event_name=record["eventName"],
-    )
-
-
-def _of_span(record: Json) -> Context | None:
-    """Return the context that links a log record with its span."""
-    if "traceId" not in record:
-        return None
-    return set_span_in_context(
-        NonRecordingSpan(_context(int(record["traceId"], 16), record["spanId"])), Context()
     )
 
 

@@ -146,7 +146,10 @@ class Mirror:
             else:
                 self._file(path)
         if last:
-            self._remove_parts()
+            with contextlib.suppress(Exception):  # readers ignore parts of whole files
+                paths = self._files.ls(self._target, detail=False)
+                if parts := [path for path in paths if PART in path.rpartition("/")[2]]:
+                    self._files.rm(parts)
 
     def _part(self, path: Path) -> None:
         offset = self._offsets.get(path.name, 0)
@@ -173,11 +176,3 @@ class Mirror:
             self._files.makedirs(self._target, exist_ok=True)
         self._files.pipe_file(f"{self._target}/{name}", data)
         self.sent += len(data)
-
-    def _remove_parts(self) -> None:
-        with contextlib.suppress(Exception):  # readers ignore parts of whole files
-            parts = [
-                path for path in self._files.ls(self._target, detail=False) if PART in path.rpartition("/")[2]
-            ]
-            if parts:
-                self._files.rm(parts)

@@ -52,8 +52,10 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
     Raises `UsageError` if no port is available or spans could not be forwarded.
 
     """
+    from importlib.util import find_spec
+
     upstream = _upstream(environ, own_endpoint)
-    if upstream.grpc and not _has_grpc():
+    if upstream.grpc and find_spec("grpc") is None:
         raise UsageError(
             f"The spans could not be forwarded to {mask_url(upstream.url)}, which takes gRPC.",
             "pip install 'otel-memwatch[grpc]', or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and its port",
@@ -92,9 +94,3 @@ def _upstream(environ: Mapping[str, str], own_endpoint: str | None) -> Upstream:
     if grpc or own:
         return Upstream(url, grpc=grpc, configured=True)
     return Upstream(f"{url.rstrip('/')}/v1/traces", grpc=False, configured=True)
-
-
-def _has_grpc() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("grpc") is not None

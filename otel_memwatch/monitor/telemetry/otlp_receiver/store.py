@@ -87,7 +87,9 @@ class ReceivedSpans:
                         span
                         for scope in group.scope_spans
                         for span in scope.spans
-                        if _has_ids(span) and span.trace_id + span.span_id not in self._recent
+                        if len(span.trace_id) == 16
+                        and len(span.span_id) == 8
+                        and span.trace_id + span.span_id not in self._recent
                     ),
                     key=lambda span: span.start_time_unix_nano,
                 )
@@ -146,10 +148,6 @@ class _ProcessFile:
         complete = data.rfind(b"\n") + 1
         self._read += complete
         self._known.update(_SPAN.findall(data[:complete]))
-
-
-def _has_ids(span: Span) -> bool:
-    return len(span.trace_id) == 16 and len(span.span_id) == 8
 
 
 def _lines(span: Span, number: int, offset: float) -> bytes:

@@ -35,13 +35,13 @@ class Fixed:
         self.columns = tuple(values)
         self._values = values
 
-    def pids(self) -> list[int]:
-        return []
-
     def read(self, _now: float) -> Sequence[Value]:
         return [values.pop(0) if len(values) > 1 else values[0] for values in self._values.values()]
 
     def info(self) -> list[dict[str, Any]]:
+        return []
+
+    def pids(self) -> list[int]:
         return []
 
 

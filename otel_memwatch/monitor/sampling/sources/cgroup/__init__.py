@@ -155,18 +155,17 @@ class Cgroup:
             sample = CgroupSample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
         if self._outside is None:
-            self._unchanged = None if late else self._if_unchanged(sample)
+            self._unchanged = None
+            if not late:
+                # The next sample if nothing changes: its watermark is the usage then.
+                same = sample._replace(window=sample.usage, gap=0)
+                self._unchanged = [*(get(same) for get in self._fast), *self._not_due]
         if not due:
             return values + self._not_due
         details = self._readings.details()
         if late:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
-
-    def _if_unchanged(self, sample: CgroupSample) -> list[Value]:
-        """Return the values of the next sample of the run's cgroup if nothing changes: its watermark is the usage then."""
-        unchanged = sample._replace(window=sample.usage, gap=0)
-        return [*(get(unchanged) for get in self._fast), *self._not_due]
 
     def _read_own(self, *, late: bool) -> CgroupSample:
         """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""

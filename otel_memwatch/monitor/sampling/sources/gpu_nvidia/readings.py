@@ -86,10 +86,6 @@ def _power(driver: Driver, device: Device) -> _Power | None:
     return None if milliwatts is None else _Power(milliwatts / 1000, None)
 
 
-def _energy(driver: Driver, device: Device) -> Any:
-    return driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)
-
-
 def _temperature(driver: Driver, device: Device) -> Any:
     sensor = driver.nvml.NVML_TEMPERATURE_GPU
     celsius = driver.ask("nvmlDeviceGetTemperatureV", device.handle, sensor)
@@ -120,11 +116,6 @@ def _memory_errors(driver: Driver, device: Device) -> tuple[int, int] | None:
 def _both_ways(metric: str) -> tuple[Row[_Traffic], Row[_Traffic]]:
     received: Row[_Traffic] = (metric, RECEIVE, lambda traffic: traffic.received)
     return received, (metric, TRANSMIT, lambda traffic: traffic.sent)
-
-
-def _pcie(driver: Driver, device: Device) -> _Traffic | None:
-    """Return bytes since the driver was loaded. Older cards only have a 20 ms window, which is not read."""
-    return _traffic(driver, device, (_PCIE_RECEIVED, _PCIE_SENT), 1)
 
 
 def _nvlink(driver: Driver, device: Device) -> _Traffic | None:
@@ -161,7 +152,11 @@ CALLS = (
             (catalog.MEMWATCH_GPU_POWER_PEAK, (), lambda watts: watts.largest),
         ),
     ),
-    Call("energy", _energy, ((catalog.HW_ENERGY, GPU, lambda millijoules: millijoules / 1000),)),
+    Call(
+        "energy",
+        lambda driver, device: driver.ask("nvmlDeviceGetTotalEnergyConsumption", device.handle),
+        ((catalog.HW_ENERGY, GPU, lambda millijoules: millijoules / 1000),),
+    ),
     Call("temperature", _temperature, ((catalog.HW_TEMPERATURE, (), lambda celsius: celsius),)),
     Call(
         "throttles",
@@ -184,7 +179,12 @@ CALLS = (
         ),
         slow=True,
     ),
-    Call("pcie", _pcie, _both_ways(catalog.HW_GPU_IO), slow=True),
+    Call(  # bytes since the driver was loaded; older cards only have a 20 ms window, which is not read
+        "pcie",
+        lambda driver, device: _traffic(driver, device, (_PCIE_RECEIVED, _PCIE_SENT), 1),
+        _both_ways(catalog.HW_GPU_IO),
+        slow=True,
+    ),
     Call("nvlink", _nvlink, _both_ways(catalog.MEMWATCH_GPU_NVLINK_IO), slow=True),
 )
 """Every call, in the order in which it is made."""

@@ -56,7 +56,8 @@ def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visi
     depends on the driver's version; then all of them are returned.
     """
     cards = {device.parent for device in devices if device.parent}
-    usable = sorted((device for device in devices if device.uuid not in cards), key=_bus)
+    usable = [device for device in devices if device.uuid not in cards]
+    usable.sort(key=lambda device: (device.pci.lower(), device.instance or (-1, -1)))
     wanted = environment.get(VISIBLE_VARIABLE)
     ordered = _order_known(environment, usable)
     if wanted is None:
@@ -64,10 +65,6 @@ def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visi
     if wanted.strip().startswith(("GPU-", "MIG-")):
         return _by_uuid(wanted, devices, usable)
     return _by_index(wanted, usable, ordered)
-
-
-def _bus(device: Identity) -> tuple[str, tuple[int, int]]:
-    return device.pci.lower(), device.instance or (-1, -1)
 
 
 def _order_known(environment: Mapping[str, str], usable: Sequence[Identity]) -> bool:
@@ -113,14 +110,16 @@ def _by_uuid(wanted: str, devices: Sequence[Identity], usable: Sequence[Identity
 def _named(text: str, devices: Sequence[Identity]) -> Identity | None:
     """Return the device that `text` names; `None` if it names none or several."""
     if text.startswith("MIG-GPU-"):
-        found = [device for device in devices if device.parent and _legacy_name(device) == text]
+        # The name before driver 470: "MIG-GPU-<card>/<GPU instance>/<compute instance>".
+        found = [
+            device
+            for device in devices
+            if device.parent
+            and device.instance
+            and f"MIG-{device.parent}/{device.instance[0]}/{device.instance[1]}" == text
+        ]
     elif text.startswith(("GPU-", "MIG-")):
         found = [device for device in devices if device.uuid.startswith(text)]
     else:
         found = []
     return found[0] if len(found) == 1 else None
-
-
-def _legacy_name(device: Identity) -> str | None:
-    """Return a MIG instance's name before driver 470: "MIG-GPU-<card>/<GPU instance>/<compute instance>"."""
-    return f"MIG-{device.parent}/{device.instance[0]}/{device.instance[1]}" if device.instance else None
