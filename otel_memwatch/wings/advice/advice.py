@@ -149,12 +149,7 @@ def _of_job(
         ).noting(
             f"from what {makers} polled, which misses what happens between two samples; {POLLED_MARGIN:.0%} are added"
         )
-    killed = max((_killed_at(row) for row in partial if row.killed_for_memory), default=0)
-    if killed and killed >= predicted and killed * KILLED_MARGIN > need.value:
-        need = need._replace(
-            value=killed * KILLED_MARGIN, guess=True, different=False, line=None, input_name=None,
-            basis=f"a guess: a run was killed at {size(killed)}", at_least=max(need.at_least or 0, killed),
-        ).noting("runs were killed at a limit above what the others needed; this is a guess from that limit")  # fmt: skip
+    need = _above_kills(need, partial, predicted)
     files = max(row.library_bytes + row.reread_bytes for row in used)
     if whole is succeeded and limited:
         need, files = _within_limits(need, whole, files)
@@ -175,6 +170,20 @@ def _of_job(
         )
     advice = _advice(job, system, whole, need, odds)
     return finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
+
+
+def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:
+    """Raise the need above the largest limit at which a run was killed, unless runs that needed more succeeded.
+
+    `predicted`: bytes, from the successful runs alone.
+    """
+    killed = max((_killed_at(row) for row in partial if row.killed_for_memory), default=0)
+    if killed and killed >= predicted and killed * KILLED_MARGIN > need.value:
+        need = need._replace(
+            value=killed * KILLED_MARGIN, guess=True, different=False, line=None, input_name=None,
+            basis=f"a guess: a run was killed at {size(killed)}", at_least=max(need.at_least or 0, killed),
+        ).noting("runs were killed at a limit above what the others needed; this is a guess from that limit")  # fmt: skip
+    return need
 
 
 def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) -> _Need:

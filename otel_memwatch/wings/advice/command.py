@@ -147,15 +147,7 @@ def command(
     """
     asked = _odds(odds)
     _check_picture(picture, traded=traded)
-    groups = [group for name in runs for group in groups_and_runs(name)[0]]
-    rows, hosts = find_runs(runs), [row for group in groups for row in host_rows(group)]
-    # A Slurm request is for the memory of a host. Other formats show hosts and ranks.
-    rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
-    if condition:
-        accepts = where(condition)
-        rows = [row for row in rows if accepts(row)]
-    if not rows:
-        raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
+    rows, hosts = _find_runs(runs, condition, target)
     if at_once:
         _recommend_jobs(rows, parsed(parse_size, within, "--within"), target)
         return
@@ -191,6 +183,22 @@ def command(
 
         drawn = advised if picture is None else [_one_job(advised, "--picture")]
         _repeat(rows, drawn, same_job, partial(trade, picture=picture))
+
+
+def _find_runs(
+    runs: Sequence[str], condition: str | None, target: str
+) -> tuple[list[IndexedRun], list[IndexedRun]]:
+    """Return the runs to learn from, and the hosts of their groups. Raises `UsageError` if there is no run."""
+    groups = [group for name in runs for group in groups_and_runs(name)[0]]
+    rows, hosts = find_runs(runs), [row for group in groups for row in host_rows(group)]
+    # A Slurm request is for the memory of a host. Other formats show hosts and ranks.
+    rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
+    if condition:
+        accepts = where(condition)
+        rows = [row for row in rows if accepts(row)]
+    if not rows:
+        raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
+    return rows, hosts
 
 
 def _print(advised: Sequence[Advice], target: str, odds: float) -> None:

@@ -87,18 +87,7 @@ def command(
     five. Exit codes: 0; 1 if a figure regressed; 2 if nothing could be compared; 3 with --strict if one is inconclusive.
     """
     effect, others = _effect(effects), parse_also(also, FORMATS)
-    base_names: Sequence[str] = ()
-    head_names: Sequence[str] = runs
-    if _DIVIDER in runs:
-        place = runs.index(_DIVIDER)
-        base_names, head_names = runs[:place], runs[place + 1 :]
-    elif baseline is None and len(runs) == 2:
-        base_names, head_names = runs[:1], runs[1:]
-    divider = _DIVIDER in runs or bool(base_names)
-    if divider == (baseline is not None):
-        raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
-    if not head_names or (divider and not base_names):
-        raise UsageError("Runs are missing on one side.", _USAGE)
+    base_names, head_names = _sides(runs, has_baseline=baseline is not None)
     base_names, base_groups = find_groups(base_names)
     head_names, head_groups = find_groups(head_names)
     before, unusable = find_runs(base_names)
@@ -135,6 +124,23 @@ def command(
         return FAILED
     open_ = found.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
     return UNKNOWN if strict and open_ else 0
+
+
+def _sides(runs: Sequence[str], *, has_baseline: bool) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the runs of the base and those of the head. Raises `UsageError` if a side is missing."""
+    base_names: Sequence[str] = ()
+    head_names: Sequence[str] = runs
+    if _DIVIDER in runs:
+        place = runs.index(_DIVIDER)
+        base_names, head_names = runs[:place], runs[place + 1 :]
+    elif not has_baseline and len(runs) == 2:
+        base_names, head_names = runs[:1], runs[1:]
+    divider = _DIVIDER in runs or bool(base_names)
+    if divider == has_baseline:
+        raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
+    if not head_names or (divider and not base_names):
+        raise UsageError("Runs are missing on one side.", _USAGE)
+    return base_names, head_names
 
 
 def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
