@@ -107,14 +107,6 @@ class Guard:
         self._set_priority(self._nice + _NICE)
         if self._settings["timeout"] is not None:
             self._term_at = self._started + self._settings["timeout"]
-        if self.limit is not None:
-            try:
-                self.limit.watch()
-            except (OSError, Unavailable) as error:
-                self._problem(
-                    "if the run exceeds its limit, the kernel kills only one process; "
-                    f"otel-memwatch cannot kill the others: {describe(error)}"
-                )
         try:
             self._find_scopes()
         except (OSError, ValueError) as error:
@@ -123,6 +115,14 @@ class Guard:
         if self.limit is not None and not any(one.of == "limit" for one in self._scopes):
             watched.append({"of": "limit", "bytes": self.limit.bytes})
         self._write("start", None, run=run, path=path, pid=pid, watched=watched)
+        if self.limit is not None:
+            try:
+                self.limit.watch()
+            except (OSError, Unavailable) as error:
+                self._problem(
+                    "if the run exceeds its limit, the kernel kills only one process; "
+                    f"otel-memwatch cannot kill the others: {describe(error)}"
+                )
         if not self._scopes and self._settings["timeout"] is None:
             self._done.set()
             return
@@ -134,13 +134,13 @@ class Guard:
 
     def finish(self) -> None:
         """Stop watching after the command's end. If the guard ended the run, kill the processes that are left."""
+        if self.limit is not None:
+            self.limit.stop()  # the kernel may have killed the command before it reported the breach
         with self._lock:
             self._ended = True
         self._wake.set()
         self._done.wait()
         self._set_priority(self._nice)  # reports are as urgent as without a guard
-        if self.limit is not None:
-            self.limit.stop()
         if self.verdict is not None:
             self._processes.end()
 
@@ -355,13 +355,17 @@ class Guard:
             if self._ended:
                 return False
             self._ended = True
-            self.verdict = {"kind": kind, "at": round(time.monotonic() - self._started, 3), **facts}
-        self._write("verdict", kind, **facts)
+            at = time.monotonic() - self._started
+            self.verdict = {"kind": kind, "at": round(at, 3), **facts}
+            if self._events is not None:
+                self._events.write("verdict", kind, at, **facts)
         return True
 
     def _write(self, event: str, kind: str | None, **facts: Any) -> None:
-        if self._events is not None:
-            self._events.write(event, kind, time.monotonic() - self._started, **facts)
+        """Write an event before the verdict, which is the last one."""
+        with self._lock:
+            if self._events is not None and not self._ended:
+                self._events.write(event, kind, time.monotonic() - self._started, **facts)
 
 
 def _rounded(seconds: float | None) -> float | None:

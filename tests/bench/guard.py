@@ -1,0 +1,356 @@
+"""The guard against programs that take too much, and beside ordinary ones.
+
+python -m tests.bench.guard hogs 1000 [--kind bomb] memory hogs of eight kinds in turn, each below a limit of 150 MiB
+python -m tests.bench.guard starved 10              programs that read the same file again and again
+python -m tests.bench.guard ordinary 10000          short commands with every limit, none of which may act
+python -m tests.bench.guard builds 20               builds with the number of jobs that `advise --jobs` gives, with make and parallel
+python -m tests.bench.guard probes 60               CPU time of `--warn` on a sleeping and on a nearly full command, seconds each
+
+The first two need a cgroup of each run. Fork bombs have a cgroup that limits their number (version 1), or RLIMIT_NPROC; as root on
+version 2 they are left out. Prints a table, and exits with 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+LIMIT = 150 * MIB
+PIDS = 200
+KINDS = ("native", "growing", "mapped", "tmpfs", "pthreads", "bomb", "sessions", "double forks")
+GOALS = {"crossing to warning": 0.2, "limit to verdict": 1.0, "starvation to verdict": 10.0}
+"""Seconds."""
+WRAP = [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report"]
+PROGRAM = Path(__file__).parents[1] / "programs" / "hog.c"
+TOKEN = "MEMWATCH_HOG"
+
+
+class Trial:
+    """A command under the guard, when it has ended."""
+
+    def __init__(
+        self,
+        place: Path,
+        words: Sequence[str],
+        command: Sequence[str],
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self.token = os.urandom(8).hex()
+        self._events, self._verdict = place / "events", place / "verdict.json"
+        for path in (self._events, self._verdict):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(place / "run", ignore_errors=True)
+        call = [
+            *WRAP,
+            f"--out={place / 'run'}",
+            f"--events={self._events}",
+            f"--summary-file={self._verdict}",
+            *words,
+            "--",
+            *command,
+        ]
+        self.began = time.time()
+        done = subprocess.run(
+            call, env={**os.environ, TOKEN: self.token}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            preexec_fn=before, timeout=300,
+        )  # fmt: skip
+        self.code, self.said, self.seconds = done.returncode, done.stderr, time.time() - self.began
+        self.events = [json.loads(line) for line in self._events.read_text().splitlines()]
+        self.verdict: str | None = self.events[-1]["kind"] if self.events[-1]["event"] == "verdict" else None
+
+    def first(self, event: str, of: str | None = None) -> dict[str, Any] | None:
+        return next(
+            (one for one in self.events if one["event"] == event and of in (None, one.get("of"))), None
+        )
+
+    def left(self) -> list[int]:
+        """Processes that outlive the run."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if f"{TOKEN}={self.token}".encode() in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(int(name))
+        return found
+
+
+def compiled(place: Path) -> str:
+    binary = place / "hog"
+    subprocess.run(["cc", "-O1", "-pthread", "-o", str(binary), str(PROGRAM)], check=True)
+    return str(binary)
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[Callable[[], None] | list[str] | None]:
+    """A way to bound the number of processes: words before the command, or a function; `None`: there is none."""
+    if os.getuid():
+        used = len([name for name in os.listdir("/proc") if name.isdigit()])
+        yield lambda: resource.setrlimit(resource.RLIMIT_NPROC, (PIDS + used, PIDS + used))
+        return
+    own = [line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    parent = next((Path(f"/sys/fs/cgroup/pids{path}") for _, name, path in own if name == "pids"), None)
+    if parent is None or not parent.is_dir():
+        yield None
+        return
+    group = parent / f"hogs-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "pids.max").write_text(str(PIDS))
+        yield ["sh", "-c", f'echo 0 >{group}/cgroup.procs && exec "$@"', "sh"]
+    finally:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.05)
+
+
+def hogs(number: int, place: Path, only: str | None) -> list[str]:
+    binary, notes = compiled(place), place / "notes"
+    neighbour = subprocess.Popen(["sleep", "86400"])
+    warned: list[float] = []
+    decided: list[float] = []
+    trouble: list[str] = []
+    counts: dict[str, int] = {}
+    with bounded() as bound:
+        kinds = [kind for kind in KINDS if (kind != "bomb" or bound is not None) and only in (None, kind)]
+        for index, kind in zip(range(number), itertools.cycle(kinds)):
+            notes.write_bytes(bytes(24))
+            command = [binary, kind, str(LIMIT), str(notes)]
+            if kind == "bomb" and isinstance(bound, list):
+                command = bound + command
+            before = bound if kind == "bomb" and callable(bound) else None
+            trial = Trial(place, [f"--limit={LIMIT}", "--warn=85%", "--timeout=60s"], command, before)
+            _, crossed, last = struct.unpack("ldd", notes.read_bytes())
+            counts[kind] = counts.get(kind, 0) + 1
+            name = f"{index} {kind}"
+            if trial.verdict != "limit":
+                trouble.append(
+                    f"{name}: verdict {trial.verdict}, code {trial.code}: {trial.said.strip()} {trial.events}"
+                )
+                continue
+            if left := trial.left():
+                trouble.append(f"{name}: processes are left: {left}")
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+            if neighbour.poll() is not None:
+                trouble.append(f"{name}: the neighbour is dead")
+                neighbour = subprocess.Popen(["sleep", "86400"])
+            warning = trial.first("warning", "limit")
+            if warning is None:
+                trouble.append(f"{name}: no warning")
+            elif crossed:
+                warned.append(
+                    max(0.0, warning["time"] - crossed)
+                )  # kernel memory counts too, and crosses first
+            # The processes of a bomb touch memory until the last one is dead, so the crossing is the earlier moment.
+            decided.append(max(0.0, trial.events[-1]["time"] - (crossed or last if kind == "bomb" else last)))
+            for what, value in (("crossing to warning", warned[-1:]), ("limit to verdict", decided[-1:])):
+                if value and value[0] > GOALS[what]:
+                    trouble.append(f"{name}: {what} {value[0]:.3f} s")
+    neighbour.kill()
+    print(f"hogs: {number} ({', '.join(f'{kind} {n}' for kind, n in counts.items())})")
+    distribution("crossing to warning", warned)
+    distribution("limit to verdict", decided)
+    return trouble
+
+
+REREAD = """
+import mmap, random, sys
+with open(sys.argv[1], "rb") as file:
+    pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    pages.madvise(mmap.MADV_RANDOM)
+    while True:
+        pages[random.randrange(len(pages))]
+"""
+
+
+def starved(number: int, place: Path) -> list[str]:
+    data = place / "data"
+    subprocess.run(
+        ["dd", "if=/dev/urandom", f"of={data}", "bs=1M", "count=300"], check=True, stderr=subprocess.DEVNULL
+    )
+    subprocess.run(["sync"], check=True)
+    trouble, decided = [], []
+    for index in range(number):
+        drop = os.open(data, os.O_RDONLY)
+        os.posix_fadvise(drop, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(drop)
+        words = [f"--limit={100 * MIB}", "--stalled=5s", "--timeout=60s"]
+        trial = Trial(place, words, [sys.executable, "-c", REREAD, str(data)])
+        if trial.verdict != "stalled":
+            trouble.append(f"{index} starved: verdict {trial.verdict} after {trial.seconds:.1f} s")
+            continue
+        decided.append(trial.events[-1]["at"])
+        if decided[-1] > GOALS["starvation to verdict"]:
+            trouble.append(f"{index} starved: {decided[-1]:.1f} s from the start to the verdict")
+        if left := trial.left():
+            trouble.append(f"{index} starved: processes are left: {left}")
+    print(f"starved: {number} (--stalled 5s, from the start of the program)")
+    distribution("starvation to verdict", decided)
+    return trouble
+
+
+def ordinary(number: int, place: Path, seed: int) -> list[str]:
+    text = place / "text"
+    text.write_text("".join(f"{index * 7919 % 10007} line\n" for index in range(20_000)))
+    (place / "one.c").write_text('#include <stdio.h>\nint main(void) { puts("one"); }\n')
+    commands = [
+        ["true"], ["false"], ["ls", "-la", "/usr/bin"], ["sort", str(text)], ["grep", "-c", "7", str(text)], ["sha256sum", str(text)],
+        ["gzip", "-k", "-c", str(text)], ["tar", "-cf", "/dev/null", str(text)], ["sh", "-c", "exit 3"], ["sh", "-c", "sleep 0.2 & wait"],
+        ["git", "log", "-5", "--stat"], ["cc", "-O2", "-o", str(place / "one"), str(place / "one.c")], ["dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=200"],
+        [sys.executable, "-c", "import json, decimal, email; x = list(range(300000))"], ["cat", str(text)], ["find", "/etc", "-maxdepth", "2"],
+    ]  # fmt: skip
+    words = ["--limit=1GiB", "--warn=85%", "--stalled=5s", "--leave=64MiB", "--timeout=120s"]
+    chosen, trouble = random.Random(seed), []
+    for index in range(number):
+        command = chosen.choice(commands)
+        trial = Trial(place, words, command)
+        false = [one["kind"] for one in trial.events if one["event"] == "warning"]
+        if trial.verdict != "finished" or false or trial.code not in (0, 1, 3) or trial.said:
+            trouble.append(
+                f"{index} {command[0]}: verdict {trial.verdict}, warnings {false}, code {trial.code}: {trial.said.strip()}"
+            )
+    print(f"ordinary: {number} commands, {len(trouble)} with a false verdict or warning")
+    return trouble
+
+
+MAKEFILE = """
+OBJECTS := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12,object$(n))
+LINKS := $(foreach n,1 2 3 4 5,link$(n))
+all: $(LINKS)
+object%:
+	{python} {take} {object} 0.1
+link%: $(OBJECTS)
+	{python} {take} {link} 1
+"""
+TAKE = "import sys, time\nx = bytearray(b'x') * (int(sys.argv[1]) << 20)\ntime.sleep(float(sys.argv[2]))\n"
+LINK, OBJECT = 90, 8
+"""MiB that a link and a compilation take beside the interpreter."""
+
+
+def builds(number: int, place: Path) -> list[str]:
+    take = place / "take.py"
+    take.write_text(TAKE)
+    (place / "Makefile").write_text(
+        MAKEFILE.format(python=sys.executable, take=take, link=LINK, object=OBJECT)
+    )
+    sizes = [LINK] * 5 + [OBJECT] * 12
+    (place / "list").write_text("".join(f"{size}\n" for size in sizes))
+    memwatch = [sys.executable, "-m", "otel_memwatch"]
+    subprocess.run(
+        [*memwatch, "shell", "--install", "shells", "--runs", "recorded"],
+        cwd=place,
+        check=True,
+        capture_output=True,
+    )
+    recorded = [f"SHELL={place}/shells/bash", "-j2"]
+    subprocess.run(["make", *recorded], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    trouble = []
+
+    def built(runner: str, jobs: int) -> int:
+        commands = {
+            "make": ["make", "-s", f"-j{jobs}", "-C", str(place)],
+            "parallel": ["sh", "-c", f"parallel --jobs {jobs} {sys.executable} {take} {{}} 1 <{place}/list"],
+        }
+        trial = Trial(place, [], commands[runner])
+        peak = trial.events[-1]["peak"]
+        return int(peak["high"] or 0)
+
+    for index, within in zip(range(number), itertools.cycle((250, 350, 450, 560))):
+        runner = ("make", "parallel")[index // 4 % 2]
+        advised = subprocess.run(
+            [*memwatch, "advise", "recorded", "--jobs", f"--within={within}MiB", "--for=json"],
+            cwd=place,
+            check=True,
+            capture_output=True,
+        )
+        jobs = json.loads(advised.stdout)["jobs"]
+        peak, above = built(runner, jobs), built(runner, jobs + 2)
+        print(
+            f"  {runner} within {within} MiB: {jobs} jobs, peak {peak / MIB:.0f} MiB; {jobs + 2} jobs, {above / MIB:.0f} MiB",
+            flush=True,
+        )
+        if peak > within * MIB:
+            trouble.append(f"{runner} within {within} MiB: {jobs} jobs took {peak / MIB:.1f} MiB")
+        if above <= within * MIB and jobs + 2 <= 5:
+            trouble.append(f"{runner} within {within} MiB: {jobs + 2} jobs fit too")
+    print(f"builds: {number}")
+    return trouble
+
+
+def probes(seconds: int, place: Path) -> list[str]:
+    """CPU time of the guard's thread, by its name."""
+    full = f"import time; x = bytearray(b'x') * {int(LIMIT * 0.9)}; time.sleep({seconds})"
+    for name, command in (
+        ("idle", ["sleep", str(seconds)]),
+        ("above the threshold", [sys.executable, "-c", full]),
+    ):
+        call = [
+            *WRAP,
+            f"--out={place / name.replace(' ', '-')}",
+            f"--limit={LIMIT}",
+            "--warn=85%",
+            "--",
+            *command,
+        ]
+        process = subprocess.Popen(call)
+        time.sleep(seconds * 0.9)
+        spent = 0.0
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            used = sum(map(int, (task / "schedstat").read_text().split()[:1])) / 1e9
+            print(
+                f"  {name}: thread {(task / 'comm').read_text().strip()} {used:.4f} s of CPU in {seconds * 0.9:.0f} s"
+            )
+            spent += used
+        process.wait()
+    return []
+
+
+def distribution(name: str, values: list[float]) -> None:
+    if values:
+        goal = GOALS[name]
+        print(
+            f"  {name:<24}median {statistics.median(values) * 1000:7.1f} ms, largest {max(values) * 1000:7.1f} ms of {goal * 1000:.0f} ms "
+            f"({len(values)} measured)"
+        )
+
+
+def main(arguments: list[str]) -> int:
+    what, number = arguments[0], int(arguments[1])
+    only = arguments[arguments.index("--kind") + 1] if "--kind" in arguments else None
+    seed = int(arguments[arguments.index("--seed") + 1]) if "--seed" in arguments else 1
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        run: dict[str, Callable[[], list[str]]] = {
+            "hogs": lambda: hogs(number, place, only),
+            "starved": lambda: starved(number, place),
+            "ordinary": lambda: ordinary(number, place, seed),
+            "builds": lambda: builds(number, place),
+            "probes": lambda: probes(number, place),
+        }
+        trouble = run[what]()
+    for line in trouble:
+        print(f"  MISSED {line}")
+    print(f"{what}: {'no goal missed' if not trouble else f'{len(trouble)} goals missed'}")
+    return 1 if trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
