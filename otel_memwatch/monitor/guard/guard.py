@@ -344,9 +344,8 @@ class Guard:
         scope = next((one for one in self._scopes if one.of == "limit"), None)
         if scope is not None and scope.samples:
             facts |= {name: value for name, value in self._facts(scope).items() if name == "growth"}
-            # The run crossed its thresholds between two probes.
-            if any(scope.armed.values()):
-                self._write("warning", "limit", **facts, largest=largest)
+        if scope is not None and any(scope.armed.values()):  # it crossed its thresholds between two probes
+            self._write("warning", "limit", **facts, largest=largest)
         self._decide("limit", **facts, largest=largest)
 
     def _decide(self, kind: str, **facts: Any) -> bool:

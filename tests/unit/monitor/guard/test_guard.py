@@ -134,6 +134,18 @@ def test_the_first_verdict_counts() -> None:
     assert events.kinds == [("verdict", "timeout")]
 
 
+def test_a_breach_between_two_probes_has_its_warning_and_the_verdict_is_last() -> None:
+    guard, events, _ = guard_of(limit="150MiB", warn=["85%"])
+    scope = Readings("limit", 150 << 20)
+    scope.armed = {0.85: True}
+    guard._scopes.append(scope)
+    guard._breached([])
+    scope.now = 150 << 20
+    guard._check(scope, 1.0)
+    assert events.kinds == [("warning", "limit"), ("verdict", "limit")]
+    assert guard.verdict is not None
+
+
 def test_nothing_is_decided_after_the_end() -> None:
     guard, events, processes = guard_of(leave="1KiB")
     guard._done.set()
