@@ -70,7 +70,8 @@ class Trial:
             call, env={**os.environ, TOKEN: self.token}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             preexec_fn=before, timeout=300,
         )  # fmt: skip
-        self.code, self.said, self.seconds = done.returncode, done.stderr, time.time() - self.began
+        self.code, self.seconds = done.returncode, time.time() - self.began
+        self.said = "".join(line for line in done.stderr.splitlines() if line.startswith("otel-memwatch"))
         self.events = [json.loads(line) for line in self._events.read_text().splitlines()]
         self.verdict: str | None = self.events[-1]["kind"] if self.events[-1]["event"] == "verdict" else None
 

@@ -5,8 +5,10 @@ compilations. The number is the largest at which that many of the largest comman
 
 | commands | count |
 | --- | --- |
-| with the same arguments | once, with the largest need; as often as they ran at the same time |
+| with the same arguments | with the largest need, as often as they ran in one build |
 | beyond all that are recorded | as large as the largest one |
+
+A pause of `BUILD_PAUSE` without a command separates builds.
 
 A need is the upper bound of the peak. The next build may need a little more: `MARGIN` of each command. Commands do not all grow
 together, so the margins are added like independent errors, by their squares.
@@ -15,13 +17,14 @@ together, so the margins are added like independent errors, by their squares.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.text import clean, count, shorten, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -29,6 +32,8 @@ RUNNER_BYTES = 8 << 20
 """Memory of the runner itself."""
 MARGIN = 0.05
 """Share of a command's need by which the next one may exceed it: 2.5 times the usual scatter of 2 %."""
+BUILD_PAUSE = 10.0
+"""Seconds."""
 MOST = 10_000
 """Largest number of jobs."""
 _UNBOUNDED_MARGIN = 0.25
@@ -104,17 +109,19 @@ def jobs_within(rows: Sequence[IndexedRun], within: int) -> Jobs:
 
 
 def _needs(rows: Iterable[IndexedRun]) -> list[CommandNeed]:
-    """Return the need of each command, as often as it ran at the same time."""
+    """Return the need of each command, as often as it ran in one build."""
     runs: dict[tuple[str | None, str], list[IndexedRun]] = {}
-    for row in rows:
-        if row.state != "broken" and (row.upper_bound or row.memory):
+    most: Counter[tuple[str | None, str]] = Counter()
+    for build in _builds([row for row in rows if row.state != "broken" and (row.upper_bound or row.memory)]):
+        for row in build:
             runs.setdefault((row.cwd, row.command_json), []).append(row)
+        most |= Counter((row.cwd, row.command_json) for row in build)  # the larger number
     needs = []
-    for members in runs.values():
+    for key, members in runs.items():
         known = [_need(row) for row in members]
         name = " ".join(members[0].command)
         largest = CommandNeed(name, max(known)[0], all(bounded for _, bounded in known))
-        needs += [largest] * _at_once(members)
+        needs += [largest] * most[key]
     return needs
 
 
@@ -124,14 +131,18 @@ def _need(row: IndexedRun) -> tuple[int, bool]:
     return math.ceil((row.memory or row.upper_bound or 0) * (1 + _UNBOUNDED_MARGIN)), False
 
 
-def _at_once(rows: Sequence[IndexedRun]) -> int:
-    """Return how many of the runs went on at the same time."""
-    changes = [(row.started, 1) for row in rows] + [(row.started + (row.seconds or 0.0), -1) for row in rows]
-    running = most = 0
-    for _, change in sorted(changes):  # an end before a start at the same time
-        running += change
-        most = max(most, running)
-    return max(1, most)
+def _builds(rows: Iterable[IndexedRun]) -> Iterator[list[IndexedRun]]:
+    """Yield the runs of each build."""
+    build: list[IndexedRun] = []
+    until = 0.0
+    for row in sorted(rows, key=lambda one: one.started):
+        if build and row.started > until + BUILD_PAUSE:
+            yield build
+            build = []
+        build.append(row)
+        until = max(until, row.started + (row.seconds or 0.0))
+    if build:
+        yield build
 
 
 def jobs_text(found: Jobs) -> str:
