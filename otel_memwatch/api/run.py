@@ -41,6 +41,10 @@ class Picture(PosixPath):
         return bundle
 
 
+_recorded_here: list[Path] = []
+"""The last run that this program started with `watch` or `attach`; empty: none."""
+
+
 class Run(analysis.RecordedRun):
     """A recorded run, finished or still running. Every access reads the current state of the record.
 
@@ -64,6 +68,8 @@ class Run(analysis.RecordedRun):
     def __init__(self, path: Path, monitor: MonitorProcess | None = None) -> None:
         self.path = path
         self._monitor = monitor
+        if monitor is not None:
+            _recorded_here[:] = [path]
         self._read: tuple[Signature, analysis.RecordedRun] | None = None
 
     if not TYPE_CHECKING:  # with this method, type checkers would accept any attribute
@@ -182,12 +188,22 @@ _OWN = frozenset(vars(Run)) | {"path"}
 
 
 def load_run(path: str | os.PathLike[str] = "latest") -> Run:
-    """Return the run in a directory, finished or still running; "latest" is the newest one below memwatch-runs.
+    """Return the run in a directory, finished or still running.
+
+    "latest" is the newest of those below memwatch-runs and the last one that this program recorded itself, at any place.
 
     Raises `RunError` if the directory contains no run, `UsageError` if there is no newest run.
     """
     from otel_memwatch.wings.index.find import LATEST, find_run
 
-    run = Run(find_run(LATEST) if path == LATEST else Path(path))
+    if path == LATEST:
+        found = [Run(place) for place in _recorded_here if place.is_dir()]
+        try:
+            found.append(Run(find_run(LATEST)))
+        except UsageError:
+            if not found:
+                raise
+        return max(found, key=lambda run: run.started_wall)
+    run = Run(Path(path))
     run.latest  # noqa: B018 - report a wrong path now, not at the first access
     return run

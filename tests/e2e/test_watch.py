@@ -463,3 +463,15 @@ def test_an_exec_does_not_end_the_recording(tmp_path: Path) -> None:
     assert run.peaks.process is not None
     assert 70 << 20 < run.peaks.process.bytes < 140 << 20
     assert run.peaks.process.high is None or run.peaks.process.high < 200 << 20
+
+
+def test_the_latest_run_is_the_one_that_this_program_recorded(tmp_path: Path) -> None:
+    program = """
+        from otel_memwatch import load_run
+        with watch("older", **fast):
+            pass
+        with watch("elsewhere/mine", **fast):
+            pass
+        print(load_run().path)
+    """
+    assert finish(start(program, tmp_path)).strip().endswith("elsewhere/mine")
