@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.run.asked import asked, gpus_used
 from otel_memwatch.run.figures import predictions
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import amount, clean, digits, duration, peak_figure, size
+from otel_memwatch.text import amount, clean, count, digits, duration, peak_figure, size
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
@@ -28,7 +28,7 @@ def request(run: RecordedRun, page: Page) -> None:
         cores = used / run.seconds
         parts.append(f"{digits(cores, 1 if cores < 0.1 else 2)} of {digits(found.cores, 3)} cores")
     if found.gpus is not None and devices is not None:
-        parts.append(f"{devices} of {found.gpus} GPUs")
+        parts.append(f"{devices} of {count(found.gpus, 'GPU')}")
     if found.seconds is not None:
         parts.append(f"{duration(run.seconds)} of {duration(found.seconds)}")
     if parts:
