@@ -18,10 +18,11 @@ from otel_memwatch.run.stall_curve import (
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import (
     AT_LIMIT,
-    LEAST_REREAD,
     MACHINE_FULL,
     StallWindow,
+    are_enough,
     are_foreign,
+    not_own,
     shortage,
     surplus,
     throttled_share,
@@ -135,11 +136,11 @@ class StallLedger:
         self._hits: float | None = None
         self._reached = False
         """Memory has been full: from then on, the run may have lost pages."""
-        self._early_refaulted = self._early_read = 0
+        self._early_refaulted = self._early_read = self._early_chars = 0
         """Bytes until then."""
         self._late_read = self._reread = 0
         """Bytes from then on."""
-        self._read = self._refaulted = self._chars = 0
+        self._read = self._refaulted = self._chars = self._written = 0
         self._held = self._virtual = 0
         """Largest page cache charged, and largest address space."""
         self._curve = StallCurve()
@@ -177,6 +178,7 @@ class StallLedger:
         self._virtual = max(self._virtual, int(sample.virtual or 0))
         self._threads = max(self._threads, self._value(values, "threads") or 0)
         self._chars = int(sample.read_chars or self._chars)
+        self._written = int(sample.write_chars or self._written)
         self._system = self._value(values, "system") or self._system
         for resource, place in self._stalls.items():
             stall = values[place]
@@ -236,6 +238,7 @@ class StallLedger:
         if not self._reached:
             self._early_refaulted += refaulted
             self._early_read += read
+            self._early_chars = self._chars
             return
         seconds, user = now.time - before.time, now.user - before.user
         faults = int(now.major_faults - before.major_faults)
@@ -265,9 +268,12 @@ class StallLedger:
         """Return the stalls for lack of memory, and the kind of waiting that they consist of."""
         if not self._reached:
             return Stalls(memory=0.0), REREAD
-        if "refaults" in self._places and not are_foreign(self._early_refaulted, self._early_read):
+        foreign = are_foreign(self._early_refaulted, self._early_read) or are_foreign(
+            *not_own(self._refaulted, self._read, self._held, self._written)
+        )
+        if "refaults" in self._places and not foreign:
             share = min(self._curve.total(REREAD), self._longest_wait(seconds)) / seconds
-            if self._reread <= LEAST_REREAD * self._late_read:
+            if not are_enough(self._reread, self._late_read, self._chars - self._early_chars):
                 return Stalls(memory=0.0, reread_bytes=self._reread), REREAD
             sizes = shortage(self._read, min(self._reread, self._late_read), self._refaulted, self._held)
             return Stalls(_share(share), None, None, *sizes), REREAD

@@ -57,17 +57,22 @@ class FileUse:
             return
         allowed = SHARE * (now - self._begun) + ADVANCE
         before = time.thread_time()
-        self._read(pids, allowed - self._spent)
+        worth_it = self._read(pids, allowed - self._spent)
         self._spent += time.thread_time() - before
-        self.due, self._pause = now + self._pause, min(LONGEST, 1.5 * self._pause)
+        self.due = now + (self._pause if worth_it else FIRST)
+        if worth_it:
+            self._pause = min(LONGEST, 1.5 * self._pause)
 
-    def _read(self, pids: Sequence[int], seconds: float) -> None:
+    def _read(self, pids: Sequence[int], seconds: float) -> bool:
+        """Read processes for so many CPU seconds; return whether one has many file pages, or no time is left."""
         sizes = sorted(((*self._sizes(pid), pid) for pid in pids[:_PROCESSES]), reverse=True)
         end = time.thread_time() + seconds
         for shared, resident, pid in sizes:
             left = end - time.thread_time()
-            if shared < _WORTH_READING or left <= 0:
-                return
+            if left <= 0:
+                return True
+            if shared < _WORTH_READING:
+                break
             name = "smaps" if 2 * resident * PER_BYTE < left else "maps"
             with contextlib.suppress(OSError, ValueError):
                 with open(f"{self._proc}/{pid}/{name}", "rb") as file:
@@ -76,6 +81,7 @@ class FileUse:
                     if one.mapped >= LEAST:
                         self._add(path, one.mapped, one.resident)
                 self._add_open_files(pid)
+        return bool(sizes) and sizes[0][0] >= _WORTH_READING
 
     def _sizes(self, pid: int) -> tuple[int, int]:
         """Return the resident bytes of files and shared memory of a process, and of all; 0 if it has ended."""

@@ -83,6 +83,7 @@ def test_a_run_that_reads_its_file_again_and_again_is_short_of_memory() -> None:
         ("scan", run(2400, 0, chars=2400)),
         ("scan through a mapping", run(2400, 0)),
         ("copy that loses some pages read ahead", run(2400, 90, chars=2400)),
+        ("copy of a file in memory that loses a few pages", run(98 + 4.1, 4.1, chars=354)),
         ("cold start without a limit", run(98, 0, limit=None)),
         ("refaults of an earlier run, without a limit", run(2400, 2400, 98, limit=None)),
     ],

@@ -8,6 +8,7 @@ from otel_memwatch.truth.stalls import (
     Shortage,
     StallWindow,
     are_foreign,
+    not_own,
     shortage,
     surplus,
     throttled_share,
@@ -56,3 +57,11 @@ def test_the_kernel_adds_throttled_time_of_all_processors() -> None:
     assert throttled_share(5.0, 10.0, 1) == 0.5
     assert throttled_share(50.0, 10.0, 1) == 1.0
     assert throttled_share(5.0, 0.0, 1) == 0.0
+
+
+def test_a_first_reading_is_no_refault_of_the_run() -> None:
+    """A scan of 256 MiB that an earlier run had dropped, at its limit of 18 MiB from the first sample on."""
+    assert not_own(256, 256, held=17, written=0) == (17, 17)
+    assert not_own(2144, 2400, held=98, written=0) == (0, 98)
+    assert not_own(256, 256, held=17, written=256) == (0, 0)
+    assert not_own(4, 4, held=17, written=0) == (4, 4)
