@@ -81,7 +81,7 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
-    from otel_memwatch.cli.group import run
+    from otel_memwatch.cli.command_group import run
 
     return run()
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from otel_memwatch.cli.settings import CommandWithSettings, setting_options
+from otel_memwatch.cli.click_options import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run.attach import attach

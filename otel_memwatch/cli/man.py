@@ -16,7 +16,7 @@ _PROGRAM = "otel-memwatch"
 @click.argument("command", required=False)
 def command(command: str | None) -> None:
     """Print the manual page of COMMAND, or of the whole program, for man(1)."""
-    from otel_memwatch.cli.group import cli
+    from otel_memwatch.cli.command_group import cli
 
     if command is None:
         lines = _head(_PROGRAM, "what a command and all its descendants need of memory, CPU, I/O and GPU")

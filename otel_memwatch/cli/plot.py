@@ -15,7 +15,7 @@ from otel_memwatch.reports.plot import STYLES
 from otel_memwatch.run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.ranks.commands import draw_group
+from otel_memwatch.wings.ranks.group_commands import draw_group
 from otel_memwatch.wings.ranks.groups import find_group
 
 if TYPE_CHECKING:

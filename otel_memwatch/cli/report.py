@@ -12,7 +12,7 @@ from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run, find_running
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.live.seconds import Seconds
-from otel_memwatch.wings.ranks.commands import old_clock_options, print_group, put_group
+from otel_memwatch.wings.ranks.group_commands import old_clock_options, print_group, put_group
 from otel_memwatch.wings.ranks.groups import find_group
 
 _FORMATS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from otel_memwatch.cli.click_options import CommandWithSettings, setting_options
 from otel_memwatch.cli.repeat import repeat
-from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run.wrap import wrap

@@ -23,7 +23,7 @@ from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.recording import PEAK_FIELDS, exported_peak
+from otel_memwatch.truth.partial_records import PEAK_FIELDS, exported_peak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.terminal import TerminalPage
-from otel_memwatch.reports.sections.files import files
+from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.runtime.terminal import FILE, Display

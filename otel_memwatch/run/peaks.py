@@ -23,9 +23,9 @@ from otel_memwatch.truth.cgroup_windows import peak_error
 from otel_memwatch.truth.estimates import largest_sample, likely_of_any, with_estimate
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
+from otel_memwatch.truth.partial_records import is_after, is_over, stopped
 from otel_memwatch.truth.process import main_process_peak, process_peak, raised_by_sample
 from otel_memwatch.truth.processes import is_bounded, largest_process
-from otel_memwatch.truth.recording import is_after, is_over, stopped
 from otel_memwatch.truth.tree import (
     Certificate,
     highest,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.run.gpu import allocator_figures
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.truth.recording import exported_fields
+from otel_memwatch.truth.partial_records import exported_fields
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending, Peak, RecordedOperation

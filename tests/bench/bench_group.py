@@ -53,7 +53,7 @@ def make(home: Path, ranks: int, seconds: int) -> None:
 def measure(home: Path) -> tuple[float, float]:
     """Seconds and MiB of `report`, its helpers among them (the most at one time)."""
     code = (
-        "import resource, sys; from otel_memwatch.cli.group import run; sys.argv[1:] = ['report', sys.argv[1], '--json']; run();"
+        "import resource, sys; from otel_memwatch.cli.command_group import run; sys.argv[1:] = ['report', sys.argv[1], '--json']; run();"
         "sys.stderr.write(f'{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss} {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}')"
     )
     began = time.perf_counter()

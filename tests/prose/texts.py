@@ -16,7 +16,7 @@ import click
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.group import cli
+from otel_memwatch.cli.command_group import cli
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(os.environ.get("OTEL_MEMWATCH_TEST_SOURCES", ROOT))

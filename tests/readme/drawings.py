@@ -7,7 +7,7 @@ from html import escape
 
 from otel_memwatch.model import Peak
 from otel_memwatch.text import peak_sentence
-from otel_memwatch.truth import recording
+from otel_memwatch.truth import partial_records
 from otel_memwatch.truth.cgroup import lifetime_watermark, tree_around_cgroup, tree_from_cgroup
 from otel_memwatch.truth.cgroup_windows import needed_between_ticks
 from otel_memwatch.truth.faults import certainly_there, family_there, gained, own_pages, tree_kept
@@ -431,7 +431,7 @@ def together() -> Drawing:
 
 def stopped() -> Drawing:
     """The recording stopped before the run did."""
-    peak = recording.stopped(Peak.exact(500 * MIB))
+    peak = partial_records.stopped(Peak.exact(500 * MIB))
     drawn = (
         Drawing(700)
         .line([(0, 50), (3, 500), (5, 300), (6, 300)])

@@ -10,7 +10,7 @@ from otel_memwatch.reports.html.flame import flame
 from otel_memwatch.reports.html.picture import picture
 from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
-from otel_memwatch.reports.sections.files import files
+from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran

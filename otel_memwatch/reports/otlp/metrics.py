@@ -13,7 +13,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.run.figures import bounded_at_end
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.truth.recording import exported_fields
+from otel_memwatch.truth.partial_records import exported_fields
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Column, Value

@@ -9,7 +9,7 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.files import largest_file
+from otel_memwatch.reports.sections.file_use import largest_file
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.reports.sections.stacks import running_at_peak
 from otel_memwatch.reports.sections.stalls import stalls

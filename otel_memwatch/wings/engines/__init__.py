@@ -40,7 +40,7 @@ def correct(engine: str, directory: Path, runs: Path) -> Iterator[tuple[Path, st
     Yields each file, with the reason if it is unchanged, else an empty text.
     """
     from otel_memwatch.run import load
-    from otel_memwatch.wings.index.tree import run_directories
+    from otel_memwatch.wings.index.run_search import run_directories
 
     finished = []
     for path in run_directories(str(runs)):

@@ -30,7 +30,7 @@ from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.index import index, runs_home
 from otel_memwatch.wings.index.remote import here, is_remote
-from otel_memwatch.wings.index.tree import run_directories
+from otel_memwatch.wings.index.run_search import run_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUNS_DIRECTORY
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
-from otel_memwatch.wings.index.tree import run_tree
+from otel_memwatch.wings.index.run_search import run_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

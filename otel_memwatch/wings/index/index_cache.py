@@ -32,7 +32,7 @@ from otel_memwatch.wings.index.indexed_run import IndexedRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_memwatch.wings.index.tree import Signature
+    from otel_memwatch.wings.index.run_search import Signature
 
 _VERSION = 8
 """Version of the rows: raise it if rows are made in another way, so old ones are made anew."""

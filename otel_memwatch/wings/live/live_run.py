@@ -30,7 +30,7 @@ from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.exact import at_least
-from otel_memwatch.truth.recording import stopped
+from otel_memwatch.truth.partial_records import stopped
 from otel_memwatch.wings.live.growing_record import GrowingFile, LargestOverTime, NewestSample
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.group import cli
+from otel_memwatch.cli.command_group import cli
 from tests.support.documents import DOCUMENTS, OTHERS, ROOT, blocks, commands, name
 
 

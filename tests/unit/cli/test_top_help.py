@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.group import cli
+from otel_memwatch.cli.command_group import cli
 from otel_memwatch.cli.top_help import answer
 
 

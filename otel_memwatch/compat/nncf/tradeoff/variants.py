@@ -197,7 +197,7 @@ def _measured_peak(path: Path, line: int, name: str) -> Peak:
             f"{path}, line {line}: {RUN!r} is empty.", "it names the run directory of this variant"
         )
     # Only a table of measured footprints needs the reader of runs.
-    from otel_memwatch.wings.index.tree import run_directories
+    from otel_memwatch.wings.index.run_search import run_directories
 
     named = [path.parent / part.strip() for part in name.split(";") if part.strip()]
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.monitor.run.supervise import ending, signals
-from otel_memwatch.monitor.run.supervise.command import Command
+from otel_memwatch.monitor.run.supervise.executable import Command
 from otel_memwatch.monitor.run.supervise.target import Target, follow_stop
 from otel_memwatch.monitor.run.supervise.witness import Witness
 from otel_memwatch.runtime import system_calls

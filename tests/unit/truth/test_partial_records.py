@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from otel_memwatch.model import Evidence, Peak
-from otel_memwatch.truth.recording import exported_fields, exported_peak, is_after, is_over, stopped
+from otel_memwatch.truth.partial_records import exported_fields, exported_peak, is_after, is_over, stopped
 from tests.support.run_directory import MIB
 
 ERROR = 2
