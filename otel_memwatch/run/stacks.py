@@ -15,8 +15,8 @@ _NEAR, _NEAR_BYTES = 1.06, 8 << 20
 """A capture is at the peak up to this factor and these bytes below it: captures are `growth.STEP` apart."""
 _GREW = 1 << 20
 """Growth in bytes during a capture from which the process counts as growing."""
-_HALF = 0.5
-"""Share of the last level that an earlier capture must have come near to explain it."""
+_HALF, _SAME_RAMP_SECONDS = 0.5, 0.25
+"""An earlier capture explains the last one from this share of its level, or if it grew this shortly before."""
 
 _LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<__array_function__")
 _NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
@@ -60,7 +60,8 @@ def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
     if not _grows(last):
         for earlier in reversed(stacks.captures):
             growing = earlier.pid == last.pid and earlier.time <= last.time and _grows(earlier)
-            if growing and earlier.level + earlier.grown >= _HALF * last.level:
+            near = last.time - earlier.time <= _SAME_RAMP_SECONDS
+            if growing and (near or earlier.level + earlier.grown >= _HALF * last.level):
                 chosen = earlier
                 break
     highest = max(

@@ -52,6 +52,13 @@ def test_if_memory_was_level_at_the_end_the_growth_before_explains_it() -> None:
     assert _found(480, jump, level).capture is jump
 
 
+def test_growth_right_before_the_last_capture_belongs_to_the_same_ramp() -> None:
+    level = _capture(480, 0)._replace(time=100.0)
+    shortly = _capture(20, 60)._replace(time=99.9)
+    assert _found(480, shortly, level).capture is shortly
+    assert _found(480, shortly._replace(time=99.0), level).capture is level
+
+
 def test_growth_of_another_process_explains_nothing() -> None:
     other, level = _capture(300, 60, pid=2), _capture(480, 0)
     assert _found(480, other, level).capture is level

@@ -3,7 +3,7 @@
 | tool | programs | the process is stopped |
 | --- | --- | --- |
 | the program's own interpreter (`_remote_debugging`) | Python 3.14 and later | no |
-| py-spy | Python 3.10 and later | no; for 1 to 2 ms if two readings failed |
+| py-spy | Python 3.10 and later | no; for 1 to 2 ms if that reading failed |
 | jcmd | JVM | at its next safepoint |
 | eu-stack (elfutils) | all others, with symbols | about 1 ms |
 
@@ -157,16 +157,13 @@ def find_py_spy() -> str | None:
 
 def _by_py_spy(path: str, pid: int) -> list[CapturedThread]:
     command = [path, "dump", "--json", "--full-filenames", "--pid", str(pid)]
-    for attempt in (True, True, False):
-        try:
-            # A running program may change its stack during a reading that does not stop it.
-            return _py_spy_threads(_json(_run([*command, "--nonblocking"] if attempt else command)))
-        except NotPermittedError:
-            raise
-        except NoStackError:
-            if not attempt:
-                raise
-    raise AssertionError
+    try:
+        return _py_spy_threads(_json(_run([*command, "--nonblocking"])))
+    except NotPermittedError:
+        raise
+    except NoStackError:
+        # A running program may change its stack during a reading that does not stop it.
+        return _py_spy_threads(_json(_run(command)))
 
 
 def _py_spy_threads(found: Any) -> list[CapturedThread]:

@@ -1,0 +1,282 @@
+"""Captured stacks: which line is named, what it costs beside other tools, and whether programs notice.
+
+    python tests/bench/bench_stacks.py              ramps of eight kinds, and the cost beside other tools
+    python tests/bench/bench_stacks.py --repeat 5   each ramp so often
+    python tests/bench/bench_stacks.py --identical  output of 100 programs with and without --stacks
+
+Each ramp grows for at least 0.1 s in a function `ramp`, then the program works elsewhere with the memory held. A ramp counts
+as named if the report's `running_at_peak` is in `ramp`. Programs whose libraries are missing are left out, and said so. Costs
+are CPU seconds and elapsed seconds of program and tool together, the minimum of paired runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM = [sys.executable, "-m", "otel_memwatch"]
+AFTER = "\ndef later(held):\n    time.sleep(0.3)\n    return len(held)\n\ntime.sleep(0.3)\nlater(ramp())\n"
+
+PYTHON = """
+import time
+def ramp():
+    held, until = [], time.monotonic() + 0.15
+    while time.monotonic() < until or len(held) < 2000:
+        held.append([object() for _ in range(1000)])
+    return held
+"""
+NUMPY = """
+import time
+import numpy as np
+def ramp():
+    held, until = [], time.monotonic() + 0.15
+    while time.monotonic() < until or len(held) < 40:
+        held.append(np.ones(1 << 20))
+    return held
+"""
+PANDAS = """
+import time
+import numpy as np
+import pandas as pd
+def ramp():
+    held = [pd.DataFrame({"a": np.arange(100_000), "b": np.random.rand(100_000)}) for _ in range(60)]
+    for _ in range(3):
+        held.append(pd.concat(held[:60]))
+    return held
+"""
+SKLEARN = """
+import time
+import numpy as np
+from sklearn.preprocessing import PolynomialFeatures
+def ramp():
+    rows = np.random.rand(60_000, 12)
+    return [PolynomialFeatures(3).fit_transform(rows)]
+"""
+THREADS = """
+import threading, time
+held = []
+def ramp():
+    until = time.monotonic() + 0.15
+    while time.monotonic() < until:
+        held.append(bytearray(2 << 20))
+        time.sleep(0.001)
+def idle():
+    time.sleep(1)
+time.sleep(0.3)
+others = [threading.Thread(target=idle) for _ in range(3)]
+worker = threading.Thread(target=ramp)
+for one in [*others, worker]:
+    one.start()
+worker.join()
+time.sleep(0.3)
+"""
+POOL = """
+import multiprocessing, time
+def ramp(_):
+    held, until = [], time.monotonic() + 0.3
+    while time.monotonic() < until:
+        held.append(bytearray(2 << 20))
+        time.sleep(0.003)
+    time.sleep(0.3)
+    return len(held)
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        time.sleep(0.3)
+        print(len(pool.map(ramp, range(3))))
+"""
+EXEC = """
+import subprocess, sys, time
+if len(sys.argv) == 1:
+    time.sleep(0.2)
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+else:
+    def ramp():
+        held, until = [], time.monotonic() + 0.15
+        while time.monotonic() < until:
+            held.append(bytearray(2 << 20))
+            time.sleep(0.001)
+        return held
+    time.sleep(0.2)
+    kept = ramp()
+    time.sleep(0.3)
+"""
+NATIVE = """
+#include <stdlib.h>
+#include <unistd.h>
+static char *volatile kept;
+__attribute__((noinline)) void ramp(void) {
+    kept = malloc(300 << 20);
+    for (long at = 0; at < 300L << 20; at += 4096) {
+        kept[at] = 1;
+        if (at % (2 << 20) == 0) usleep(1000);
+    }
+}
+int main(void) { usleep(300000); ramp(); usleep(300000); return 0; }
+"""
+RAMPS = {
+    "pure Python": (PYTHON + AFTER, ()),
+    "numpy": (NUMPY + AFTER, ("numpy",)),
+    "pandas": (PANDAS + AFTER, ("pandas",)),
+    "scikit-learn": (SKLEARN + AFTER, ("sklearn",)),
+    "threads": (THREADS, ()),
+    "fork pool": (POOL, ()),
+    "exec'd child": (EXEC, ()),
+    "C with symbols": (NATIVE, ()),
+}
+TOOLS: dict[str, list[str]] = {
+    "alone": [],
+    "wrap": [*PROGRAM, "wrap", "--quiet", "--runs", "runs", "--"],
+    "wrap --stacks": [*PROGRAM, "wrap", "--quiet", "--stacks", "--runs", "runs", "--"],
+    "memray": ["memray", "run", "-q", "-f", "-o", "memray.bin"],
+    "scalene": ["scalene", "--cli", "--outfile", "scalene.txt"],
+    "fil": ["fil-profile", "--no-browser", "-o", "fil", "run"],
+    "heaptrack": ["heaptrack", "-o", "heaptrack"],
+    "tracemalloc": [sys.executable, "-X", "tracemalloc=1"],
+}
+_SCRIPTS = {"memray", "scalene", "fil", "tracemalloc"}
+"""Tools that start the interpreter themselves."""
+
+
+def command_of(name: str, folder: Path) -> list[str]:
+    """Write the program of a ramp, and return its command."""
+    source, _ = RAMPS[name]
+    stem = "ramp_" + "".join(c if c.isalnum() else "_" for c in name)
+    if source == NATIVE:
+        (folder / f"{stem}.c").write_text(source)
+        subprocess.run(["cc", "-O1", "-g", "-o", folder / stem, folder / f"{stem}.c"], check=True)
+        return [str(folder / stem)]
+    (folder / f"{stem}.py").write_text(source)
+    return [sys.executable, str(folder / f"{stem}.py")]
+
+
+def missing(name: str) -> list[str]:
+    """Return the libraries of a ramp that are not installed."""
+    return [module for module in RAMPS[name][1] if importlib.util.find_spec(module) is None]
+
+
+def named(command: list[str], folder: Path, number: int) -> tuple[bool, str]:
+    """Record a ramp; return whether it was named, and the words of the summary."""
+    run = folder / f"run{number}"
+    subprocess.run(
+        [*PROGRAM, "wrap", "--stacks", "--quiet", "--out", run, "--", *command], cwd=folder, check=False
+    )
+    done = subprocess.run([*PROGRAM, "report", run, "--json"], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["running_at_peak"]
+    if found is None:
+        return False, "nothing captured"
+    frame = found["own"] or found["innermost"]
+    return frame["function"].split(".")[0] == "ramp", f"{frame['function']}:{frame['line']}"
+
+
+def ramps(folder: Path, repeat: int) -> None:
+    """Print which ramps are named."""
+    total = right = number = 0
+    for name in RAMPS:
+        if missing(name):
+            print(f"{name:15} left out: {', '.join(missing(name))} is not installed")
+            continue
+        command, hits, others = command_of(name, folder), 0, []
+        for _ in range(repeat):
+            number += 1
+            hit, words = named(command, folder, number)
+            hits += hit
+            if not hit:
+                others.append(words)
+        total, right = total + repeat, right + hits
+        print(f"{name:15} {hits} of {repeat}  {', '.join(others)}", flush=True)
+    print(f"{'all':15} {right} of {total} (goal: 19 of 20)")
+
+
+def cost(command: list[str], folder: Path) -> tuple[float, float]:
+    """Return CPU and elapsed seconds of a command with its children."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
+
+
+def costs(folder: Path, repeat: int) -> None:
+    """Print the cost of each installed tool on each ramp, in turns."""
+    print(f"\n{'CPU s (elapsed s)':15} " + " ".join(f"{tool:>15}" for tool in TOOLS))
+    for name in RAMPS:
+        if missing(name):
+            continue
+        command = command_of(name, folder)
+        native = len(command) == 1
+        found: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(repeat):
+            for tool, prefix in TOOLS.items():
+                alone = not prefix or prefix[0] == sys.executable
+                if (native and tool in _SCRIPTS) or not (alone or shutil.which(prefix[0])):
+                    continue
+                words = [*prefix, *(command[1:] if tool in _SCRIPTS else command)]
+                found.setdefault(tool, []).append(cost(words, folder))
+        cells = []
+        for tool in TOOLS:
+            best = tuple(map(min, zip(*found[tool], strict=True))) if tool in found else ()
+            cells.append(f"{best[0]:.2f} ({best[1]:.2f})" if best else "-")
+        print(f"{name:15} " + " ".join(f"{cell:>15}" for cell in cells), flush=True)
+
+
+def identical(folder: Path, number: int) -> None:
+    """Print how many programs have the same output and exit code with and without --stacks."""
+    same = 0
+    for seed in range(number):
+        script = (
+            f"import random, sys, time\nr = random.Random({seed})\nheld = []\n"
+            "for n in range(r.randrange(3, 12)):\n"
+            "    held.append(bytearray(r.randrange(1, 9) << 20))\n    time.sleep(r.random() / 50)\n"
+            "    print(n, len(held[-1]), file=r.choice([sys.stdout, sys.stderr]), flush=True)\n"
+            "sys.exit(r.randrange(4))\n"
+        )
+        results = []
+        for words in ([], ["--stacks"]):
+            runs = folder / f"same{seed}{len(words)}"
+            command = [
+                *PROGRAM,
+                "wrap",
+                "--quiet",
+                "--runs",
+                runs,
+                *words,
+                "--",
+                sys.executable,
+                "-c",
+                script,
+            ]
+            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+            results.append((done.returncode, done.stdout, done.stderr))
+        same += results[0] == results[1]
+    print(f"{same} of {number} programs had the same output and exit code with and without --stacks")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--identical", action="store_true")
+    parser.add_argument("--no-costs", action="store_true")
+    given = parser.parse_args()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if given.identical:
+            identical(folder, 100)
+            return
+        ramps(folder, given.repeat)
+        if not given.no_costs:
+            costs(folder, given.repeat)
+
+
+if __name__ == "__main__":
+    main()
