@@ -209,7 +209,7 @@ class RunRecording:
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         self.follow_operations()
-        if self._context.system == "linux":
+        if self._context.system == "linux" and not stop.is_set():
             from otel_memwatch.monitor.sampling.file_use import FileUse
 
             self.files = FileUse()
