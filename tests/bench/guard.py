@@ -33,6 +33,8 @@ from typing import Any
 MIB = 1 << 20
 LIMIT = 150 * MIB
 PIDS = 200
+STARVED = 0.1
+"""Share of its time that a starved program waits for memory."""
 KINDS = ("native", "growing", "mapped", "tmpfs", "pthreads", "bomb", "sessions", "double forks")
 GOALS = {"crossing to warning": 0.2, "limit to verdict": 1.0, "starvation to verdict": 10.0}
 """Seconds."""
@@ -197,12 +199,14 @@ def starved(number: int, place: Path) -> list[str]:
         if trial.verdict != "stalled":
             trouble.append(f"{index} starved: verdict {trial.verdict} after {trial.seconds:.1f} s")
             continue
-        decided.append(trial.events[-1]["at"])
+        periods = json.loads((place / "run" / "run.json").read_text())["stalls"]["periods"]
+        since = next((begin for begin, _, share, *_ in periods if share >= STARVED), 0.0)
+        decided.append(trial.events[-1]["at"] - since)
         if decided[-1] > GOALS["starvation to verdict"]:
-            trouble.append(f"{index} starved: {decided[-1]:.1f} s from the start to the verdict")
+            trouble.append(f"{index} starved: {decided[-1]:.1f} s from the first waits to the verdict")
         if left := trial.left():
             trouble.append(f"{index} starved: processes are left: {left}")
-    print(f"starved: {number} (--stalled 5s, from the start of the program)")
+    print(f"starved: {number} (--stalled 5s, from the moment at which a tenth of the time is lost)")
     distribution("starvation to verdict", decided)
     return trouble
 
