@@ -216,6 +216,8 @@ def problem(peak: dict[str, Any] | None, truth: Truth, info: dict[str, Any], use
     exact = "exact " if peak["certainty"] == "exact" else ""
     if low is not None and low > truth.most + slack:
         return f"false {exact}lower bound"
+    if "files in memory" in (peak.get("excludes") or ()):
+        return ""  # the upper bound says that it is none for them
     if high is not None and high < (truth.least if user == "root" else truth.mapped) - slack:
         return f"false {exact}upper bound"
     return ""
