@@ -22,7 +22,14 @@ _EPILOG = "\n".join(("\b", "Formats:", *(f"  {name:<20} {words}" for name, words
 
 @click.command(epilog=_EPILOG)
 @click.argument("run", required=False)
-@click.option("--to", "form", type=click.Choice(list(_FORMATS)), default=None, help="The format.")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(list(_FORMATS)),
+    metavar="FORMAT",
+    default=None,
+    help=f"Format: {', '.join(_FORMATS)}.",
+)
 @click.option(
     "-o", "--output", metavar="FILE", help="Output file; for monitor-log a directory. [default: stdout]"
 )

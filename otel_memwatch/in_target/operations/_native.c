@@ -339,7 +339,7 @@ typedef struct {
     const char *certainty;
 } Peak;
 
-/* As in exact.py. */
+/* As in exactness.py. */
 static int is_small(int64_t error, int64_t value)
 {
     return error <= EXACT_BYTES || error * EXACT_PARTS <= value;

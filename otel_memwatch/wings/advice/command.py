@@ -48,9 +48,10 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     "--for",
     "target",
     type=click.Choice([*TARGETS, "json", *WORDS]),
+    metavar="FORMAT",
     default="text",
     show_default=True,
-    help="Output format for this scheduler, or with --jobs the words of this runner.",
+    help=f"Output format: {', '.join((*TARGETS, 'json'))}; with --jobs, the option of a runner: {', '.join(WORDS)}.",
 )
 @click.option(
     "--odds",
@@ -62,10 +63,10 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--by",
     metavar="FIELD,...",
-    help="Fields that identify a job. Default: the tag rule, the name, else the command's key.",
+    help="Fields that identify a job. Default: the tag `rule`, else the name, else the key of the command.",
 )
 @click.option(
-    "--where", "condition", metavar="CONDITION", help="Only runs for which this holds, as for `runs`."
+    "--where", "condition", metavar="CONDITION", help="Only runs that match, in the syntax of `runs --where`."
 )
 @click.option(
     "--feature",
@@ -106,15 +107,19 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     "--trade",
     "traded",
     is_flag=True,
-    help="Run the command some eight times to find the smallest limit with full speed.",
+    help="Run the command about eight times under different limits, to find the smallest one with full speed.",
 )
 @click.option(
     "--jobs",
     "at_once",
     is_flag=True,
-    help="Recommend the number of commands to run at once, for make and others.",
+    help="Recommend the number of commands to run at once, for make and other runners.",
 )
-@click.option("--within", metavar="SIZE", help="Memory for all of them. Default: that of this machine.")
+@click.option(
+    "--within",
+    metavar="SIZE",
+    help="With --jobs: memory that the commands share. Default: that of this machine.",
+)
 @click.option(
     "--picture", metavar="FILE", help="With --trade: draw memory limit against time (.png, .svg, .pdf)."
 )
@@ -140,10 +145,10 @@ def command(
 ) -> None:
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
-    A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
-    separate advice, with two sizes. The minimum is a prediction bound: the next run needs more with the odds asked, and is
-    killed. Full speed adds the files that the largest process maps, which the job reads again if they do not fit. Both are at
-    least 32 MiB, and at most the memory of the machine. If runs have no upper bound, the advice says "at least" and gives no odds.
+    A RUN is a directory, a tree of directories, a name, or "latest". Default: all runs in memwatch-runs. Each job gets
+    separate advice, with two sizes. The minimum is a prediction bound: the next run needs more, and is killed, with the
+    probability of --odds. Full speed adds the files that the largest process maps; if they do not fit, the job reads them again.
+    Both are at least 32 MiB, and at most the memory of the machine. If no run has an upper bound, the advice says "at least".
     """
     asked = _odds(odds)
     _check_picture(picture, traded=traded)

@@ -11,7 +11,7 @@ tensorboard  `AIP_TENSORBOARD_LOG_DIR`, `TENSORBOARD_LOG_DIR`        the directo
 trackio      `TRACKIO_PROJECT`, and the name of our run              PROJECT or PROJECT/NAME
 ===========  ======================================================  =====================================
 
-The tracker's client uses its configured servers and tokens (`clients`). A run stores these variables in its tags.
+The tracker's client uses its configured servers and tokens (`tracker_clients`). A run stores these variables in its tags.
 
 At the end of `wrap`, a worker process sends (`main`). If `wrap` ends meanwhile, sending continues for up to a minute.
 """
