@@ -218,7 +218,7 @@ def test_hostile_names_are_shown_and_run_nothing(chrome: Any, run_directory: Pat
         if javascript:
             opened.wait()
         page = opened.page
-        assert page.locator("script").count() == 3
+        assert page.locator("script").count() == 4
         assert page.locator("img, iframe, b, a, link, [onerror]").count() == 0
         words = page.locator("#operations").inner_text()
         assert "</script><script>alert(1)</script><!--<script>" in words

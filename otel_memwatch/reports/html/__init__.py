@@ -15,7 +15,7 @@ from otel_memwatch.reports.html.body import body, program
 from otel_memwatch.reports.html.data import page_data
 from otel_memwatch.reports.pages.markup import escaped
 from otel_memwatch.runtime import strict_json
-from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.reports import Options
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 _ASSETS = Path(__file__).with_name("assets")
 
 STYLES = ("uPlot.min.css", "page.css")
-SCRIPTS = ("uPlot.iife.min.js", "page.js")
+SCRIPTS = ("uPlot.iife.min.js", "parts.js")
+"""Scripts of every page, before the one of the page."""
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "UiYv2o1IzJ0bg1YDlK6zsksH1d45ZeSXBf9cSWG9yj8=",
+    "page.css": "jhV0cNMYjh52aKfFbzvfBxNf/fNRSmN3PuRCKXtYuOo=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "page.js": "pY/PwpXaVPocOndHdIrNHc5grr43YnCbeltdBQAaQtc=",
+    "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
+    "runs.js": "i0YITcZrnf/PWK4sgxr7V81aqJ5/V2yEqRQRCl40c54=",
+    "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 
@@ -38,13 +41,19 @@ HASHES = {
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Write the page as UTF-8."""
     data = page_data(run)
+    out.write(document(program(run), body(run, data), data, "page.js"))
+
+
+def document(title: str, content: str, data: Any, script: str) -> bytes:
+    """Return a page as UTF-8: HTML in its body, and data for a script of `assets`."""
     # Without characters of markup, JSON cannot end its element or begin a comment.
     inert = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     for character in "<>&":
         inert = inert.replace(character, f"\\u{ord(character):04x}")
     # The policy loads nothing and accepts only the package's scripts and styles. It is in the page because `file:` URLs
     # have no response headers.
-    scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in SCRIPTS)
+    used = (*SCRIPTS, script)
+    scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in used)
     styles = " ".join(f"'sha256-{HASHES[name]}'" for name in STYLES)
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
@@ -55,17 +64,17 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n',
-        f"<title>{escaped(program(run))} - otel-memwatch</title>\n",
+        f"<title>{escaped(title)} - otel-memwatch</title>\n",
         f"<!-- The charts are drawn by uPlot.\n{_asset('uPlot.LICENSE')}-->\n",
         *(f"<style>{_asset(name)}</style>\n" for name in STYLES),
         "</head>\n<body>\n",
-        body(run, data),
+        content,
         f'<script type="application/json" id="data">{inert}</script>\n',
-        *(f"<script>{_asset(name)}</script>\n" for name in SCRIPTS),
+        *(f"<script>{_asset(name)}</script>\n" for name in used),
         "</body>\n</html>\n",
     ]
     # File names may contain bytes that are not valid UTF-8.
-    out.write("".join(parts).encode("utf-8", "backslashreplace"))
+    return "".join(parts).encode("utf-8", "backslashreplace")
 
 
 def _asset(name: str) -> str:

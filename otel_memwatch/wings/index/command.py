@@ -81,6 +81,11 @@ def command() -> None:
     help="Output format. Default: text.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE.")
+@click.option(
+    "--page",
+    metavar="FILE",
+    help="Write a page with the table and charts: one file for any browser, without a network.",
+)
 def list_command(
     directories: tuple[str, ...],
     *,
@@ -93,6 +98,7 @@ def list_command(
     as_json: bool,
     form: str | None,
     output: str | None,
+    page: str | None,
 ) -> None:
     """List the runs in each PATH, the newest last. PATH is a run or a directory tree. Default: memwatch-runs.
 
@@ -102,6 +108,8 @@ def list_command(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
+    if page is not None and (as_json or form or output or columns):
+        raise UsageError("--page excludes --columns, --output and formats.", "pass one of them")
     form = "json" if as_json else form or "text"
     chosen = None if columns is None else run_fields.columns(columns, "--columns")
     by = None if group is None else run_fields.columns(group, "--group")
@@ -129,6 +137,12 @@ def list_command(
         # Unknown values come last.
         known = sorted((row for row in found if key(row) is not None), key=key, reverse=sort.startswith("-"))
         found = known + [row for row in found if key(row) is None]
+    if page is not None and found:
+        from otel_memwatch.wings.index.runs_page import html
+
+        _write(html(sorted(found, key=lambda row: row.started), by, page), page)
+        say(clean(page))
+        return
     if form == "text" and not found:
         place = ", ".join(directories) or runs_home()
         # A "." at the end would merge with the sentence's period.

@@ -38,6 +38,9 @@ _OTHERS = 19 + 12 + 22 + 10
 """Width of the start, the duration, the memory, and the gaps between all columns."""
 
 
+HEADER, ALIGNED = ("run", "name", "started", "duration", "memory", "", "end", "command"), "lllrrlll"
+GROUP_HEADER = ("runs", "failed", "largest", "median", "spread", "duration", "CPU")
+
 # -- for a person
 
 
@@ -47,12 +50,12 @@ def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
     if width is not None:
         used = max(len(row.path) + len(row.name or "") for row in rows) + _OTHERS + _END
         room = max(_LEAST_COMMAND, width - used)
-    header = ("run", "name", "started", "duration", "memory", "", "end", "command")
-    return table([_cells(row, room) for row in rows], header, "lllrrlll")
+    return table([cells(row, room) for row in rows], HEADER, ALIGNED)
 
 
-def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
-    path, name, started = clean(row.path), clean(row.name or ""), _local(row.started)
+def cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
+    """Return a run as a row of the table; `room`: columns for the command."""
+    path, name, started = clean(row.path), clean(row.name or ""), local(row.started)
     if row.state == "broken":
         # Only the last column may be long: it does not widen other rows.
         return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
@@ -85,7 +88,8 @@ def memory(row: IndexedRun) -> str:
     return size(row.memory)
 
 
-def _local(unix: float) -> str:
+def local(unix: float) -> str:
+    """Format a moment in the local time zone."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))
     except (OverflowError, ValueError, OSError):
@@ -109,17 +113,17 @@ def shown(column: RunField, value: Any) -> str:
     if column.kind == "duration":
         return duration(value)
     if column.kind == "moment":
-        return _local(value)
+        return local(value)
     return clean(str(value)) if column.kind == "text" else digits(value, 3 if column.kind == "hours" else 6)
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:
     """Summarize all runs: "72 runs, 3 failed, the largest 1.20 GiB, 4 h 03 min in all, 3 h 10 min of CPU"."""
-    failed = sum(1 for row in rows if _failed(row))
+    failures = sum(1 for row in rows if failed(row))
     broken = sum(1 for row in rows if row.state == "broken")
     peaks = [row.memory for row in rows if row.memory is not None]
     parts = [count(len(rows), "run")]
-    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{failures} failed"] if failures else []
     parts += [f"{broken} broken"] if broken else []
     parts += [f"the largest {size(max(peaks))}"] if peaks else []
     parts.append(f"{duration(sum(row.seconds or 0.0 for row in rows))} in all")
@@ -136,7 +140,8 @@ def unused(rows: Sequence[IndexedRun]) -> str:
     return f"{count(len(rows), 'run')} left {digits(memory, 3)} GiB-hours and {digits(cores, 3)} core-hours unused"
 
 
-def _failed(row: IndexedRun) -> bool:
+def failed(row: IndexedRun) -> bool:
+    """Return whether the run failed or a process of it was killed for memory."""
     return bool(row.exit_code) or row.signal is not None or bool(row.oom_kills)
 
 
@@ -178,7 +183,7 @@ def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]
             RunGroup(
                 value=", ".join(key),
                 runs=len(members),
-                failed=sum(1 for row in members if _failed(row)),
+                failed=sum(1 for row in members if failed(row)),
                 largest=max(memory, default=None),
                 median=statistics.median(memory) if memory else None,
                 spread=statistics.stdev(memory) / statistics.fmean(memory) if several else None,
@@ -191,8 +196,12 @@ def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]
 
 def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
     """Return the table of groups."""
-    header = (title, "runs", "failed", "largest", "median", "spread", "duration", "CPU")
-    cells = [
+    return table(group_cells(found), (title, *GROUP_HEADER), "lrrrrrrr")
+
+
+def group_cells(found: Sequence[RunGroup]) -> list[tuple[str, ...]]:
+    """Return the groups as rows of a table."""
+    return [
         (
             group.value or "(none)",
             str(group.runs),
@@ -205,7 +214,6 @@ def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
         )
         for group in found
     ]
-    return table(cells, header, "lrrrrrrr")
 
 
 # -- for other programs

@@ -39,7 +39,7 @@ def test_the_policy_allows_what_is_in_the_page_and_nothing_else(scene: str, tmp_
     assert policy
     assert text.index("<meta charset") < policy.start() < text.index("<style>")
     inline = re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL)
-    assert len(inline) == 4
+    assert len(inline) == 5
     for _, content in inline:
         assert digest(content.encode()) in policy[1]
     assert "default-src 'none'" in policy[1]
@@ -136,7 +136,7 @@ def test_no_data_ends_the_element_that_holds_it(tmp_path: Path) -> None:
     for file in path.glob("operations-*.jsonl"):
         file.write_text(file.read_text().replace("Train", "</script><!--<script>"))
     text = page(load(path))
-    assert len(re.findall(r"<script", text)) == 3
+    assert len(re.findall(r"<script", text)) == 4
     data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
     assert data
     assert not set("<>&") & set(data[1])

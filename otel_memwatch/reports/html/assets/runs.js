@@ -1,0 +1,252 @@
+"use strict";
+// Page of many runs: a chart of each group, and a table that sorts and filters. Text is set with textContent only.
+(() => {
+const runs = data.runs, COUNT = data.count, FIRST = 12, ROWS = 60;
+const word = (column, run) => column.words[column.at[run]];
+const figures = new Map(data.figures.map((one) => [one.name, one]));
+let figure = data.figures[0], byTime = true, fromZero = false, chosen = null;
+const charts = [], live = element("p", { "aria-live": "polite", class: "quiet-voice" });
+
+const members = new Map();
+for (let run = 0; run < COUNT; run++) {
+  const name = word(runs.group, run);
+  if (!members.has(name)) members.set(name, []);
+  members.get(name).push(run);
+}
+const when = (seconds) => new Date(seconds * 1000).toLocaleString("sv");
+function show(value, unit) {
+  if (value === null || value === undefined) return "-";
+  if (unit === "By") return size(value);
+  if (unit === "s") return duration(value);
+  return unit === "1" ? `${(100 * value).toFixed(1)} %` : String(value);
+}
+// The value of a run in words; of a range both bounds.
+function inWords(one, run) {
+  if (one.values[run] === null) return "-";
+  if (!one.high) return show(one.values[run], one.unit);
+  const low = one.low[run], high = one.high[run];
+  if (exact(run) || low === null && high === null) return show(one.values[run], one.unit);
+  return peakFigure([one.values[run], "interval", low, high]);
+}
+const exact = (run) => word(data.certainty, run) === "exact";
+
+// -- charts
+
+function columns(list) {
+  const places = list.filter((run) => figure.values[run] !== null), xs = [];
+  places.forEach((run, i) => xs.push(byTime ? Math.max(runs.started[run], i ? xs[i - 1] + 1e-3 : -Infinity) : i + 1));
+  const value = (run) => figure.values[run];
+  const bound = (column) => places.map((run) => (!column ? value(run) : exact(run) ? value(run) : column[run] ?? value(run)));
+  const line = (column) => places.map((run) => (figure.name === "memory" ? column[run] : null));
+  return { places, xy: [xs, bound(figure.low), bound(figure.high), places.map(value), line(runs.limit), line(runs.asked)] };
+}
+
+function scaleOf([, low, high, , ...lines]) {
+  const known = (list) => list.filter((v) => v !== null);
+  let least = Math.min(...known(low)), most = Math.max(...known(high));
+  // A limit far above would flatten the curve.
+  for (const v of lines.flatMap(known)) if (v < 1.5 * most) { most = Math.max(most, v); least = Math.min(least, v); }
+  const room = Math.max((most - least) * 0.15, most * 0.05, 1e-9);
+  return [fromZero ? 0 : Math.max(0, least - room), most + room];
+}
+
+function splitsOf(least, most) {
+  if (figure.unit !== "By") { const step = niceStep(most - least, 6); return steps(least, most, step); }
+  const scale = 1024 ** power(most), step = niceStep((most - least) / scale, 6) * scale;
+  return steps(least, most, step);
+}
+function steps(least, most, step) {
+  const found = [];
+  for (let v = Math.ceil(least / step) * step; v <= most; v += step) found.push(v);
+  return found;
+}
+
+function marks(u, places, changes) {
+  const c = u.ctx, ratio = devicePixelRatio, [xs, low, high, value] = u.data;
+  c.save();
+  c.beginPath();
+  c.rect(u.bbox.left - 6 * ratio, u.bbox.top, u.bbox.width + 12 * ratio, u.bbox.height);
+  c.clip();
+  c.setLineDash([]);   // a dashed series leaves its pattern
+  for (const one of changes) {
+    const place = places.indexOf(one.run);
+    if (place < 0) continue;
+    const x = u.valToPos(place ? (xs[place - 1] + xs[place]) / 2 : xs[0], "x", true);
+    c.strokeStyle = colour(one.certain ? (one.after > one.before ? "bad" : "good") : "soft");
+    c.lineWidth = 1.5 * ratio;
+    c.setLineDash([5 * ratio, 4 * ratio]);
+    c.beginPath(); c.moveTo(x, u.bbox.top); c.lineTo(x, u.bbox.top + u.bbox.height); c.stroke();
+    c.setLineDash([]);
+    c.fillStyle = c.strokeStyle;
+    c.font = `${11 * ratio}px system-ui, sans-serif`;
+    c.textAlign = x > u.bbox.left + u.bbox.width * 0.8 ? "right" : "left";
+    c.fillText(` ${one.words} `, x, u.bbox.top + 11 * ratio);
+  }
+  const many = places.length > 400, radius = (many ? 1.6 : 3) * ratio;
+  places.forEach((run, i) => {
+    const x = u.valToPos(xs[i], "x", true), y = u.valToPos(value[i], "y", true), bad = runs.bad[run];
+    const width = high[i] - low[i];
+    c.strokeStyle = c.fillStyle = colour(bad ? "bad" : "needed");
+    c.lineWidth = 1.4 * ratio;
+    if (width > 0 && !many) {
+      c.beginPath(); c.moveTo(x, u.valToPos(low[i], "y", true)); c.lineTo(x, u.valToPos(high[i], "y", true)); c.stroke();
+    }
+    c.beginPath();
+    if (bad) {
+      const r = 4 * ratio;
+      c.moveTo(x - r, y - r); c.lineTo(x + r, y + r); c.moveTo(x + r, y - r); c.lineTo(x - r, y + r); c.stroke();
+      if (bad === 2) { c.beginPath(); c.arc(x, y, r * 1.7, 0, 7); c.stroke(); }
+      return;
+    }
+    c.arc(x, y, radius, 0, 7);
+    // A hollow point: the value is a range.
+    if (figure.high && !exact(run) && !many) { c.fillStyle = colour("page"); c.fill(); c.stroke(); } else c.fill();
+    if (run === chosen) { c.beginPath(); c.arc(x, y, 7 * ratio, 0, 7); c.strokeStyle = colour("accent"); c.stroke(); }
+  });
+  c.restore();
+}
+
+function draw(card, list, name) {
+  const made = columns(list), { places, xy } = made, { plot, about } = card;
+  if (card.u) { card.u.destroy(); charts.splice(charts.indexOf(card.u), 1); card.u = null; }
+  plot.replaceChildren();
+  if (!places.length) { about.textContent = `No ${figure.words} known.`; return; }
+  const [least, most] = scaleOf(xy), changes = (data.changes || []).filter((one) => one.group === name && one.figure === figure.name);
+  const last = places[places.length - 1];
+  about.textContent = `${list.length} runs, latest ${inWords(figure, last)}` + (changes.length ? `; changes: ${changes.map((one) => one.words).join(", ")}` : "");
+  const line = { stroke: () => colour("line"), width: 1 }, none = { stroke: null, width: 0, points: { show: false } };
+  const dashed = (shade) => ({ stroke: () => colour(shade), width: 1.4, dash: [6, 4], points: { show: false }, spanGaps: true });
+  const x = xy[0], pad = (x[x.length - 1] - x[0] || 1) * 0.03;
+  const font = { font: FONT, stroke: () => colour("soft") };
+  const u = new uPlot({
+    width: Math.max(220, plot.clientWidth), height: 190, padding: [8, 12, 0, 0], legend: { show: false },
+    scales: { x: { time: byTime, range: () => [x[0] - pad, x[x.length - 1] + pad] }, y: { range: () => [least, most] } },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 8, width: 1.5, fill: () => colour("page") } },
+    series: [{}, none, none, { stroke: () => colour("needed-faint"), width: 1, points: { show: false } }, dashed("limit"), dashed("accent")],
+    bands: [{ series: [2, 1], fill: () => colour("needed-band") }],
+    axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80 },
+      { ...font, grid: line, ticks: { show: false }, size: 74, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
+    hooks: { draw: [(self) => marks(self, places, changes)] },
+  }, xy, plot);
+  u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) choose(places[u.cursor.idx], card); });
+  u.over.setAttribute("aria-hidden", "true");
+  u.places = places;
+  card.u = u;
+  charts.push(u);
+}
+
+function choose(run, card) {
+  chosen = run;
+  for (const u of charts) u.redraw(false);
+  const facts = element("dl", { class: "facts" });
+  const fact = (label, text) => { if (text) facts.append(element("dt", {}, label), element("dd", {}, text)); };
+  fact("run", link(run));
+  fact("started", when(runs.started[run]));
+  fact("end", word(runs.end, run));
+  for (const one of data.figures) if (one.values[run] !== null) fact(one.words, inWords(one, run) + (one.name === "memory" ? certaintyOf(run) : ""));
+  fact("limit", runs.limit[run] === null ? "" : size(runs.limit[run]));
+  fact("request", runs.asked[run] === null ? "" : size(runs.asked[run]));
+  fact("tags", word(runs.tags, run));
+  fact("command", word(runs.command, run));
+  fact("host", word(runs.host, run));
+  card.detail.replaceChildren(facts);
+  live.textContent = `${runs.run[run]}, ${figure.words} ${inWords(figure, run)}`;
+}
+const certaintyOf = (run) => ({ exact: " (exact)", interval: " (range)", sampled: " (sampled)", censored: " (at most)" }[word(data.certainty, run)] || "");
+function link(run) {
+  const to = runs.link[run];
+  // Only relative links: "./" comes first, or it is text.
+  return to && to.startsWith("./") ? element("a", { href: to }, runs.run[run]) : runs.run[run];
+}
+
+function cardOf(name, list) {
+  const plot = element("div", { class: "plot" }), about = element("p", { class: "more" }), detail = element("div", { class: "detail" });
+  const box = element("div", { class: "chart", tabindex: 0, role: "group", "aria-label": `Chart of ${name}; arrow keys select a run` },
+    element("h3", {}, name), about, plot, detail);
+  const card = { name, list, box, plot, about, detail, u: null };
+  box.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !card.u || event.target !== box) return;
+    event.preventDefault();
+    const places = card.u.places, at = places.indexOf(chosen);
+    choose(places[at < 0 ? places.length - 1 : Math.min(places.length - 1, Math.max(0, at + step))], card);
+  });
+  return card;
+}
+
+// -- table
+
+const TABLE = [
+  { title: "run", show: (run) => link(run), key: (run) => runs.run[run] },
+  { title: "group", show: (run) => word(runs.group, run), key: (run) => word(runs.group, run) },
+  { title: "started", show: (run) => when(runs.started[run]), key: (run) => runs.started[run] },
+  { title: "duration", number: true, show: (run) => (figures.has("seconds") ? show(figures.get("seconds").values[run], "s") : "-"), key: (run) => (figures.get("seconds") || { values: [] }).values[run] },
+  { title: "memory", number: true, show: (run) => (figures.has("memory") ? inWords(figures.get("memory"), run) : "-"), key: (run) => (figures.get("memory") || { values: [] }).values[run] },
+  { title: "end", show: (run) => word(runs.end, run), key: (run) => word(runs.end, run) },
+  { title: "command", show: (run) => word(runs.command, run), key: (run) => word(runs.command, run) },
+];
+function table(holder) {
+  let order = TABLE[2], down = true, words = "", shown = ROWS;
+  const body = element("tbody"), state = element("p", { class: "more", "aria-live": "polite" });
+  const more = element("button", { type: "button", class: "plain", on: { click: () => { shown += 500; fill(); } } });
+  const search = element("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs", on: { input: () => { words = search.value.toLowerCase(); shown = ROWS; fill(); } } });
+  const heads = TABLE.map((one) => element("th", { scope: "col", class: one.number ? "number" : null },
+    element("button", { type: "button", on: { click: () => { down = order === one ? !down : Boolean(one.number); order = one; fill(); } } }, one.title)));
+  const text = (run) => [runs.run[run], word(runs.group, run), word(runs.command, run), word(runs.end, run), word(runs.tags, run), word(runs.host, run)].join("\n").toLowerCase();
+  const all = Array.from({ length: COUNT }, (_, run) => run);
+  function fill() {
+    const found = (words ? all.filter((run) => text(run).includes(words)) : all).slice().sort((a, b) => {
+      const x = order.key(a), y = order.key(b);
+      if (x === null || x === undefined || y === null || y === undefined) return (x === null || x === undefined) - (y === null || y === undefined);
+      const less = typeof x === "string" ? x.localeCompare(y) : x - y;
+      return down ? -less : less;
+    });
+    TABLE.forEach((one, i) => (one === order ? heads[i].setAttribute("aria-sort", down ? "descending" : "ascending") : heads[i].removeAttribute("aria-sort")));
+    body.replaceChildren(...found.slice(0, shown).map((run) => element("tr", { class: runs.bad[run] ? "bad" : null },
+      ...TABLE.map((one) => element("td", { class: one.number ? "number" : null }, one.show(run))))));
+    more.hidden = found.length <= shown;
+    more.textContent = `${found.length - shown} more`;
+    state.textContent = words ? `${found.length} of ${COUNT} runs shown.` : "";
+  }
+  holder.replaceChildren(element("div", { class: "tools" }, search),
+    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)), more, state);
+  fill();
+}
+
+// -- start
+
+function start() {
+  const holder = $("charts"), grid = element("div", { class: "many" });
+  const list = [...members].sort((a, b) => b[1].length - a[1].length || a[0].localeCompare(b[0])).filter(([, found]) => found.length > 1);
+  const cards = list.map(([name, found]) => cardOf(name, found));
+  const again = () => cards.forEach((card) => { if (card.seen) draw(card, card.list, card.name); });
+  const seen = new IntersectionObserver((found) => found.forEach(({ isIntersecting, target }) => {
+    const card = cards.find((one) => one.box === target);
+    if (!isIntersecting || card.seen) return;
+    card.seen = true;
+    draw(card, card.list, card.name);
+  }), { rootMargin: "300px" });
+  cards.forEach((card, i) => { card.box.hidden = i >= FIRST; grid.append(card.box); seen.observe(card.box); });
+  const select = element("select", { "aria-label": "Figure", on: { change: () => { figure = figures.get(select.value); again(); } } },
+    ...data.figures.map((one) => element("option", { value: one.name }, one.words)));
+  const toggle = (label, act) => {
+    const button = element("button", { type: "button", "aria-pressed": "false", on: { click: () => {
+      const on = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(on)); act(on); again();
+    } } }, label);
+    return button;
+  };
+  const all = element("button", { type: "button", hidden: cards.length <= FIRST, on: { click: () => { cards.forEach((card) => { card.box.hidden = false; }); all.hidden = true; } } }, `Show all ${cards.length} groups`);
+  const legend = element("p", { class: "more" }, "Filled point: exact. Hollow point with a bar: range. Cross: failed; with a ring: killed for lack of memory. Dashed lines: limit (orange), request (blue). Click a point for its run.");
+  if (cards.length && figure) {
+    holder.replaceChildren(element("div", { class: "tools" }, select, toggle("One step per run", (on) => { byTime = !on; }), toggle("From zero", (on) => { fromZero = on; })), legend, grid, all, live);
+  }
+  table($("runs"));
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; for (const card of cards) if (card.u) card.u.setSize({ width: Math.max(220, card.plot.clientWidth), height: 190 }); } });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((u) => u.redraw(false)));
+  window.memwatch = { charts, cards, choose: (run) => choose(run, cards[0]) };
+  document.documentElement.setAttribute("data-ready", "");
+}
+start();
+})();

@@ -1,0 +1,159 @@
+"""Page of many runs: one HTML file that works offline, with the table of runs and a chart of each group over time.
+
+The static page has the table of groups and the newest runs, for readers without scripts. The script replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+from otel_memwatch.reports.html import document
+from otel_memwatch.reports.pages import Columns
+from otel_memwatch.reports.pages.html import HtmlPage
+from otel_memwatch.reports.pages.markup import escaped, tag
+from otel_memwatch.run.figures import FIGURES, MEMORY, PROCESS
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import command_line, count, shorten
+from otel_memwatch.wings.index import listing
+from otel_memwatch.wings.index.run_fields import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+    from otel_memwatch.wings.index.run_fields import RunField
+
+_MOST = 10_000
+"""Runs on a page. Of more, each group keeps its newest, its extremes and its failures."""
+_STATIC = 50
+"""Newest runs in the static table."""
+_COMMAND, _TEXT = 160, 300
+_PAGE = "report.html"
+
+
+def html(
+    rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str, *, links: bool = True
+) -> bytes:
+    """Return the page of the runs, oldest first.
+
+    Args:
+        rows: the runs; at least one.
+        by: fields of a group. Default: the name, or the command if a run has no name.
+        file: path of the page, to which links to pages of runs are relative.
+        links: include links to the pages of the runs.
+
+    """
+    kept = thinned(rows, by)
+    page = HtmlPage()
+    groups = listing.groups(rows, by or columns("name", "--group"))
+    page.section(f"Groups ({len(groups)})")
+    page.raw('<div id="charts"></div>')
+    table = listing.group_cells(groups)
+    page.table(
+        table, Columns((", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER), "lrrrrrrr")
+    )
+    page.section(f"Runs ({len(rows)})")
+    page.table(*_static(kept[-_STATIC:][::-1]))
+    if len(rows) > len(kept):
+        page.paragraph(
+            f"{count(len(rows) - len(kept), 'run')} of {len(rows)} left out: "
+            "the newest, the extremes and the failures of each group are here. All of them: otel-memwatch runs."
+        )
+    elif len(kept) > _STATIC:
+        page.paragraph(f"Without scripts, this page lists the newest {_STATIC} runs.")
+    head = tag(
+        "header", tag("h1", escaped(listing.totals(rows))) + tag("p", escaped(_period(rows)), class_="second")
+    )
+    foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
+    body = f'<main id="page">\n{head}\n{page.text()}{foot}</main>\n'
+    return document(count(len(rows), "run"), body, _data(kept, by, file if links else None), "runs.js")
+
+
+def thinned(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[IndexedRun]:
+    """Return at most about 10 000 runs: of each part of a group's time the extremes, and all that failed."""
+    if len(rows) <= _MOST:
+        return list(rows)
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(_group(row, by), []).append(place)
+    kept: set[int] = set()
+    for places in groups.values():
+        share = max(8, _MOST * len(places) // len(rows))
+        length = max(1, -(-len(places) * 4 // share))
+        for start in range(0, len(places), length):
+            part = places[start : start + length]
+            kept.update((part[0], part[-1]))
+            kept.add(max(part, key=lambda place: rows[place].upper_bound or rows[place].memory or 0))
+            kept.add(min(part, key=lambda place: rows[place].low or rows[place].memory or 0))
+    bad = [place for place, row in enumerate(rows) if listing.failed(row) and place not in kept]
+    kept.update(bad[-_MOST // 4 :])
+    return [rows[place] for place in sorted(kept)]
+
+
+def _group(row: IndexedRun, by: Sequence[RunField] | None) -> str:
+    if by is None:
+        return row.name or command_line(row.command, _COMMAND) or row.key or "(none)"
+    return ", ".join(listing.shown(field, field.of(row)) for field in by) or "(none)"
+
+
+def _static(rows: Sequence[IndexedRun]) -> tuple[list[tuple[str, ...]], Columns]:
+    cells = [listing.cells(row, 60) for row in rows]
+    return cells, Columns(listing.HEADER, listing.ALIGNED)
+
+
+def _period(rows: Sequence[IndexedRun]) -> str:
+    first, last = (listing.local(one.started) for one in (rows[0], rows[-1]))
+    return f"From {first} to {last}." if len(rows) > 1 else f"Started {first}."
+
+
+def _data(rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str | None) -> dict[str, Any]:
+    figures = [row for row in FIGURES if row.field and row.name != "exit"]
+    found: dict[str, Any] = {
+        "group": _texts(_group(row, by) for row in rows),
+        "run": [shorten(row.path, _TEXT) for row in rows],
+        "started": [round(row.started, 3) for row in rows],
+        "end": _texts((row.error or "broken") if row.state == "broken" else
+                      row.reason if row.state == "finished" else row.state for row in rows),
+        "bad": [2 if row.killed_for_memory else int(listing.failed(row)) for row in rows],
+        "command": _texts(command_line(row.command, _COMMAND) for row in rows),
+        "host": _texts(row.host or "" for row in rows),
+        "tags": _texts(", ".join(f"{key}={value}" for key, value in row.tags.items()) for row in rows),
+        "limit": [row.limit for row in rows],
+        "asked": [row.asked for row in rows],
+        "link": _links(rows, file) if file is not None else [],
+    }  # fmt: skip
+    bounds: dict[str, tuple[Callable[[IndexedRun], int | None], Callable[[IndexedRun], int | None]]] = {
+        MEMORY: (lambda row: row.low, lambda row: row.upper_bound),
+        PROCESS: (lambda row: row.process_low, lambda row: row.process_high),
+    }
+    made = []
+    for figure in figures:
+        values = [getattr(row, figure.field) for row in rows]
+        if not any(values):
+            continue
+        document = {"name": figure.name, "words": figure.words, "unit": figure.unit, "values": values}
+        if figure.name in bounds:
+            low, high = bounds[figure.name]
+            document |= {"low": [low(row) for row in rows], "high": [high(row) for row in rows]}
+        made.append(document)
+    certainty = _texts(row.certainty or "" for row in rows)
+    return {"count": len(rows), "runs": found, "figures": made, "certainty": certainty}
+
+
+def _texts(values: Iterable[str]) -> dict[str, Any]:
+    """Return a column of text: the different texts, and the place of each run's one."""
+    places: dict[str, int] = {}
+    at = [places.setdefault(value, len(places)) for value in values]
+    return {"words": [shorten(value, _TEXT) for value in places], "at": at}
+
+
+def _links(rows: Iterable[IndexedRun], file: str) -> list[str]:
+    """Return the page of each run relative to this page; empty if there is none."""
+    parent = os.path.dirname(os.path.abspath(file))
+    found = []
+    for row in rows:
+        page = f"{row.path}/{_PAGE}"
+        # With "./" in front, no path can be taken for a scheme.
+        found.append("./" + quote(os.fsencode(os.path.relpath(page, parent))) if os.path.exists(page) else "")
+    return found

@@ -1,0 +1,72 @@
+"""The page of many runs in a real Chromium: charts, a chosen run, the table, hostile names, a phone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import recorded
+from tests.support.browser import Opened, browser
+from tests.support.wrapped import PROGRAM, environment
+
+HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    for number in range(6):
+        run = place / "runs" / f"r{number}"
+        recorded.short(run)
+        document = json.loads((run / "run.json").read_text())
+        document["name"] = HOSTILE if number % 2 else "javascript:alert(3)"
+        document["tags"] = {HOSTILE: HOSTILE}
+        document["started"]["wall"] += 3600 * number
+        document["ended"]["wall"] += 3600 * number
+        (run / "run.json").write_text(json.dumps(document))
+    (place / "runs/r5/report.html").write_text("<title>five</title>")
+    command = [*PROGRAM, "runs", str(place / "runs"), "--page", str(place / "all.html")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    return place / "all.html"
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+def test_a_chosen_point_shows_its_run_with_a_link(chrome: Any, page: Path) -> None:
+    opened = Opened(chrome, page).wait()
+    shown = opened.page
+    assert shown.locator("h3").all_inner_texts() == [
+        HOSTILE.replace("\u2028", "\\u2028"),
+        "javascript:alert(3)",
+    ]
+    chart = shown.locator(".chart").first
+    chart.focus()
+    shown.keyboard.press("ArrowRight")
+    assert chart.locator("a").get_attribute("href") == "./runs/r5/report.html"
+    shown.get_by_label("Filter runs").fill("r3")
+    assert shown.locator("#runs tbody tr").count() == 1
+    assert opened.errors == []
+    assert opened.requests == [page.as_uri()]
+    chart.locator("a").click()
+    assert shown.title() == "five"
+    opened.close()
+
+
+def test_it_fits_a_phone_and_says_the_figures_without_scripts(chrome: Any, page: Path) -> None:
+    opened = Opened(chrome, page).wait()
+    opened.page.set_viewport_size({"width": 360, "height": 700})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()
+    plain = Opened(chrome, page, java_script_enabled=False)
+    assert plain.page.locator("#runs tbody tr").count() == 6
+    plain.close()
