@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def test_attach_by_name(tmp_path: Path) -> None:
     try:
         done = call(tmp_path, "attach", name)
         assert done.returncode == 2
-        assert f"2 processes are called '{name}'" in done.stderr
+        assert f'Cannot attach to "{name}": 2 unrelated processes have this name' in done.stderr
         assert all(str(job.pid) in done.stderr for job in jobs)
         jobs[1].communicate()
         # It is reaped with that; what is left is the one that is meant.
@@ -92,3 +93,41 @@ def test_attach_by_name(tmp_path: Path) -> None:
         for job in jobs:
             job.kill()
             job.wait()
+
+
+def test_attach_to_a_forking_server_by_name(tmp_path: Path) -> None:
+    """A master and its workers have one name, and are one target: the master."""
+    name = f"server-{os.getpid()}.py"
+    script = tmp_path / name
+    script.write_text(
+        "import os, sys\n"
+        "for _ in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        os.read(0, 1); os._exit(0)\n"
+        "print('forked', flush=True)\n"
+        "os.read(0, 1); os.wait(); os.wait()\n"
+    )
+    master = subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+    )
+    try:
+        assert master.stdout is not None
+        assert master.stdout.readline() == b"forked\n"
+        watcher = subprocess.Popen(
+            [*PROGRAM, "attach", name, "--no-plot", "--out", "run"], cwd=tmp_path, env=environment(),
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        samples = tmp_path / "run/samples.jsonl"
+        while not samples.exists() or samples.read_bytes().count(b"\n") < 2:
+            assert watcher.poll() is None
+            time.sleep(0.02)
+        master.communicate()
+        watcher.communicate(timeout=60)
+        assert watcher.returncode == 0
+        info = json.loads((tmp_path / "run/run.json").read_text())
+        assert info["target"]["pid"] == master.pid
+        lines = (tmp_path / "run/processes.jsonl").read_text().splitlines()
+        assert len({json.loads(line).get("pid") for line in lines} - {None}) == 3
+    finally:
+        master.kill()
+        master.wait()
