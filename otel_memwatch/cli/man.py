@@ -48,7 +48,8 @@ def _command_page(name: str, found: click.Command) -> str:
     if records:
         lines.append(".SH OPTIONS")
         for option, text in records:
-            lines += [".TP", f".B {_escaped(option)}", _escaped(text)]
+            # A list of choices may be longer than a line: roff may break it after each bar.
+            lines += [".TP", f".B {_escaped(option)}".replace("|", "|\\:"), _escaped(text)]
     shown = examples.example_lines(name)
     if shown:
         lines += [".SH EXAMPLES", ".nf", *map(_escaped, shown), ".fi"]
