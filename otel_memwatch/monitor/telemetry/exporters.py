@@ -12,6 +12,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics import Histogram
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
 from otel_memwatch.errors import Unavailable
@@ -53,6 +54,16 @@ class Exporter(NamedTuple):
     """URL, or name of the plug-in."""
     answer: Callable[[], Answer] | None = None
     """Returns the last answer of the endpoint; `None`: only the exporter's log contains it."""
+
+
+class PeriodicReader(PeriodicExportingMetricReader):
+    """The SDK's reader, without the thread that it starts again in every forked child.
+
+    The process that writes the page is such a child. Its thread would export to an exporter that is shut down.
+    """
+
+    def _at_fork_reinit(self) -> None:
+        """Start nothing."""
 
 
 def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = None) -> Exporter:

@@ -185,7 +185,9 @@ class Pipeline:
         reopen: Callable[[], Exporter] | None,
         health: EndpointHealth,
     ) -> None:
-        from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+        from opentelemetry.sdk.metrics.export import MetricReader
+
+        from otel_memwatch.monitor.telemetry.exporters import PeriodicReader
 
         if isinstance(opened.exporter, MetricReader):
             # It exports on a schedule, and once more at its end.
@@ -200,7 +202,7 @@ class Pipeline:
         if signal == "traces":
             self._span_exporters.append((delivery, opened.exporter))
             return
-        reader = PeriodicExportingMetricReader(opened.exporter, self._wanted.interval * 1000)
+        reader = PeriodicReader(opened.exporter, self._wanted.interval * 1000)
         delivery.shut_down = lambda seconds: reader.shutdown(timeout_millis=seconds * 1000)
         self._readers.append(reader)
 
