@@ -55,8 +55,7 @@ os.execv(real, [real, *words[end + 1:]])
 """
 """Python's part of the file. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own.
 
-Without `site` it starts 3 ms earlier, and 20 ms in an environment with editable installs. The first import from
-outside the standard library, such as OpenTelemetry's, runs it.
+Without `site` it starts 3 ms earlier. The first import from outside the standard library, such as OpenTelemetry's, runs it.
 """
 
 _RUNS = """runs={runs}
