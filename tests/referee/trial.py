@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.referee.programs import Program, prepare
 from tests.support.control_group import group
+from tests.support.counters import error_here
 from tests.support.wrapped import HERE, PROGRAM, environment
 
 MIB = 1 << 20
@@ -62,7 +63,6 @@ class Trial(NamedTuple):
     user: str
     truth: Truth | None
     peak: dict[str, Any] | None
-    rss_error: int
     problem: str
 
     def error(self) -> float | None:
@@ -176,14 +176,14 @@ def run(program: Program, user: str) -> Trial:
                     os.kill(int(pid), signal.SIGKILL)
         errors = (folder / "errors").read_text(errors="replace")
         if code:
-            return Trial(program.name, user, truth, None, 0, f"the program failed: {code}: {errors[-300:]!r}")
+            return Trial(program.name, user, truth, None, f"the program failed: {code}: {errors[-300:]!r}")
         if truth.samples < LEAST_SAMPLES:
-            return Trial(program.name, user, None, None, 0, "the referee came too late")
+            return Trial(program.name, user, None, None, "the referee came too late")
         info = json.loads((folder / "run/run.json").read_text())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     peak = info["peaks"]["tree"]
-    return Trial(program.name, user, truth, peak, info["rss_error_bytes"], problem(peak, truth, info, user))
+    return Trial(program.name, user, truth, peak, problem(peak, truth, error_here(), user))
 
 
 def _reclaimed(group: Path) -> int:
@@ -204,14 +204,14 @@ def _place(told: Path, process: subprocess.Popen[str]) -> Path:
     return Path(told.read_text().strip()) if told.exists() else told
 
 
-def problem(peak: dict[str, Any] | None, truth: Truth, info: dict[str, Any], user: str) -> str:
+def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str) -> str:
     """Return a sentence about a claim that cannot be true, or nothing.
 
     Without a cgroup nobody can read pipes, sockets and slab: the upper bound has to hold for mapped memory.
     """
     if peak is None:
         return "no figure"
-    slack = SLACK + info["rss_error_bytes"]
+    slack = SLACK + error
     low, high = peak["low"], peak["high"]
     exact = "exact " if peak["certainty"] == "exact" else ""
     if low is not None and low > truth.most + slack:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
+from tests.support.counters import error_here
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
 from tests.zoo.marked import Known, steps_of
@@ -149,7 +150,7 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
             unknowable = not around.inside and _unknowable(part, (folder / "run/processes.jsonl").read_text())
         if unknowable:
             truth = truth._replace(least=0.0)
-        problems = list(problems_of(truth, info["peaks"]["tree"], info, own_group=around.inside))
+        problems = list(problems_of(truth, info["peaks"]["tree"], error_here(), own_group=around.inside))
         marked: dict[str, Known] = {}
         if known:
             marked = {name: Known(*fields) for name, fields in json.loads(known[0].split(" ", 1)[1]).items()}
@@ -162,7 +163,7 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
                 for name, one in marked.items()
             }
             problems += operation_problems(
-                _report(folder / "run"), info, truth, truths, marked, own_group=around.inside
+                _report(folder / "run"), error_here(), truth, truths, marked, own_group=around.inside
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -214,13 +215,21 @@ def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: boo
 
 
 def problems_of(
-    truth: Truth, peak: dict[str, Any] | None, info: dict[str, Any], *, own_group: bool, of: str = ""
+    truth: Truth, peak: dict[str, Any] | None, error: int, *, own_group: bool, of: str = ""
 ) -> Iterator[str]:
-    """Claims about the tree that cannot be true, each in a sentence; `of`: the part of the run that it is about."""
+    """Yield a sentence for each claim about the tree that cannot be true.
+
+    Args:
+        truth: from the referee.
+        peak: the claim; `None`: none.
+        error: bytes by which the kernel's figures are really off (`error_here`).
+        own_group: whether the run had a cgroup of its own.
+        of: the part of the run that the claim is about.
+    """
     if peak is None:
         return
     low, high = peak["low"], peak["high"]
-    slack = SLACK + info["rss_error_bytes"]
+    slack = SLACK + error
     told = f"truth {truth.least / MIB:.1f} to {truth.most / MIB:.1f} MiB, of it {truth.beside / MIB:.1f} beside the processes"
     said = f"{peak['certainty']} {(low or 0) / MIB:.1f} to {'?' if high is None else f'{high / MIB:.1f}'} ({peak['how']})"
     if peak["certainty"] == "exact" and (low > truth.most + slack or high < truth.least - slack):
@@ -237,7 +246,7 @@ OWN_SLACK = 2 * MIB
 
 def operation_problems(
     report: dict[str, Any],
-    info: dict[str, Any],
+    error: int,
     run_truth: Truth,
     truths: dict[str, Truth],
     marked: dict[str, Known],
@@ -250,10 +259,10 @@ def operation_problems(
         yield f"false record: operations {sorted(found)} of {sorted(truths)}"
         return
     whole = report["peaks"]["tree"]
-    slack = OWN_SLACK + info["rss_error_bytes"]
+    slack = OWN_SLACK + error
     for name, truth in truths.items():
         own, tree = found[name]["peak"], found[name]["tree_peak"]
-        yield from problems_of(truth, tree, info, own_group=own_group, of=f" of operation {name!r}")
+        yield from problems_of(truth, tree, error, own_group=own_group, of=f" of operation {name!r}")
         size = marked[name].own
         if (own["low"] or 0) > size + slack or (own["high"] is not None and own["high"] < size - slack):
             yield f"false process of operation {name!r}: {own['low']} to {own['high']}; truth {size}"
