@@ -75,7 +75,7 @@ class Certainty(str, enum.Enum):
     CENSORED = "censored"
     """The counter only says "no more than": the truth is at most `high`."""
     SAMPLED = "sampled"
-    """The largest value that a tick happened to see; the truth may be larger."""
+    """The largest value that a sample happened to see; the truth may be larger."""
 
 
 class Evidence(str, enum.Enum):
@@ -99,13 +99,13 @@ class Evidence(str, enum.Enum):
     LAUNCHER_FLOOR = "launcher_floor", "not above the launcher's own"
     LARGEST_PROCESS = "largest_process", "largest process"
     LARGEST_PROCESS_OR_PSS = "largest_process_or_pss", "largest process or sum of PSS"
-    RSS_SAMPLES = "rss_samples", "resident size at ticks"
-    RSS_SUM = "rss_sum", "sum of resident sizes at ticks"
+    RSS_SAMPLES = "rss_samples", "resident size at samples"
+    RSS_SUM = "rss_sum", "sum of resident sizes at samples"
     PSS_SUM = "pss_sum", "sum of PSS"
-    SAMPLES = "samples", "at ticks"
-    SAMPLES_BETWEEN = "samples_between", "ticks"
-    ONE_SAMPLE = "one_sample", "at one tick"
-    UP_TO_LAST_SAMPLE = "up_to_last_sample", "up to the last tick"
+    SAMPLES = "samples", "at samples"
+    SAMPLES_BETWEEN = "samples_between", "samples"
+    ONE_SAMPLE = "one_sample", "at one sample"
+    UP_TO_LAST_SAMPLE = "up_to_last_sample", "up to the last sample"
     PAGE_FAULTS = "page_faults", "page faults"
     CHILDREN_FAULTS = "children_faults", "page faults of children"
     CGROUP_PEAK = "cgroup_peak", "cgroup watermark"
@@ -121,14 +121,22 @@ class Evidence(str, enum.Enum):
     SHARED_CGROUP_PEAK = "shared_cgroup_peak", "the control group's watermark"
     SHARED_CGROUP_LIMIT = "shared_cgroup_limit", "the control group's limit"
     MACHINE = "machine", "the machine's memory"
-    HUGETLB_SUM = "hugetlb_sum", "sum of HugetlbPages at ticks"
+    HUGETLB_SUM = "hugetlb_sum", "sum of HugetlbPages at samples"
     DEVICE_SAMPLES = "device_samples", "device memory in use"
     RANKS = "ranks", "sum of what each run needed at one instant"
     HOSTS = "hosts", "sum of the hosts' own peaks"
     OTLP = "otlp", "OTLP"
 
 
-_OLD_PHRASES = {evidence.words: evidence for evidence in Evidence}
+_OLD_PHRASES = {evidence.words: evidence for evidence in Evidence} | {
+    "resident size at ticks": Evidence.RSS_SAMPLES,
+    "sum of resident sizes at ticks": Evidence.RSS_SUM,
+    "at ticks": Evidence.SAMPLES,
+    "ticks": Evidence.SAMPLES_BETWEEN,
+    "at one tick": Evidence.ONE_SAMPLE,
+    "up to the last tick": Evidence.UP_TO_LAST_SAMPLE,
+    "sum of HugetlbPages at ticks": Evidence.HUGETLB_SUM,
+}
 """Phrases of `Peak.how` in records that have no `evidence`: never remove one."""
 
 
@@ -152,7 +160,7 @@ class Peak(NamedTuple):
     high: int | None = None
     """Bytes that the truth is not above; `None`: unbounded."""
     at: float | None = None
-    """Seconds after the start of the run at which it was first seen, to one tick; `None`: unknown."""
+    """Seconds after the start of the run at which it was first seen, to one sample; `None`: unknown."""
     pid: int | None = None
     """The process that held it, if it was one process."""
     operation: str | None = None

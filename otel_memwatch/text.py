@@ -208,7 +208,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     | range                    | "300-410 MiB (page faults)"                             |
     | range and estimate       | "300-410 MiB, best estimate 340 MiB (page faults)"      |
     | range, bounds alike      | "300.0 MiB (page faults)"                               |
-    | range, no upper bound    | "at least 300.0 MiB (ticks)"                            |
+    | range, no upper bound    | "at least 300.0 MiB (samples)"                            |
     | range from almost 0      | "at most 603.0 MiB (page faults)"                       |
     | range, something left    | "0.2-60.8 MiB (excluding files in memory, page faults)" |
     | censored                 | "5.0-9.4 MiB"                                           |

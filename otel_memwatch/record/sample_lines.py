@@ -172,7 +172,7 @@ def sample_blocks(
         values += len(rows) * len(columns)
         size += sum(map(len, lines))
         if values > _VALUES + _VALUES_PER_BYTE * size:
-            damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
+            damage.give_up(f"its samples leave out most of the {len(columns)} columns that it declares")
             return
         if rows or fresh:
             yield SampleBlock(columns, rows, sound)

@@ -90,7 +90,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB", "300.0 MiB", "range"),
         (
             Peak.interval(300 * MIB, None, evidence=(Evidence.SAMPLES_BETWEEN,)),
-            "at least 300.0 MiB (ticks)",
+            "at least 300.0 MiB (samples)",
             ">= 300.0 MiB",
             "at least",
         ),
@@ -122,7 +122,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
         (
             Peak.sampled(300 * MIB, evidence=(Evidence.RSS_SUM,)),
-            "300.0 MiB (sampled, sum of resident sizes at ticks)",
+            "300.0 MiB (sampled, sum of resident sizes at samples)",
             "300.0 MiB",
             "sampled",
         ),

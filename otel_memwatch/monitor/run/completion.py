@@ -213,7 +213,7 @@ def _note_missing_ticks(recording: RunRecording) -> None:
     if writer.missing:
         since = max(0.0, until - started)
         writer.note_mark(
-            f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from the monitor's memory"
+            f"{writer.missing} samples are missing, from {since:.1f} s on: peaks and totals are from the monitor's memory"
         )
 
 

@@ -221,7 +221,7 @@ def _peak_of(path: Path, line: int, run: Path) -> Peak:
     peak: Peak | None = peaks.tree or peaks.cgroup
     if peak is None or peak.bytes <= 0:
         raise TradeoffError(
-            f"{path}, line {line}: the run {run.name!r} has no peak.", "it ended before its first tick"
+            f"{path}, line {line}: the run {run.name!r} has no peak.", "it ended before its first sample"
         )
     return peak
 
