@@ -11,4 +11,4 @@ for operation in run.operations:
 print(run.report("markdown"))
 run.plot("fit.png", size=(8, None))
 samples = run.samples(["memwatch.tree.memory.usage"])
-print(len(samples.time), "ticks")
+print(len(samples.time), "samples")

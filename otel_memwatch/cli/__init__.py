@@ -125,4 +125,4 @@ def _wrap_at_once() -> None:
         wrap(parsed.argv, chosen, say)
 
 
-__getattr__ = lazy.names(__name__, {"cli": "group"})
+__getattr__ = lazy.names(__name__, {"cli": "command_group"})

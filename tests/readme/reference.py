@@ -312,7 +312,7 @@ def run_directory_page() -> str:
     head, _, rest = text.partition("\n\n")
     parts = [
         head,
-        "It is 0700, its files 0600. A tick is one `write()`: what was written survives SIGKILL of anybody.",
+        "It is 0700, its files 0600. A sample is one `write()`, so the record survives a SIGKILL of the command or of the monitor.",
     ]
     for section in re.split(r"\n(?=`[^\n]*`\n)", rest.replace("``", "`")):
         title, _, body = section.partition("\n")
