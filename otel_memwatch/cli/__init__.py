@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "report": "Print the report of a recorded run.",
     "plot": "Draw a recorded run.",
     "export": "Write a recorded run in another format.",
+    "bundle": "Pack a recorded run into one file for a colleague or a bug report.",
     "replay": "Send a recorded run to an OTLP endpoint.",
     "runs": "List recorded runs as one table; remove old ones, import those of other tools.",
     "advise": "Recommend memory, CPU and time for the next run, based on earlier runs.",

@@ -9,6 +9,7 @@ from otel_memwatch.reports import REPORTS, write_files
 from otel_memwatch.reports.output import STDOUT, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run
+from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.ranks.group_commands import export_group
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.trackers import TRACKERS, send
@@ -20,7 +21,7 @@ _EPILOG = "\n".join(("\b", "Formats:", *(f"  {name:<20} {words}" for name, words
 """Click breaks no lines after a backspace."""
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=RedactingCommand, epilog=_EPILOG)
 @click.argument("run", required=False)
 @click.option(
     "--to",
@@ -39,7 +40,10 @@ _EPILOG = "\n".join(("\b", "Formats:", *(f"  {name:<20} {words}" for name, words
     metavar="RUN",
     help="Run of the tracker; for TensorBoard the directory. [default: from the environment]",
 )
-def command(run: str | None, *, form: str | None, output: str | None, force: bool, into: str | None) -> None:
+@redact_option
+def command(
+    run: str | None, *, form: str | None, output: str | None, force: bool, into: str | None, redact: str
+) -> None:
     """Write the run directory RUN in another format, or send its figures and its page to an experiment tracker.
 
     Without RUN, or with "latest", it is the newest run below memwatch-runs. FILE is written atomically. For a group, -o names
@@ -48,18 +52,22 @@ def command(run: str | None, *, form: str | None, output: str | None, force: boo
     if form is None:
         raise UsageError("Choose a format with --to.", "available: " + ", ".join(_FORMATS))
     if form in TRACKERS:
+        if redact:
+            raise UsageError("--redact is for files.")
         if output is not None:
             raise UsageError("A tracker takes no file.", "name one of its runs with --into")
         click.echo(f"{form}: {send(form, load(find_run(run)), into)}", err=True)
         return
     if into is not None:
         raise UsageError("--into is for trackers.", "name the file with -o")
-    group = find_group(run)
+    group = None if redact else find_group(run)
     if group is not None:
         export_group(group, form, output, force=force)
         return
-    found, directory = load(find_run(run)), REPORTS[form].directory
-    if directory and output != STDOUT:
-        click.echo(write_files(form, found, output or directory), err=True)
-    else:
-        put(form, found, output, force=force)
+    directory = REPORTS[form].directory
+    with redacted(find_run(run), redact) as path:
+        found = load(path)
+        if directory and output != STDOUT:
+            click.echo(write_files(form, found, output or directory), err=True)
+        else:
+            put(form, found, output, force=force)

@@ -10,6 +10,7 @@ from otel_memwatch.reports import REPORTS
 from otel_memwatch.reports.output import print_report, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run, find_running
+from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.live.seconds import Seconds
 from otel_memwatch.wings.ranks.group_commands import old_clock_options, print_group, put_group
@@ -24,7 +25,7 @@ _SHORT = {"md": "markdown"}
 """Other names of formats."""
 
 
-@click.command()
+@click.command(cls=RedactingCommand)
 @click.argument("run", required=False)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the figures as JSON, schema 1, as --format json does."
@@ -57,6 +58,7 @@ _SHORT = {"md": "markdown"}
     help="For a build: list its largest actions by output file, and the -j that fits.",
 )
 @click.option("--within", metavar="SIZE", help="Memory available to the build, for --by output.")
+@redact_option
 @old_clock_options
 def command(
     run: str | None,
@@ -69,6 +71,7 @@ def command(
     every: float,
     by: str | None,
     within: str | None,
+    redact: str,
 ) -> None:
     """Print the report of the run directory RUN: memory, operations, processes, quality of the record.
 
@@ -78,6 +81,10 @@ def command(
     form = None if form is None else _SHORT.get(form, form)
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
+    if redact:
+        chosen = "html" if page else "json" if as_json else form or "text"
+        _put_redacted(run, chosen, page, redact, force=force, other=follow or by is not None)
+        return
     if by is not None or within is not None:
         if by is None or form is not None or page is not None or follow:
             raise UsageError("--by output goes with --json and --within only.")
@@ -105,3 +112,12 @@ def command(
         print_group(group, "json" if as_json else form or "text")
         return
     print_report("json" if as_json else form or "text", load(find_run(run)))
+
+
+def _put_redacted(
+    run: str | None, form: str, output: str | None, redact: str, *, force: bool, other: bool
+) -> None:
+    if other:
+        raise UsageError("--redact excludes --follow and --by.")
+    with redacted(find_run(run), redact) as copy:
+        put(form, load(copy), output, force=force)

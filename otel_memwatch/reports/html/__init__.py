@@ -32,7 +32,7 @@ HASHES = {
     "page.css": "jhV0cNMYjh52aKfFbzvfBxNf/fNRSmN3PuRCKXtYuOo=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "i0YITcZrnf/PWK4sgxr7V81aqJ5/V2yEqRQRCl40c54=",
+    "runs.js": "Y42SxN4HjhosU84fk01dU4cP2wPAO0+zDYSfKie9sJg=",
     "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""

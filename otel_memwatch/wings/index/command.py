@@ -22,6 +22,7 @@ from otel_memwatch.text import clean
 from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.index import index, runs_home
+from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
 from otel_memwatch.wings.index.remote import here, is_remote
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def command() -> None:
     """List recorded runs."""
 
 
-@command.command(_LIST, epilog=_EPILOG)
+@command.command(_LIST, cls=RedactingCommand, epilog=_EPILOG)
 @click.argument("directories", metavar="[PATH]...", nargs=-1)
 @click.option("--where", "condition", metavar="CONDITION", help="List only runs that match.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the newest N of these.")
@@ -86,6 +87,7 @@ def command() -> None:
     metavar="FILE",
     help="Write a page with the table and charts: one file for any browser, without a network.",
 )
+@redact_option
 def list_command(
     directories: tuple[str, ...],
     *,
@@ -99,6 +101,7 @@ def list_command(
     form: str | None,
     output: str | None,
     page: str | None,
+    redact: str,
 ) -> None:
     """List the runs in each PATH, the newest last. PATH is a run or a directory tree. Default: memwatch-runs.
 
@@ -108,8 +111,7 @@ def list_command(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
-    if page is not None and (as_json or form or output or columns):
-        raise UsageError("--page excludes --columns, --output and formats.", "pass one of them")
+    _check_page(page, redact, others=bool(as_json or form or output or columns))
     form = "json" if as_json else form or "text"
     chosen = None if columns is None else run_fields.columns(columns, "--columns")
     by = None if group is None else run_fields.columns(group, "--group")
@@ -140,7 +142,7 @@ def list_command(
     if page is not None and found:
         from otel_memwatch.wings.index.runs_page import html
 
-        _write(html(sorted(found, key=lambda row: row.started), by, page), page)
+        _write(html(sorted(found, key=lambda row: row.started), by, page, redacted=bool(redact)), page)
         say(clean(page))
         return
     if form == "text" and not found:
@@ -155,6 +157,13 @@ def list_command(
         click.echo(f"otel-memwatch: {none}", err=True)
         return
     _write(_rendered(form, found, chosen, by, wasted=wasted), output)
+
+
+def _check_page(page: str | None, redact: str, *, others: bool) -> None:
+    if page is not None and others:
+        raise UsageError("--page excludes --columns, --output and formats.", "pass one of them")
+    if redact and page is None:
+        raise UsageError("--redact is for --page.", "name the file with --page")
 
 
 def _rendered(

@@ -5,9 +5,11 @@ The static page has the table of groups and the newest runs, for readers without
 
 from __future__ import annotations
 
+import json
 import os
 from urllib.parse import quote
 
+from otel_memwatch.record.redaction import Redactor
 from otel_memwatch.reports.html import document
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.html import HtmlPage
@@ -33,7 +35,7 @@ _PAGE = "report.html"
 
 
 def html(
-    rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str, *, links: bool = True
+    rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str, *, redacted: bool = False
 ) -> bytes:
     """Return the page of the runs, oldest first.
 
@@ -41,9 +43,11 @@ def html(
         rows: the runs; at least one.
         by: fields of a group. Default: the name, or the command if a run has no name.
         file: path of the page, to which links to pages of runs are relative.
-        links: include links to the pages of the runs.
+        redacted: replace texts with placeholders, and leave out links.
 
     """
+    if redacted:
+        rows = redacted_rows(rows)
     kept = thinned(rows, by)
     page = HtmlPage()
     groups = listing.groups(rows, by or columns("name", "--group"))
@@ -65,9 +69,34 @@ def html(
     head = tag(
         "header", tag("h1", escaped(listing.totals(rows))) + tag("p", escaped(_period(rows)), class_="second")
     )
+    if redacted:
+        head += tag("p", "Redacted: texts are placeholders, figures are unchanged.", class_="second")
     foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
     body = f'<main id="page">\n{head}\n{page.text()}{foot}</main>\n'
-    return document(count(len(rows), "run"), body, _data(kept, by, file if links else None), "runs.js")
+    return document(count(len(rows), "run"), body, _data(kept, by, None if redacted else file), "runs.js")
+
+
+def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
+    """Return the runs with placeholders for their texts. They may be any text, so a run's name is one of them."""
+    redactor = Redactor()
+
+    def hidden(row: IndexedRun) -> IndexedRun:
+        tags = {key: redactor.text(value) for key, value in row.tags.items()}
+        return row._replace(
+            path=redactor.text(row.path, "run"),
+            id=redactor.text(row.id, "run"),
+            error=redactor.text(row.error or "", "error") or None,
+            name=redactor.text(row.name or "", "name") or None,
+            tags_json=json.dumps(tags) if tags else "{}",
+            command_json=json.dumps([redactor.text(" ".join(row.command), "command")]),
+            key=redactor.text(row.key, "command"),
+            cwd=redactor.text(row.cwd or "", "path") or None,
+            host=redactor.text(row.host or "", "host") or None,
+            reason=redactor.value(row.reason),
+            group=redactor.text(row.group or "", "group") or None,
+        )
+
+    return [hidden(row) for row in rows]
 
 
 def thinned(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[IndexedRun]:

@@ -154,7 +154,7 @@ function choose(run, card) {
 }
 const certaintyOf = (run) => ({ exact: " (exact)", interval: " (range)", sampled: " (sampled)", censored: " (at most)" }[word(data.certainty, run)] || "");
 function link(run) {
-  const to = runs.link[run];
+  const to = runs.link[run];   // absent on a redacted page
   // Only relative links: "./" comes first, or it is text.
   return to && to.startsWith("./") ? element("a", { href: to }, runs.run[run]) : runs.run[run];
 }

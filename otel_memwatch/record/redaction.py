@@ -1,0 +1,132 @@
+"""Redacted copy of a run directory: texts become placeholders, figures stay.
+
+Every text is replaced unless a rule here keeps it, so a new field of the record is redacted until a rule names it. The same
+text becomes the same placeholder in one copy: "<redacted-text-1>". Keys of objects stay, except names of devices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.format import BUDGETS_FILE, PROCESSES_FILE, RUN_FILE, SAMPLES_FILE, STACKS_FILE
+from otel_memwatch.record.jsonl import open_regular
+from otel_memwatch.runtime import strict_json
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REDACTED = "redacted"
+"""Name and tag of a redacted run."""
+
+_KEPT = frozenset(
+    {"certainty", "how", "evidence", "metric", "unit", "event", "mode", "system", "release", "machine", "version", "python", "kind",
+     "status", "verdict", "figure", "period", "vendor"}
+)  # fmt: skip
+"""Keys with values of the program's own vocabulary, or of the kernel's version."""
+_NAMES = frozenset({"operation", "function"})
+"""Keys with names of operations and functions."""
+_DEVICES = frozenset({"gpu", "gpu_tree", "held", "accounted"})
+"""Keys of objects with names of devices as keys."""
+_PLAIN = re.compile(
+    r"exit code \d+|SIG[A-Z0-9]+|killed by SIG[A-Z0-9]+|finished|running|ok|unavailable|failed|auto|none|exact|"
+    r"user|system|read|write|minor|major|some|full|text"
+)
+"""Texts that are kept with any key."""
+_ID = re.compile(r"[0-9a-f]{2}|[0-9a-f]{16}|[0-9a-f]{32}")
+_IDS = frozenset({"trace", "span", "parent", "trace_id", "span_id", "parent_span_id", "flags"})
+
+
+class Redactor:
+    """Placeholders of one output."""
+
+    def __init__(self, *, everything: bool = False) -> None:
+        self._everything = everything
+        self._placeholders: dict[str, str] = {}
+
+    def text(self, value: str, kind: str = "text") -> str:
+        """Return the placeholder of a text; an empty text stays."""
+        if not value:
+            return value
+        return self._placeholders.setdefault(value, f"<redacted-{kind}-{len(self._placeholders) + 1}>")
+
+    def value(self, value: Any, key: str = "", *, named: bool = False) -> Any:
+        """Return a JSON value with placeholders for its texts. `named`: "name" is the name of an operation."""
+        if isinstance(value, str):
+            return value if self._stays(value, key, named=named) else self.text(value, _kind(key))
+        if key == "frames" and isinstance(value, list):
+            return [self._frame(one) for one in value]
+        if isinstance(value, list):
+            return [self.value(one, key, named=named) for one in value]
+        if isinstance(value, dict):
+            return {
+                self.text(name, "gpu") if key in _DEVICES and not name.isdigit() else name: self.value(
+                    one, name, named=named
+                )
+                for name, one in value.items()
+            }
+        return value
+
+    def _frame(self, frame: Any) -> Any:
+        """Return a call of `stacks.json`, [function, file, line]."""
+        if not isinstance(frame, list) or not frame:
+            return []
+        return [self.value(frame[0], "function"), *(self.value(one, "file") for one in frame[1:])]
+
+    def _stays(self, value: str, key: str, *, named: bool) -> bool:
+        if key in _NAMES or (named and key == "name"):
+            return not self._everything
+        if key in _IDS:
+            return bool(_ID.fullmatch(value))
+        if key in _KEPT:
+            return True
+        return bool(_PLAIN.fullmatch(value))
+
+
+def _kind(key: str) -> str:
+    kinds = {"argv": "argument", "command": "argument", "cwd": "path", "file": "path", "path": "path"}
+    return kinds.get(key, key if key in ("name", "host", "operation", "function") else "text")
+
+
+def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
+    """Write a redacted copy of a run into an existing, empty directory. Raises `RunError` if there is no record to copy."""
+    if not (source / RUN_FILE).is_file():
+        raise RunError(f"{source} has no {RUN_FILE}: only recorded runs can be redacted.")
+    for path in sorted(source.iterdir()):
+        name = path.name
+        operations = name.startswith("operations-") and name.endswith(".jsonl")
+        if not (operations or name in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE)):
+            continue
+        with open(open_regular(path), "rb") as file, (target / name).open("w", encoding="utf-8") as out:
+            if name.endswith(".jsonl"):
+                for line in file:
+                    # A damaged line is left out: its texts cannot be found.
+                    if (document := _parsed(line)) is not None:
+                        out.write(_written(redactor.value(document, named=operations)) + "\n")
+                continue
+            document = _parsed(file.read())
+            if name == RUN_FILE and isinstance(document, dict):
+                document = _description(document, redactor)
+            else:
+                document = redactor.value(document)
+            out.write(_written(document) + "\n")
+
+
+def _description(document: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    redacted: dict[str, Any] = redactor.value(document)
+    redacted["name"] = REDACTED
+    redacted["tags"] = {**(redacted.get("tags") or {}), REDACTED: "yes"}
+    return redacted
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _written(value: Any) -> str:
+    return strict_json.dumps(value, separators=(",", ":"))
