@@ -45,7 +45,7 @@ class PeakStack(NamedTuple):
 def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
     """Return the stack that explains the peak of the tree; `None` if nothing was captured.
 
-    The last capture is the nearest to the peak. If memory had stopped growing when it was taken, the program may have gone
+    The last capture is the nearest to the peak. If memory stopped growing before or during it, the program may have gone
     on to other work; an earlier capture of the same process, taken while it grew, then shows the allocation.
 
     Args:
@@ -57,23 +57,39 @@ def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
         return None
     last = max(stacks.captures, key=lambda capture: (capture.level, capture.time))
     chosen = last
-    if not _grows(last):
+    if not _grows(last, stacks.highest):
         for earlier in reversed(stacks.captures):
-            growing = earlier.pid == last.pid and earlier.time <= last.time and _grows(earlier)
             near = last.time - earlier.time <= _SAME_RAMP_SECONDS
-            if growing and (near or earlier.level + earlier.grown >= _HALF * last.level):
+            # What grew during the last capture may be a single allocation: the one before it then explains less.
+            half = not _grew(last) and earlier.level + earlier.grown >= _HALF * last.level
+            mine = earlier.pid == last.pid and earlier.time <= last.time
+            if mine and _grows(earlier, stacks.highest) and (near or half):
                 chosen = earlier
                 break
-    highest = max(
-        max(capture.level, capture.level + capture.after - capture.before) for capture in stacks.captures
-    )
+    highest = max(max(capture.level, _level_after(capture)) for capture in stacks.captures)
     reached = peak is None or peak <= highest * _NEAR + _NEAR_BYTES
     thread = busiest(chosen)
     return PeakStack(chosen, thread, own_frame(thread), reached)
 
 
-def _grows(capture: Capture) -> bool:
+def _grows(capture: Capture, highest: int) -> bool:
+    """Return whether the process grew while its stack was read.
+
+    A tool reads the stack near its end. If the level was then the highest of the run, the growth may have been over
+    before: only a thread that was running still counts as growing. Without page faults in the threads that were read,
+    the one that grew had ended.
+    """
+    thread = busiest(capture)
+    over = _level_after(capture) >= highest - _GREW
+    return _grew(capture) and thread.faults != 0 and (thread.active or not over)
+
+
+def _grew(capture: Capture) -> bool:
     return capture.after - capture.before >= _GREW
+
+
+def _level_after(capture: Capture) -> int:
+    return capture.level + capture.after - capture.before
 
 
 def busiest(capture: Capture) -> CapturedThread:
@@ -96,6 +112,11 @@ def weighted_stacks(stacks: Stacks) -> list[WeightedStack]:
 def is_library(frame: StackFrame) -> bool:
     """Return whether a call is in an installed package, the standard library, or a system library."""
     return not frame.file or bool(_LIBRARIES.search(frame.file) or _NATIVE.search(frame.file))
+
+
+def is_import_machinery(frame: StackFrame) -> bool:
+    """Return whether a call is of the interpreter's import system, which every import adds several times."""
+    return frame.file.startswith("<frozen importlib")
 
 
 def own_frame(thread: CapturedThread) -> StackFrame | None:

@@ -29,7 +29,7 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "jhV0cNMYjh52aKfFbzvfBxNf/fNRSmN3PuRCKXtYuOo=",
+    "page.css": "7a+/YJN/NHLhdrebW8yIaQeMZ2AX4H2T3IWEuNEa9F8=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "Y42SxN4HjhosU84fk01dU4cP2wPAO0+zDYSfKie9sJg=",

@@ -7,7 +7,7 @@ Each call can be reached with the tab key, and has its name and share as label a
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.markup import escaped, tag
-from otel_memwatch.run.stacks import busiest, frame_name, is_library
+from otel_memwatch.run.stacks import busiest, frame_name, is_import_machinery, is_library
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, shorten, size
 
@@ -18,6 +18,8 @@ WIDTH, _ROW = 1000, 20
 _DEEPEST = 40
 _CHARACTER = 6.6
 """Pixels of a character at the font size below."""
+_SHORTEST = 4
+"""Characters of the shortest name that is drawn."""
 _NARROWEST = 1.0
 """Pixels below which a call is not drawn."""
 
@@ -37,7 +39,7 @@ def flame(run: RecordedRun) -> str:
     for capture in run.stacks.captures:
         call = root
         call.bytes += capture.grown
-        frames = list(reversed(busiest(capture).frames))
+        frames = [one for one in reversed(busiest(capture).frames) if not is_import_machinery(one)]
         for frame in frames[:_DEEPEST]:
             # Lines of one function are one call here: a loop would otherwise split into its lines.
             name = frame_name(frame._replace(line=0))
@@ -54,7 +56,7 @@ def flame(run: RecordedRun) -> str:
         f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
     words = "Calls by growth of memory while they ran, outermost first."
-    return tag("figure", picture, role="group", aria_label=words)
+    return tag("figure", picture, class_="flame", role="group", aria_label=words)
 
 
 def _draw(call: _Call, total: int, left: float, row: int, parts: list[str]) -> int:
@@ -77,7 +79,7 @@ def _draw(call: _Call, total: int, left: float, row: int, parts: list[str]) -> i
             )
             room = int((width - 8) / _CHARACTER)
             text = ""
-            if room >= 4:
+            if room >= _SHORTEST:
                 text = tag(
                     "text",
                     escaped(shorten(clean(name), room)),
@@ -87,6 +89,8 @@ def _draw(call: _Call, total: int, left: float, row: int, parts: list[str]) -> i
                 )
             title = tag("title", escaped(share))
             parts.append(tag("g", title + box + text, tabindex="0", role="img", aria_label=share))
-            deepest = max(deepest, _draw(inner, total, left, row + 1, parts))
+            # Calls below a box without room for a name would only make the picture tall.
+            inside = _draw(inner, total, left, row + 1, parts) if room >= _SHORTEST else row + 1
+            deepest = max(deepest, inside)
             left += width
     return max(deepest, row + bool(call.inner))

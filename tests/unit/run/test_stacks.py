@@ -27,7 +27,8 @@ def _capture(
 
 
 def _found(peak: float | None, *captures: Capture) -> PeakStack:
-    found = peak_stack(Stacks(captures, 0, True, ()), None if peak is None else int(peak * MIB))
+    highest = max(one.level + one.after - one.before for one in captures)
+    found = peak_stack(Stacks(captures, highest, True, ()), None if peak is None else int(peak * MIB))
     assert found is not None
     return found
 
@@ -57,6 +58,25 @@ def test_growth_right_before_the_last_capture_belongs_to_the_same_ramp() -> None
     shortly = _capture(20, 60)._replace(time=99.9)
     assert _found(480, shortly, level).capture is shortly
     assert _found(480, shortly._replace(time=99.0), level).capture is level
+
+
+def test_growth_that_ended_while_the_stack_was_read_is_explained_by_the_capture_before() -> None:
+    # The tool had begun during the ramp, and read the stack when the program already slept with the highest level.
+    late = _capture(50, 2, _thread(LIBRARY, faults=575))._replace(time=10.06)
+    during = _capture(36, 5, _thread(APP, active=True))._replace(time=10.0)
+    stacks = Stacks((during, late), 52 * MIB, True, ())
+    found = peak_stack(stacks, 52 * MIB)
+    assert found is not None
+    assert found.capture is during
+    assert found.reached
+    long_before = during._replace(time=5.0)
+    assert peak_stack(stacks._replace(captures=(long_before, late)), 52 * MIB).capture is late  # type: ignore[union-attr]
+    running = late._replace(threads=(_thread(LIBRARY, faults=575, active=True),))
+    assert peak_stack(stacks._replace(captures=(during, running)), 52 * MIB).capture is running  # type: ignore[union-attr]
+    ended = late._replace(threads=(_thread(LIBRARY, faults=0, active=True),))
+    assert peak_stack(stacks._replace(captures=(during, ended)), 52 * MIB).capture is during  # type: ignore[union-attr]
+    grew_on = stacks._replace(highest=80 * MIB)
+    assert peak_stack(grew_on, 80 * MIB).capture is late  # type: ignore[union-attr]
 
 
 def test_growth_of_another_process_explains_nothing() -> None:

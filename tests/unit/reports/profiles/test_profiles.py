@@ -147,6 +147,16 @@ def test_a_deep_recursion_is_drawn_in_bounds() -> None:
     assert flame(_run(_capture(101, 9, *frames))).count("<rect") == 40
 
 
+def test_imports_and_calls_without_room_for_a_name_do_not_make_the_picture_tall() -> None:
+    main, load = StackFrame("main", "/app/train.py", 30), StackFrame("load", "/app/train.py", 12)
+    frozen = StackFrame("exec_module", "<frozen importlib._bootstrap_external>", 940)
+    deep = [StackFrame(f"f{number}", "/a.py", 1) for number in range(30)]
+    picture = flame(_run(_capture(101, 400, load, frozen, frozen, main), _capture(102, 4, *deep, main)))
+    assert "importlib" not in picture
+    assert picture.count("<rect") == 3  # main, load, and the outermost of the deep calls
+    assert 'viewBox="0 0 1000 40"' in picture
+
+
 def test_exports_are_written_where_users_expect_them(tmp_path: Path) -> None:
     from otel_memwatch.reports import write
 
