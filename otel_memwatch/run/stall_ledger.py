@@ -22,6 +22,8 @@ from otel_memwatch.truth.stalls import (
     StallWindow,
     are_enough,
     are_foreign,
+    are_proven,
+    asked_again,
     not_own,
     shortage,
     surplus,
@@ -41,6 +43,7 @@ _SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "user": (catalog.MEMWATCH_TREE_CPU_TIME, (("cpu.mode", "user"),)),
     "system": (catalog.MEMWATCH_TREE_CPU_TIME, (("cpu.mode", "system"),)),
     "major_faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, (("system.paging.fault.type", "major"),)),
+    "minor_faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, (("system.paging.fault.type", "minor"),)),
     "high": (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "high"),)),
     "hits": (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, (("memwatch.cgroup.memory.event.type", "max"),)),
     "threads": (catalog.MEMWATCH_TREE_THREAD_COUNT, ()),
@@ -115,6 +118,7 @@ class _Reading(NamedTuple):
     user: float
     read: float
     major_faults: float
+    minor_faults: float
 
 
 class StallLedger:
@@ -130,7 +134,7 @@ class StallLedger:
         self._conditions = conditions
         self._before: _Reading | None = None
         if conditions.own_cgroup and not conditions.joined:
-            self._before = _Reading(conditions.started, 0, 0, 0, 0)
+            self._before = _Reading(conditions.started, 0, 0, 0, 0, 0)
         self._windows = 0
         self._limit: float | None = None
         self._hits: float | None = None
@@ -138,7 +142,7 @@ class StallLedger:
         """Memory has been full: from then on, the run may have lost pages."""
         self._early_refaulted = self._early_read = self._early_chars = 0
         """Bytes until then."""
-        self._late_read = self._reread = 0
+        self._late_read = self._reread = self._late_major = self._late_minor = 0
         """Bytes from then on."""
         self._read = self._refaulted = self._chars = self._written = 0
         self._held = self._virtual = 0
@@ -191,7 +195,8 @@ class StallLedger:
         user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
         if user is None or read is None or (refaults is None and "refaults" in self._places):
             return  # refaults of a cgroup that others share are read once a second
-        reading = _Reading(sample.time, refaults or 0, user, read, self._value(values, "major_faults") or 0)
+        major, minor = (self._value(values, name) or 0 for name in ("major_faults", "minor_faults"))
+        reading = _Reading(sample.time, refaults or 0, user, read, major, minor)
         before, self._before = self._before, reading
         if before is not None:
             self._add_window(before, reading, full=self._is_full(sample))
@@ -244,6 +249,9 @@ class StallLedger:
         faults = int(now.major_faults - before.major_faults)
         self._late_read += read
         self._reread += refaulted
+        self._late_major += faults
+        if self._windows > 1:  # the first has the start of the program
+            self._late_minor += int(now.minor_faults - before.minor_faults)
         self._wait(REREAD, before.time, now.time, waited(StallWindow(seconds, user, read, refaulted, faults)))
         self._wait(READ, before.time, now.time, waited(StallWindow(seconds, user, read, read, faults)))
 
@@ -268,20 +276,36 @@ class StallLedger:
         """Return the stalls for lack of memory, and the kind of waiting that they consist of."""
         if not self._reached:
             return Stalls(memory=0.0), REREAD
-        foreign = are_foreign(self._early_refaulted, self._early_read) or are_foreign(
-            *not_own(self._refaulted, self._read, self._held, self._written)
+        late = self._late_read
+        if not late:
+            return Stalls(memory=0.0, reread_bytes=0), REREAD
+        own = are_proven(self._early_read) and not (
+            are_foreign(self._early_refaulted, self._early_read)
+            or are_foreign(*not_own(self._refaulted, self._read, self._held, self._written))
         )
-        if "refaults" in self._places and not foreign:
-            share = min(self._curve.total(REREAD), self._longest_wait(seconds)) / seconds
-            if not are_enough(self._reread, self._late_read, self._chars - self._early_chars):
-                return Stalls(memory=0.0, reread_bytes=self._reread), REREAD
-            sizes = shortage(self._read, min(self._reread, self._late_read), self._refaulted, self._held)
-            return Stalls(_share(share), None, None, *sizes), REREAD
-        again = surplus(self._read, self._chars, self._virtual)
-        if not again:
+        if "refaults" in self._places and not are_enough(self._reread, late, self._chars - self._early_chars):
+            return Stalls(memory=0.0, reread_bytes=self._reread), REREAD
+        if "refaults" in self._places and own:
+            reread = min(self._reread, late)
+            again = self._asked_again(reread, max(0, self._read - self._refaulted))
+            if not are_enough(again, late, self._chars - self._early_chars):
+                return Stalls(memory=0.0, reread_bytes=again), REREAD
+            wait = self._curve.total(REREAD) * again / reread
+            sizes = shortage(self._read, again, self._refaulted, self._held)
+            return Stalls(
+                _share(min(wait, self._longest_wait(seconds)) / seconds), None, None, *sizes
+            ), REREAD
+        again = self._asked_again(surplus(self._read, self._chars, self._virtual), self._read)
+        if not again or not are_enough(again, late, self._chars - self._early_chars):
             return Stalls(), READ
-        wait = self._curve.total(READ) * min(1.0, again / self._late_read) if self._late_read else 0.0
+        wait = self._curve.total(READ) * min(1.0, again / late)
         return Stalls(_share(min(wait, self._longest_wait(seconds)) / seconds), reread_bytes=again), READ
+
+    def _asked_again(self, reread: int, first: int) -> int:
+        """Return bytes of refaults that the program asked for again, at most; `first`: bytes read that were no refaults."""
+        return asked_again(
+            reread, first, self._chars, major_faults=self._late_major, minor_faults=self._late_minor
+        )
 
     def _longest_wait(self, seconds: float) -> float:
         """Return an upper bound of the seconds in which the tree waited: tasks stalled, or the kernel worked for the tree."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -51,3 +52,19 @@ def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
     page = (tmp_path / "run/report.html").read_text()
     assert "Slow: " in page
     assert "fill-opacity" in page
+
+
+def test_a_copy_repeated_at_a_small_limit_is_not_slow(tmp_path: Path) -> None:
+    """The kernel counts pages that the copy before dropped as refaults."""
+    memory_parent()
+    with (tmp_path / "big").open("wb") as file:
+        for _ in range(128):
+            file.write(os.urandom(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    for _ in range(3):
+        done = call("wrap", "--limit", "18MiB", "--out", "run", "--", "cp", "big", "copy", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "slow " not in done.stderr
+        shutil.rmtree(tmp_path / "run")

@@ -103,6 +103,44 @@ def test_refaults_of_an_earlier_run_prove_nothing() -> None:
     assert again.reread_bytes == pytest.approx(2100 * MIB, abs=4096)
 
 
+COPIES = {
+    "after a copy that dropped the file": [
+        (0.16, 51.8, 0, 45.1), (0.27, 69.6, 0, 57.1), (0.36, 100.0, 0, 83.1), (0.46, 158.3, 0, 124.1),
+        (0.57, 201.4, 0, 155.8), (0.66, 269.1, 0, 218.4), (0.76, 329.4, 0, 264.3), (0.87, 451.2, 0, 367.6),
+        (0.96, 551.2, 0, 467.6), (1.06, 613.5, 0, 529.9), (1.12, 622.8, 256.0, 539.2),
+    ],
+    "from a cold page cache": [
+        (0.27, 142.3, 0, 82.3), (0.42, 158.8, 0, 106.8), (0.71, 187.5, 0, 120.5), (0.89, 290.3, 0, 196.3),
+        (1.01, 332.0, 0, 227.5), (1.27, 456.8, 0, 298.3), (1.57, 669.6, 0, 438.6), (2.02, 728.8, 256.0, 474.8),
+    ],
+}  # fmt: skip
+"""Recorded copies of 256 MiB at a limit of 18 MiB: seconds, then MiB read from storage, passed to read calls, and refaulted.
+The kernel reads up to 8 MiB ahead; one system call copies the file, and is counted at its end."""
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("written", [0.0, 256.0])
+def test_a_copy_that_loses_pages_read_ahead_is_not_slow(
+    copy: list[tuple[float, float, float, float]], written: float
+) -> None:
+    columns = [*COLUMNS, column("memwatch.tree.syscall.io", disk__io__direction="write")]
+    ledger = StallLedger(columns, RunConditions.of(INFO))
+    make = sample_maker(columns)
+    assert copy
+    for time, read, chars, refaults in copy:
+        ledger.add(
+            make((100.0 + time, 0.0, read * MIB, chars * MIB, 6.0 * MIB, 17.9 * MIB, 17.3 * MIB, 18.0 * MIB,
+                  refaults * PAGES, 0, None, None, None, min(written, chars) * MIB))
+        )  # fmt: skip
+        assert not ledger.stalls(time).memory
+
+
+def test_a_file_read_again_by_calls_is_a_shortage() -> None:
+    found = run(2400, 2144, chars=2400)
+    assert found.memory is not None
+    assert found.memory > 0.5
+
+
 def test_pressure_limits_the_share() -> None:
     """A program that sleeps reads a few pages again in each window."""
     rows: list[tuple[float | None, ...]] = [

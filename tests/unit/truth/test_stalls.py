@@ -8,6 +8,8 @@ from otel_memwatch.truth.stalls import (
     Shortage,
     StallWindow,
     are_foreign,
+    are_proven,
+    asked_again,
     not_own,
     shortage,
     surplus,
@@ -65,3 +67,19 @@ def test_a_first_reading_is_no_refault_of_the_run() -> None:
     assert not_own(2144, 2400, held=98, written=0) == (0, 98)
     assert not_own(256, 256, held=17, written=256) == (0, 0)
     assert not_own(4, 4, held=17, written=0) == (4, 4)
+
+
+def test_pages_read_ahead_and_dropped_were_not_asked_for_again() -> None:
+    read = 256 * MIB
+    # A copy of 256 MiB at 18 MiB.
+    assert asked_again(475 * MIB, 254 * MIB, read, major_faults=0, minor_faults=0) == 2 * MIB
+    # A mapping, at random and in sequence.
+    assert asked_again(2144 * MIB, read, 0, major_faults=300, minor_faults=0) == 2144 * MIB
+    assert asked_again(480 * MIB, read, 0, major_faults=1, minor_faults=10_000) == 480 * MIB
+    # Read calls.
+    assert asked_again(2144 * MIB, read, 2400 * MIB, major_faults=0, minor_faults=0) == 2144 * MIB
+
+
+def test_first_readings_prove_the_counter() -> None:
+    assert are_proven(98 * MIB)
+    assert not are_proven(MIB)
