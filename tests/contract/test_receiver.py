@@ -243,7 +243,7 @@ def test_the_target_is_told_where_to_send_only_its_spans(sink):
 
 
 def test_without_grpc_an_endpoint_that_needs_it_is_refused_before_the_start(monkeypatch):
-    monkeypatch.setattr("otel_memwatch.monitor.telemetry.otlp_receiver.socket._has_grpc", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="takes gRPC"):
         listen({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"})
 

@@ -338,10 +338,8 @@ def test_a_run_without_telemetry_loads_none_of_it(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     loaded = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
-    assert "otel_memwatch.monitor.telemetry" in loaded
-    assert {name for name in loaded if name.startswith("otel_memwatch.monitor.telemetry.")} == {
-        "otel_memwatch.monitor.telemetry.settings"
-    }
+    assert "otel_memwatch.monitor.recording.recording" in loaded
+    assert not {name for name in loaded if name.startswith("otel_memwatch.monitor.telemetry")}
     assert not {name.partition(".")[0] for name in loaded} & {
         "opentelemetry",
         "requests",
