@@ -7,6 +7,7 @@ reads the machine.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -155,6 +156,11 @@ class _Reader:
         self.up, self.error, self.rests_until = before.up, before.error, before.rests_until
         self.reads, self.failures, self.stretched = before.reads, before.failures, before.stretched
         self.seconds, self._ahead, self._accounted_at = before.seconds, before._ahead, before._accounted_at
+
+    def make_due(self) -> None:
+        """Let the next reading be complete. After an OOM kill, the counters of a surrounding cgroup are read for the last time."""
+        for pace in getattr(self.source, "paces", ()):
+            pace.next = -math.inf
 
     def rests(self, now: float) -> bool:
         """Return whether a sample at `now` does without it: nothing is due, or it has used up its share of a core."""
@@ -317,7 +323,9 @@ class Sampler:
         clock = self._clock
         cpu, began, elapsed = clock.cpu(), clock.monotonic(), []
         for reader in self._readers:
-            if not last and reader.rests(now):
+            if last:
+                reader.make_due()
+            elif reader.rests(now):
                 continue
             was_up = reader.up
             if reader.read(now, values):

@@ -106,6 +106,8 @@ class Cgroup:
         self._rests = context.rests
         self._slow_pace = context.pace(1.0)
         self._fast_pace = context.pace(FAST_PERIOD)
+        self.paces = (self._slow_pace, self._fast_pace)
+        """Schedules that the run's last sample overrides."""
         fast = (*_FAST, *(_OWN if groups.own else _SHARED))
         at_every_sample = {row[:2] for row in fast}
         slow = [
