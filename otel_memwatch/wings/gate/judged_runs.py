@@ -84,6 +84,8 @@ def _starved(run: RecordedRun) -> str | None:
     """Return why a run got less memory than it needed; `None`: it did not, as far as is known."""
     if run.ending.oom_kills:
         return f"out of memory ({run.ending.reason})"
+    if run.verdict not in (None, "finished", "killed"):
+        return f"ended by otel-memwatch ({run.verdict})"
     share = run.stalls.memory
     if share is not None and share >= WORTH_NAMING:
         return f"short of memory {100 * share:.0f} % of the time"

@@ -73,6 +73,8 @@ class IndexedRun(NamedTuple):
     signal: int | None = None
     oom_kills: int | None = None
     reason: str = ""
+    verdict: str | None = None
+    """`RecordedRun.verdict`; `None`: the run goes on, or its monitor died."""
     memory: int | None = None
     """Peak memory of the whole tree."""
     low: int | None = None
@@ -222,6 +224,7 @@ class IndexedRun(NamedTuple):
             and not self.exit_code
             and self.signal is None
             and not self.oom_kills
+            and self.verdict in (None, "finished")
             and bool(self.memory or self.high)
         )
 
@@ -278,6 +281,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         signal=ending.signal,
         oom_kills=ending.oom_kills,
         reason=_storable(ending.reason),
+        verdict=_storable(run.verdict) if run.verdict else None,
         low=tree.low if tree else None,
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,

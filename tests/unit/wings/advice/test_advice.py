@@ -36,6 +36,17 @@ def test_memory_is_never_less_than_a_run_has_needed_and_little_more() -> None:
     assert 90 < advice.seconds < 150
 
 
+def test_a_run_that_the_guard_ended_is_a_lower_bound() -> None:
+    """--timeout ended it with exit code 0 before its largest step."""
+    (advice,) = advise(
+        [row(40, verdict="timeout"), *(row(100, verdict="finished") for _ in range(9))], by=job_of
+    )
+    assert (advice.runs, advice.median) == (9, 100 * MIB)
+    (alone,) = advise([row(40, verdict="timeout")], by=job_of)
+    assert alone.memory is None
+    assert "lower bound" in alone.notes[0]
+
+
 def test_one_run_has_a_stated_margin() -> None:
     (advice,) = advise([row(100)], by=job_of)
     assert advice.memory == pytest.approx(110 * MIB + KERNEL_SHARE, abs=1)

@@ -12,11 +12,11 @@ from otel_memwatch.run.stall_ledger import Stalls
 from otel_memwatch.wings.gate.judged_runs import fed
 
 
-def run(memory: float | None = None, oom_kills: int = 0) -> Any:
+def run(memory: float | None = None, oom_kills: int = 0, verdict: str = "finished") -> Any:
     ending = SimpleNamespace(
         oom_kills=oom_kills, reason="exit code 0; the kernel's OOM killer killed a process of it"
     )
-    return SimpleNamespace(path=Path("runs/a"), ending=ending, stalls=Stalls(memory=memory))
+    return SimpleNamespace(path=Path("runs/a"), ending=ending, stalls=Stalls(memory=memory), verdict=verdict)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ def run(memory: float | None = None, oom_kills: int = 0) -> Any:
         (run(), None),
         (run(0.04), None),
         (run(0.8), "short of memory 80 % of the time"),
+        (run(verdict="timeout"), "ended by otel-memwatch (timeout)"),
         (run(oom_kills=1), "out of memory (exit code 0; the kernel's OOM killer killed a process of it)"),
     ],
 )
