@@ -61,27 +61,13 @@ function steps(least, most, step) {
   return found;
 }
 
-function marks(u, places, changes) {
+function marks(u, places) {
   const c = u.ctx, ratio = devicePixelRatio, [xs, low, high, value] = u.data;
   c.save();
   c.beginPath();
   c.rect(u.bbox.left - 6 * ratio, u.bbox.top, u.bbox.width + 12 * ratio, u.bbox.height);
   c.clip();
   c.setLineDash([]);   // a dashed series leaves its pattern
-  for (const one of changes) {
-    const place = places.indexOf(one.run);
-    if (place < 0) continue;
-    const x = u.valToPos(place ? (xs[place - 1] + xs[place]) / 2 : xs[0], "x", true);
-    c.strokeStyle = colour(one.certain ? (one.after > one.before ? "bad" : "good") : "soft");
-    c.lineWidth = 1.5 * ratio;
-    c.setLineDash([5 * ratio, 4 * ratio]);
-    c.beginPath(); c.moveTo(x, u.bbox.top); c.lineTo(x, u.bbox.top + u.bbox.height); c.stroke();
-    c.setLineDash([]);
-    c.fillStyle = c.strokeStyle;
-    c.font = `${11 * ratio}px system-ui, sans-serif`;
-    c.textAlign = x > u.bbox.left + u.bbox.width * 0.8 ? "right" : "left";
-    c.fillText(` ${one.words} `, x, u.bbox.top + 11 * ratio);
-  }
   const many = places.length > 400, radius = (many ? 1.6 : 3) * ratio;
   places.forEach((run, i) => {
     const x = u.valToPos(xs[i], "x", true), y = u.valToPos(value[i], "y", true), bad = runs.bad[run];
@@ -106,14 +92,14 @@ function marks(u, places, changes) {
   c.restore();
 }
 
-function draw(card, list, name) {
+function draw(card, list) {
   const made = columns(list), { places, xy } = made, { plot, about } = card;
   if (card.u) { card.u.destroy(); charts.splice(charts.indexOf(card.u), 1); card.u = null; }
   plot.replaceChildren();
   if (!places.length) { about.textContent = `No ${figure.words} known.`; return; }
-  const [least, most] = scaleOf(xy), changes = (data.changes || []).filter((one) => one.group === name && one.figure === figure.name);
+  const [least, most] = scaleOf(xy);
   const last = places[places.length - 1];
-  about.textContent = `${list.length} runs, latest ${inWords(figure, last)}` + (changes.length ? `; changes: ${changes.map((one) => one.words).join(", ")}` : "");
+  about.textContent = `${list.length} runs, latest ${inWords(figure, last)}`;
   const line = { stroke: () => colour("line"), width: 1 }, none = { stroke: null, width: 0, points: { show: false } };
   const dashed = (shade) => ({ stroke: () => colour(shade), width: 1.4, dash: [6, 4], points: { show: false }, spanGaps: true });
   const x = xy[0], pad = (x[x.length - 1] - x[0] || 1) * 0.03;
@@ -126,7 +112,7 @@ function draw(card, list, name) {
     bands: [{ series: [2, 1], fill: () => colour("needed-band") }],
     axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80 },
       { ...font, grid: line, ticks: { show: false }, size: 74, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
-    hooks: { draw: [(self) => marks(self, places, changes)] },
+    hooks: { draw: [(self) => marks(self, places)] },
   }, xy, plot);
   u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) choose(places[u.cursor.idx], card); });
   u.over.setAttribute("aria-hidden", "true");
@@ -219,12 +205,12 @@ function start() {
   const holder = $("charts"), grid = element("div", { class: "many" });
   const list = [...members].sort((a, b) => b[1].length - a[1].length || a[0].localeCompare(b[0])).filter(([, found]) => found.length > 1);
   const cards = list.map(([name, found]) => cardOf(name, found));
-  const again = () => cards.forEach((card) => { if (card.seen) draw(card, card.list, card.name); });
+  const again = () => cards.forEach((card) => { if (card.seen) draw(card, card.list); });
   const seen = new IntersectionObserver((found) => found.forEach(({ isIntersecting, target }) => {
     const card = cards.find((one) => one.box === target);
     if (!isIntersecting || card.seen) return;
     card.seen = true;
-    draw(card, card.list, card.name);
+    draw(card, card.list);
   }), { rootMargin: "300px" });
   cards.forEach((card, i) => { card.box.hidden = i >= FIRST; grid.append(card.box); seen.observe(card.box); });
   const select = element("select", { "aria-label": "Figure", on: { change: () => { figure = figures.get(select.value); again(); } } },
