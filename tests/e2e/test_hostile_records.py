@@ -236,7 +236,7 @@ def test_too_much_is_read_soon_in_little_memory_or_refused(what: str, tmp_path: 
 def test_what_was_not_read_is_told(what: str, tmp_path: Path) -> None:
     run = described(recorded.short(tmp_path / "run"), state="running", peaks=None)
     TOO_MUCH[what](run)
-    assert b"what follows was not read" in call("report", "run", cwd=tmp_path).stdout
+    assert b"what follows was not read" in b" ".join(call("report", "run", cwd=tmp_path).stdout.split())
 
 
 def test_a_long_argument_holds_nobody_up(tmp_path: Path) -> None:
