@@ -100,7 +100,7 @@ def test_the_thread_that_touches_memory_is_named() -> None:
 
 def test_own_code_is_told_from_libraries() -> None:
     assert own_frame(_thread(LIBRARY, APP)) == APP
-    standard = StackFrame("run", "/root/.pyenv/versions/3.11.7/lib/python3.11/threading.py", 982)
+    standard = StackFrame("run", "/usr/lib/python3.11/threading.py", 982)
     frozen = StackFrame("exec", "<frozen importlib._bootstrap>", 3)
     assert (
         own_frame(_thread(standard, frozen, StackFrame("memset", "/usr/lib/x86_64-linux-gnu/libc.so.6", 0)))
