@@ -13,7 +13,7 @@ from otel_memwatch.errors import CommandNotStarted, RunError, UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -63,34 +63,23 @@ def run_command(
         RunError: the command was not recorded.
 
     """
-    words = _words(command, settings, (stdout, stderr))
-    reader, writer = os.pipe()
-    with contextlib.ExitStack() as opened:
-        lines = opened.enter_context(os.fdopen(reader, encoding="ascii"))
-        with contextlib.closing(_Descriptor(writer)):
+    wrapped = _Wrapped(command, settings, (stdout, stderr))
+    with os.fdopen(wrapped.reader, "rb") as lines:
+        with wrapped.closing_writer() as kept:
             process = subprocess.Popen(
-                _wrap(words, writer),
-                cwd=cwd,
-                env=env,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                pass_fds=(writer,),
+                wrapped.words, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept
             )
-        started: Event | None = None
         try:
             for line in lines:
-                event = json.loads(line)
-                if event["event"] == "start":
-                    started = event
-                elif event["event"] == "warning" and on_warning is not None:
-                    on_warning(event)
+                warning = wrapped.warning_of(line)
+                if warning is not None and on_warning is not None:
+                    on_warning(warning)
         except BaseException:
             process.terminate()  # goes on to the command
             raise
         finally:
             code = process.wait()
-    return _run(started, code)
+    return wrapped.run(code)
 
 
 async def run_command_async(
@@ -111,31 +100,21 @@ async def run_command_async(
     import asyncio
     import inspect
 
-    words = _words(command, settings, (stdout, stderr))
-    reader, writer = os.pipe()
+    wrapped = _Wrapped(command, settings, (stdout, stderr))
     lines = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reader, "rb", buffering=0)
+        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(wrapped.reader, "rb", buffering=0)
     )
     with contextlib.closing(transport):
-        with contextlib.closing(_Descriptor(writer)):
+        with wrapped.closing_writer() as kept:
             process = await asyncio.create_subprocess_exec(
-                *_wrap(words, writer),
-                cwd=cwd,
-                env=env,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                pass_fds=(writer,),
+                *wrapped.words, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept
             )
-        started: Event | None = None
         try:
             while line := await lines.readline():
-                event = json.loads(line)
-                if event["event"] == "start":
-                    started = event
-                elif event["event"] == "warning" and on_warning is not None:
-                    result = on_warning(event)
+                warning = wrapped.warning_of(line)
+                if warning is not None and on_warning is not None:
+                    result = on_warning(warning)
                     if inspect.isawaitable(result):
                         await result
         except BaseException:
@@ -144,17 +123,52 @@ async def run_command_async(
             raise
         finally:
             code = await asyncio.shield(process.wait())
-    return _run(started, code)
+    return wrapped.run(code)
 
 
-class _Descriptor:
-    """A descriptor with a `close`."""
+class _Wrapped:
+    """A command under `wrap`, which writes its events to a pipe. Both functions share everything but the waiting.
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    Raises `UsageError` for a mistake in the arguments.
+    """
 
-    def close(self) -> None:
-        os.close(self._number)
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        settings: Mapping[str, Any],
+        streams: tuple[Any, Any],
+    ) -> None:
+        from otel_memwatch.runtime.own_python import command_line
+
+        words = _words(command, settings, streams)
+        self.reader, self._writer = os.pipe()
+        self.words = command_line("wrap", f"--events={self._writer}", *words)
+        self._started: Event | None = None
+
+    @contextlib.contextmanager
+    def closing_writer(self) -> Iterator[tuple[int]]:
+        """Give the descriptors that `wrap` inherits; close them here afterwards."""
+        try:
+            yield (self._writer,)
+        finally:
+            os.close(self._writer)
+
+    def warning_of(self, line: bytes) -> Event | None:
+        """Return the event of a line if it is a warning."""
+        event: Event = json.loads(line)
+        if event["event"] == "start":
+            self._started = event
+        return event if event["event"] == "warning" else None
+
+    def run(self, code: int) -> Run:
+        """Return the run of the ended `wrap`, which had this exit code."""
+        if self._started is None:
+            if code in _NOT_STARTED:
+                raise CommandNotStarted("The command was not started", code, "the reason is on stderr")
+            raise RunError("The command was not recorded.", "the reason is on stderr")
+        run = Run(Path(self._started["path"]))
+        run.latest  # noqa: B018 - report an unreadable record now
+        return run
 
 
 def _words(
@@ -179,20 +193,3 @@ def _words(
     }
     config.settings("wrap", given)
     return [*config.as_arguments(given, "wrap"), "--", *[os.fspath(word) for word in command]]
-
-
-def _wrap(words: Sequence[str], events: int) -> list[str]:
-    from otel_memwatch.runtime.own_python import command_line
-
-    return command_line("wrap", f"--events={events}", *words)
-
-
-def _run(started: Event | None, code: int) -> Run:
-    """Return the run of an ended `wrap`."""
-    if started is None:
-        if code in _NOT_STARTED:
-            raise CommandNotStarted("The command was not started", code, "the reason is on stderr")
-        raise RunError("The command was not recorded.", "the reason is on stderr")
-    run = Run(Path(started["path"]))
-    run.latest  # noqa: B018 - report an unreadable record now
-    return run

@@ -160,12 +160,7 @@ def largest_process(
     if unwatched and reached > low:
         return Peak.interval(max(0, reached - stated(error)), None, evidence=(Evidence.WAIT4,))
     if high is None:
-        if not low:
-            return None
-        if sampled:
-            return Peak.sampled(low, at=at, pid=pid, evidence=(Evidence.RSS_SAMPLES,))
-        certain = max(0, low - stated(error))
-        return Peak.interval(certain, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
+        return _largest_seen(low, error, at, pid, sampled=sampled) if low else None
     high = max(high, low)
     if not high:
         return None
@@ -180,3 +175,11 @@ def largest_process(
     evidence = (Evidence.WAIT4, Evidence.PROCESS_PEAK_WINDOWS)
     certain, high = max(0, low - stated(error)), high + stated(error)
     return Peak.interval(certain, high, at=at, pid=pid, evidence=evidence)
+
+
+def _largest_seen(low: int, error: int, at: float | None, pid: int | None, *, sampled: bool) -> Peak:
+    """Return the peak of the largest process without an upper bound."""
+    if sampled:
+        return Peak.sampled(low, at=at, pid=pid, evidence=(Evidence.RSS_SAMPLES,))
+    certain = max(0, low - stated(error))
+    return Peak.interval(certain, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))

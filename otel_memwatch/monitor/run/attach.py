@@ -55,11 +55,6 @@ def attach(
 
     Raises `UsageError` if the process does not exist or is unreadable.
     """
-    if shows_others():
-        raise UsageError(
-            "/proc is that of another pid namespace, so PIDs cannot be looked up.",
-            "unshare --mount-proc, or mount -t proc proc /proc",
-        )
     for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
     try:
@@ -124,6 +119,11 @@ def _command_of(pid: int) -> tuple[str, ...]:
     """Return the argv of the process, or its short name in brackets if argv is empty or hidden."""
     import psutil
 
+    if shows_others():
+        raise UsageError(
+            "/proc is that of another pid namespace, so PIDs cannot be looked up.",
+            "unshare --mount-proc, or mount -t proc proc /proc",
+        )
     try:
         process = psutil.Process(pid)
         return without_padding(tuple(process.cmdline())) or (f"[{process.name()}]",)

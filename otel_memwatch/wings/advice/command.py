@@ -157,13 +157,7 @@ def command(
         _recommend_jobs(rows, parsed(parse_size, within, "--within"), target)
         return
     _require_jobs(target, within)
-    same_job = job_of
-    if by is not None:
-        fields = columns(by, "--by")
-
-        def same_job(row: IndexedRun) -> str:
-            return ", ".join(str(field.of(row)) for field in fields)
-
+    same_job = job_of if by is None else _job_by(by)
     inside = monitor if monitor is not None else target in INSIDE or manifest is not None
     share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
     of_hosts = {same_job(row) for row in hosts}
@@ -218,6 +212,12 @@ def _print(advised: Sequence[Advice], target: str, odds: float) -> None:
         for one in advised
     ]
     print_text("\n\n".join(written) + "\n")
+
+
+def _job_by(fields: str) -> Callable[[IndexedRun], str]:
+    """Return the function that names a run's job by the fields of `--by`."""
+    chosen = columns(fields, "--by")
+    return lambda row: ", ".join(str(field.of(row)) for field in chosen)
 
 
 def _require_jobs(target: str, within: str | None) -> None:

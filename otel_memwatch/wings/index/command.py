@@ -26,6 +26,8 @@ from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_opt
 from otel_memwatch.wings.index.remote import here, is_remote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
 
@@ -129,16 +131,7 @@ def list_command(
         found = [row for row in found if row.asked is not None or row.asked_cores is not None]
         found.sort(key=lambda row: (-(row.unused_gib_hours or 0), -(row.unused_core_hours or 0)))
     if sort is not None:
-        field, *more = run_fields.columns(sort.lstrip("-"), "--sort")
-        if more:
-            raise UsageError(f"--sort takes one field, not {sort!r}.", "as in --sort -memory")
-
-        def key(row: IndexedRun) -> Any:
-            return field.of(row)
-
-        # Unknown values come last.
-        known = sorted((row for row in found if key(row) is not None), key=key, reverse=sort.startswith("-"))
-        found = known + [row for row in found if key(row) is None]
+        found = _sorted(found, sort)
     if page is not None and found:
         from otel_memwatch.wings.index.runs_page import html
 
@@ -146,17 +139,30 @@ def list_command(
         say(clean(page))
         return
     if form == "text" and not found:
-        place = ", ".join(directories) or runs_home()
-        # A "." at the end would merge with the sentence's period.
-        place = clean(f"'{place}'" if place.endswith(".") else place)
-        none = (
-            f"No matching runs ({looked_at} checked in {place})."
-            if looked_at
-            else f"There is no run below {place}."
-        )
-        click.echo(f"otel-memwatch: {none}", err=True)
+        click.echo(f"otel-memwatch: {_no_runs(directories, looked_at)}", err=True)
         return
     _write(_rendered(form, found, chosen, by, wasted=wasted), output)
+
+
+def _sorted(rows: list[IndexedRun], sort: str) -> list[IndexedRun]:
+    """Return the rows in the order of `--sort`; unknown values come last."""
+    field, *more = run_fields.columns(sort.lstrip("-"), "--sort")
+    if more:
+        raise UsageError(f"--sort takes one field, not {sort!r}.", "as in --sort -memory")
+    key: Callable[[IndexedRun], Any] = field.of
+    known = sorted((row for row in rows if key(row) is not None), key=key, reverse=sort.startswith("-"))
+    return known + [row for row in rows if key(row) is None]
+
+
+def _no_runs(directories: Sequence[str], looked_at: int) -> str:
+    place = ", ".join(directories) or runs_home()
+    # A "." at the end would merge with the sentence's period.
+    place = clean(f"'{place}'" if place.endswith(".") else place)
+    return (
+        f"No matching runs ({looked_at} checked in {place})."
+        if looked_at
+        else f"There is no run below {place}."
+    )
 
 
 def _check_page(page: str | None, redact: str, *, others: bool) -> None:
