@@ -96,6 +96,31 @@ def test_the_referee_of_operations(
     assert found == [] if not problem else any(one.startswith(problem) for one in found), found
 
 
+@pytest.mark.parametrize(("own_group", "problems"), [(True, 1), (False, 0)])
+def test_the_referee_leaves_kernel_memory_out_where_the_figure_does(own_group: bool, problems: int) -> None:
+    """The program needs 30 MiB in one operation; in the other 25 and 20 MiB of the kernel, for its sockets."""
+    tree = peak(20, 60, operation="memory")
+    report = {
+        "operations": [
+            {"name": name, "peak": peak(20, 21), "tree_peak": None} for name in ("memory", "sockets")
+        ],
+        "peaks": {"tree": tree, "process": peak(20, 40)},
+    }
+    truths = {"memory": Truth(30 * MIB, 31 * MIB, 0), "sockets": Truth(45 * MIB, 46 * MIB, 20 * MIB)}
+    marked = {
+        "memory": Known(30 * MIB, 31 * MIB, 20 * MIB, None),
+        "sockets": Known(45 * MIB, 46 * MIB, 20 * MIB, None, 20 * MIB),
+    }
+    whole = Truth(45 * MIB, 46 * MIB, 20 * MIB)
+    found = list(operation_problems(report, 0, whole, truths, marked, own_group=own_group))
+    assert len(found) == problems, found
+    tree["operation"] = "sockets"
+    marked["sockets"] = marked["sockets"]._replace(least=25 * MIB)
+    truths["sockets"] = Truth(25 * MIB, 26 * MIB, 0)
+    (problem,) = operation_problems(report, 0, whole, truths, marked, own_group=own_group)
+    assert problem.startswith("false attribution")
+
+
 @pytest.mark.skipif(not LONG, reason="half an hour: MEMWATCH_LONG=1")
 def test_many_compositions() -> None:
     """Others at each run; the seed is told."""

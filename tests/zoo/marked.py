@@ -41,6 +41,8 @@ class Known(NamedTuple):
     own: int
     """Largest resident size of the process that marks, to what Python itself takes or gives back."""
     parent: str | None
+    kernel: int = 0
+    """Largest watermark of the referee's kernel memory with both ends of the operation."""
 
 
 def steps_of(part: Part, dice: random.Random) -> list[Step]:
@@ -77,7 +79,7 @@ class _Referee:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.top = self.needed = self.mapped = 0
+        self.top = self.kernel = self.needed = self.mapped = 0
 
     def figure(self, name: str) -> int:
         return int((self._path / name).read_text())
@@ -86,15 +88,19 @@ class _Referee:
         lines = (line.split() for line in (self._path / "memory.stat").read_text().splitlines())
         return sum(int(value) * (1 if name in names[:2] else -1) for name, value in lines if name in names)
 
-    def take(self) -> int:
-        """Return the largest usage since the last call, and begin anew."""
+    def take(self) -> tuple[int, int]:
+        """Return the largest usage since the last call, the kernel's memory alone as well, and begin anew."""
         mapped = self.of_stat("total_rss", "total_shmem")
         self.mapped = max(self.mapped, mapped)
         self.needed = max(self.needed, mapped + self.figure("memory.kmem.usage_in_bytes"))
-        top = self.figure("memory.max_usage_in_bytes")
-        (self._path / "memory.max_usage_in_bytes").write_text("0")
-        self.top = max(self.top, top)
-        return top
+        top, kernel = (self._watermark(f"memory.{kind}max_usage_in_bytes") for kind in ("", "kmem."))
+        self.top, self.kernel = max(self.top, top), max(self.kernel, kernel)
+        return top, kernel
+
+    def _watermark(self, name: str) -> int:
+        value = self.figure(name)
+        (self._path / name).write_text("0")
+        return value
 
     def others(self) -> int:
         """Return the number of other processes, without the monitor's in a scope."""
@@ -108,9 +114,8 @@ class _Referee:
         return count
 
     def line(self) -> str:
-        kernel = self.figure("memory.kmem.max_usage_in_bytes")
         cache = self.of_stat("total_cache", "", "total_shmem")
-        return f"referee {self.top} {kernel} {self.needed} {self.mapped} {cache}"
+        return f"referee {self.top} {self.kernel} {self.needed} {self.mapped} {cache}"
 
 
 def _resident() -> int:
@@ -122,7 +127,7 @@ class _Open:
 
     def __init__(self, name: str, live: Any, parent: str | None, base: int, held: int) -> None:
         self.name, self.live, self.parent = name, live, parent
-        self.least = self.most = 0
+        self.least = self.most = self.kernel = 0
         self.inside = False
         self.base, self.held = base, held
 
@@ -137,9 +142,9 @@ def play(referee: _Referee, program: str, steps: list[Step]) -> dict[str, Known]
     known: dict[str, Known] = {}
 
     def boundary() -> None:
-        top = referee.take()
+        top, kernel = referee.take()
         for one in opened:
-            one.most = max(one.most, top)
+            one.most, one.kernel = max(one.most, top), max(one.kernel, kernel)
             if one.inside:
                 one.least = max(one.least, top)
 
@@ -161,7 +166,7 @@ def play(referee: _Referee, program: str, steps: list[Step]) -> dict[str, Known]
             one.live.__exit__(None, None, None)
             boundary()
             opened.pop()
-            known[one.name] = Known(one.least, one.most, one.base + one.held, one.parent)
+            known[one.name] = Known(one.least, one.most, one.base + one.held, one.parent, one.kernel)
         elif action == "hold":
             assert isinstance(argument, int)
             held.append(mmap.mmap(-1, argument << 20, flags=FLAGS))

@@ -77,7 +77,7 @@ def _version_1(mode: str, user: str, *, reads: bool) -> Iterator[Surroundings]:
         parent = around.path if user == "contained" else None
         with group(parent=parent) as referee, group(parent=parent) as elsewhere:
             for one in (around, referee, elsewhere):
-                for file in ("tasks", "memory.max_usage_in_bytes"):
+                for file in ("tasks", "memory.max_usage_in_bytes", "memory.kmem.max_usage_in_bytes"):
                     (one.path / file).chmod(0o666)
             before = [*(_within(around.path) if user == "contained" else []), *_as(user, reads=reads)]
             yield Surroundings(inside, "G" if inside else f"G{referee.path}", elsewhere, before, {})

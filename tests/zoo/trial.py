@@ -158,7 +158,7 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
                 name: Truth(
                     0.0 if unknowable else max(0.0, one.least - _cache(part, told)),
                     one.most + beside,
-                    truth.beside,
+                    truth.beside - told.kernel + one.kernel,
                 )
                 for name, one in marked.items()
             }
@@ -275,7 +275,11 @@ def operation_problems(
         )
     named = (whole or {}).get("operations") or ([whole["operation"]] if whole and whole["operation"] else [])
     # "At least" names the operation in which so much was seen; a larger peak may have been in another.
-    reached = run_truth.least if whole and whole["high"] is not None else (whole or {}).get("low") or 0
+    reached = (whole or {}).get("low") or 0
+    if whole and whole["high"] is not None:
+        # Without a cgroup the figure excludes kernel memory, such as sockets, which may peak in another operation.
+        seen = (one.least - one.kernel for one in marked.values())
+        reached = run_truth.least if own_group else max(seen, default=0)
     if named and not any(truths[name].most + SLACK >= reached for name in named if name in truths):
         yield f"false attribution: the peak was in none of {named}"
 
