@@ -35,6 +35,8 @@ class StackFrame(NamedTuple):
     """Path of the source; of a native frame without debug information its library; empty if unknown."""
     line: int
     """0 if unknown."""
+    address: int = 0
+    """Address of a native call, to look its line up later; not recorded, and 0 for other calls."""
 
 
 class CapturedThread(NamedTuple):
@@ -118,7 +120,9 @@ def write_stacks(directory: Path, stacks: Stacks) -> None:
 
 
 def _as_object(capture: Capture) -> dict[str, Any]:
-    threads = [{**thread._asdict(), "frames": list(map(list, thread.frames))} for thread in capture.threads]
+    threads = [
+        {**thread._asdict(), "frames": [frame[:3] for frame in thread.frames]} for thread in capture.threads
+    ]
     return {**capture._asdict(), "threads": threads, "made_of": list(map(list, capture.made_of))}
 
 
@@ -200,6 +204,6 @@ def bounded(frames: Sequence[StackFrame]) -> tuple[StackFrame, ...]:
         outer = MOST_FRAMES // 4
         frames = [*frames[: MOST_FRAMES - outer], *frames[-outer:]]
     return tuple(
-        StackFrame(frame.function[:MOST_CHARACTERS], frame.file[:MOST_CHARACTERS], frame.line)
+        frame._replace(function=frame.function[:MOST_CHARACTERS], file=frame.file[:MOST_CHARACTERS])
         for frame in frames
     )

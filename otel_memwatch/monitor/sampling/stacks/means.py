@@ -5,7 +5,7 @@
 | the program's own interpreter (`_remote_debugging`) | Python 3.14 and later | no |
 | py-spy | Python 3.10 and later | no; for 1 to 2 ms if that reading failed |
 | jcmd | JVM | at its next safepoint |
-| eu-stack (elfutils) | all others, with symbols | about 1 ms |
+| eu-stack (elfutils) | all others, with symbols | for a few milliseconds |
 
 None loads anything into the process. All but jcmd need the right to trace it, which `permission` checks.
 
@@ -14,32 +14,27 @@ None loads anything into the process. All but jcmd need the right to trace it, w
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 
+from otel_memwatch.monitor.sampling.stacks.native import read_functions
+from otel_memwatch.monitor.sampling.stacks.tools import (
+    NoStackError,
+    NotPermittedError,
+    json_output,
+    output_of,
+)
 from otel_memwatch.record.stacks import CapturedThread, StackFrame, bounded
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-PATIENCE = 5.0
-"""Seconds after which a tool is given up."""
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PYTHON = re.compile(r"python(\d+)\.(\d+)")
 _MOST_MAPS = 1 << 20
-
-
-class NoStackError(Exception):
-    """The stacks could not be read this time; the message is the tool's."""
-
-
-class NotPermittedError(NoStackError):
-    """The kernel refuses to read the process."""
 
 
 class Means(NamedTuple):
@@ -142,9 +137,9 @@ json.dump([[one[0], [[frame[2], frame[0], line(frame)] for frame in one[-1]]] fo
 
 
 def _by_own_interpreter(path: str, pid: int) -> list[CapturedThread]:
-    output = _run([path, "-I", "-S", "-c", _READ_STACKS, str(pid)])
+    output = output_of([path, "-I", "-S", "-c", _READ_STACKS, str(pid)])
     threads = []
-    for thread, frames in _json(output):
+    for thread, frames in json_output(output):
         calls = bounded([StackFrame(str(name), str(file), int(line or 0)) for name, file, line in frames])
         threads.append(CapturedThread(int(thread), "", False, None, calls))
     return threads
@@ -158,12 +153,12 @@ def find_py_spy() -> str | None:
 def _by_py_spy(path: str, pid: int) -> list[CapturedThread]:
     command = [path, "dump", "--json", "--full-filenames", "--pid", str(pid)]
     try:
-        return _py_spy_threads(_json(_run([*command, "--nonblocking"])))
+        return _py_spy_threads(json_output(output_of([*command, "--nonblocking"])))
     except NotPermittedError:
         raise
     except NoStackError:
         # A running program may change its stack during a reading that does not stop it.
-        return _py_spy_threads(_json(_run(command)))
+        return _py_spy_threads(json_output(output_of(command)))
 
 
 def _py_spy_threads(found: Any) -> list[CapturedThread]:
@@ -184,30 +179,6 @@ def _py_spy_threads(found: Any) -> list[CapturedThread]:
 
 
 # -- other programs
-
-_ADDRESS = re.compile(r"#\d+\s+0x[0-9a-f]+(?: - \d+)?\s*(.*?)(?: - (/.*))?$")
-_SOURCE = re.compile(r"\s+(\S.*?):(\d+)(?::\d+)?$")
-
-
-def parse_eu_stack(output: str) -> list[CapturedThread]:
-    """Parse the output of `eu-stack -m -s -i`."""
-    threads: list[tuple[int, list[StackFrame]]] = []
-    for row in output.splitlines():
-        if row.startswith("TID "):
-            threads.append((int(row[4:].rstrip(":")), []))
-        elif threads and (found := _ADDRESS.match(row)):
-            threads[-1][1].append(StackFrame(found[1].strip() or "??", found[2] or "", 0))
-        elif threads and threads[-1][1] and (source := _SOURCE.match(row)):
-            threads[-1][1][-1] = threads[-1][1][-1]._replace(file=source[1], line=int(source[2]))
-    return [CapturedThread(thread, "", False, None, bounded(frames)) for thread, frames in threads if frames]
-
-
-def _by_eu_stack(path: str, pid: int) -> list[CapturedThread]:
-    threads = parse_eu_stack(_run([path, "-m", "-s", "-i", "-p", str(pid)]))
-    if not threads:
-        raise NoStackError("eu-stack found no frame")
-    return threads
-
 
 _JAVA_THREAD = re.compile(r'^"(.*)" .*?(?:nid=(0x[0-9a-f]+|\d+)).*?(runnable)?', re.MULTILINE)
 _JAVA_FRAME = re.compile(r"^\s+at (\S+)\(([^:)]*)(?::(\d+))?\)")
@@ -230,42 +201,14 @@ def parse_jcmd(output: str) -> list[CapturedThread]:
 
 
 def _by_jcmd(path: str, pid: int) -> list[CapturedThread]:
-    threads = parse_jcmd(_run([path, str(pid), "Thread.print"]))
+    threads = parse_jcmd(output_of([path, str(pid), "Thread.print"]))
     if not threads:
         raise NoStackError("jcmd found no thread")
     return threads
 
 
-# -- processes of the tools
-
-
-def _run(command: Sequence[str]) -> str:
-    """Return the output of a tool. Raises `NoStackError` with its last line of errors."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoStackError(f"{os.path.basename(command[0])}: {error}") from None
-    errors = done.stderr.decode(errors="replace").strip()
-    if done.returncode == 0 and done.stdout.strip():
-        return done.stdout.decode(errors="replace")
-    last = (errors.splitlines() or [f"exit code {done.returncode}"])[-1].strip()
-    refused = ("permission denied", "operation not permitted", "permissionerror")
-    if any(words in errors.lower() for words in refused):
-        raise NotPermittedError(last)
-    raise NoStackError(f"{os.path.basename(command[0])}: {last}")
-
-
-def _json(output: str) -> Any:
-    try:
-        return json.loads(output)
-    except ValueError as error:
-        raise NoStackError(f"unexpected output: {error}") from None
-
-
 MEANS = (
     Means("py-spy", "python", find_py_spy, _by_py_spy, 'pip install "otel-memwatch[stacks]"'),
     Means("jcmd", "jvm", lambda: shutil.which("jcmd"), _by_jcmd, "install a JDK"),
-    Means("eu-stack", "native", lambda: shutil.which("eu-stack"), _by_eu_stack, "install elfutils"),
+    Means("eu-stack", "native", lambda: shutil.which("eu-stack"), read_functions, "install elfutils"),
 )

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.monitor.sampling.stacks import means
+from otel_memwatch.monitor.sampling.stacks import means, native, tools
 from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
@@ -35,8 +35,10 @@ PERIOD, POLL_SHARE = 0.02, 0.01
 """Shortest seconds between two polls, and the share of a core that polling many processes may take."""
 _FAILURES = 10
 """Captures that may fail one after the other before a message; programs that begin or end are often unreadable."""
-_PATIENCE = 2.0
-"""Longest wait of the run's end for a capture in progress, in seconds."""
+_PATIENCE, _LINES_PATIENCE = 2.0, 1.0
+"""Longest wait of the run's end for the worker, and of the worker for source lines at the end, in seconds."""
+_QUIET = 0.25
+"""Seconds without a capture after which source lines are looked up."""
 
 
 class StackWorker:
@@ -88,6 +90,9 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
         period = max(PERIOD, (time.thread_time() - began) / POLL_SHARE)
         if growth is not None:
             captures.take(watch, growth)
+        elif captures.lines_due():
+            captures.find_lines(watch, tools.PATIENCE)
+    captures.find_lines(watch, _LINES_PATIENCE)
     captures.write(watch.highest)
     say(problems=captures.problems)
 
@@ -100,6 +105,8 @@ class Captures:
         self._kept: list[Capture] = []
         self._failed = 0
         self._stopped = False
+        self._maps: dict[float, str] = {}
+        """Mapped modules of captures by their time, if source lines have not been looked up."""
         self.problems: list[str] = []
 
     def take(self, watch: GrowthWatch, growth: NewPeak) -> None:
@@ -110,7 +117,7 @@ class Captures:
         cpu, faults, before = _cpu(), watch.faults(growth.pid), _size(watch, growth.pid)
         try:
             name, threads = means.capture(pid)
-        except means.NotPermittedError:
+        except tools.NotPermittedError:
             self._stopped = True
             _, remedy = means.permission()
             remedy = remedy or "run as the owner of the process, or as root"
@@ -118,7 +125,7 @@ class Captures:
                 f"stacks are not captured: the kernel refuses to read process {pid} ({remedy})"
             )
             return
-        except means.NoStackError as error:
+        except tools.NoStackError as error:
             watch.spend(_cpu() - cpu)
             self._failed += 1
             if self._failed == _FAILURES:
@@ -131,14 +138,17 @@ class Captures:
             parts = watch.made_of(pid)
         watch.captured(growth, _cpu() - cpu)
         self._failed = 0
+        moment = round(began, 4)
+        if maps := native.mapped_modules(pid, threads):
+            self._maps[moment] = maps
         self._kept.append(
             Capture(
-                time=round(began, 4),
+                time=moment,
                 level=growth.level,
                 pid=pid,
                 command=_command(pid),
                 before=before,
-                after=max(after, 0),
+                after=after or before,  # it may have ended
                 grown=growth.grown,
                 seconds=round(seconds, 4),
                 means=name,
@@ -149,6 +159,29 @@ class Captures:
         if len(self._kept) > MOST_CAPTURES:
             thin(self._kept)
         self.write(watch.highest)
+
+    def lines_due(self) -> bool:
+        """Return whether source lines are missing, and memory does not grow now."""
+        return bool(self._maps) and time.monotonic() > self._kept[-1].time + self._kept[-1].seconds + _QUIET
+
+    def find_lines(self, watch: GrowthWatch, patience: float) -> None:
+        """Look up the source lines of native calls, and write them. Without debug information calls stay as they are."""
+        maps, self._maps = self._maps, {}
+        cpu, deadline = _cpu(), time.monotonic() + patience
+        for rows in dict.fromkeys(maps.values()):
+            chosen = [index for index, one in enumerate(self._kept) if maps.get(one.time) == rows]
+            threads = [thread for index in chosen for thread in self._kept[index].threads]
+            try:
+                found = native.find_lines(rows, threads, max(0.0, deadline - time.monotonic()))
+            except tools.NoStackError:
+                continue
+            for index in chosen:
+                one = self._kept[index]
+                named = tuple(native.with_lines(thread, found) for thread in one.threads)
+                self._kept[index] = one._replace(threads=named)
+        if maps:
+            watch.spend(_cpu() - cpu)
+            self.write(watch.highest)
 
     def write(self, highest: int) -> None:
         """Write the file. A full disk is reported once."""

@@ -11,32 +11,6 @@ import pytest
 from otel_memwatch.monitor.sampling.stacks import means
 from otel_memwatch.record.stacks import StackFrame
 
-EU_STACK = """PID 1195 - process
-TID 1195:
-#0  0x000055719fe4e145 grow - /tmp/prog
-    /tmp/c.c:4:113
-#1  0x000055719fe4e145 - 1 main - /tmp/prog
-    /tmp/c.c:5:28
-#2  0x00007f2c40a9924a __libc_start_call_main - /usr/lib/libc.so.6
-    ../sysdeps/nptl/libc_start_call_main.h:58:16
-#3  0x000055719fe4e061
-TID 1196:
-#0  0x00007f2c40a9924a std::vector<int, (char)-1>::push - /usr/lib/libx.so
-"""
-
-
-def test_native_frames_have_source_and_line() -> None:
-    first, second = means.parse_eu_stack(EU_STACK)
-    assert first.id == 1195
-    assert first.frames == (
-        StackFrame("grow", "/tmp/c.c", 4),
-        StackFrame("main", "/tmp/c.c", 5),
-        StackFrame("__libc_start_call_main", "../sysdeps/nptl/libc_start_call_main.h", 58),
-        StackFrame("??", "", 0),
-    )
-    assert second.frames == (StackFrame("std::vector<int, (char)-1>::push", "/usr/lib/libx.so", 0),)
-
-
 JCMD = """77:
 2026-11-24 15:00:00
 Full thread dump OpenJDK 64-Bit Server VM:
@@ -63,7 +37,6 @@ def test_java_threads_have_their_native_id() -> None:
 
 
 def test_output_without_frames_is_no_stack() -> None:
-    assert means.parse_eu_stack("PID 5 - process\nTID 5:\n") == []
     assert means.parse_jcmd("") == []
 
 
@@ -103,7 +76,7 @@ def test_py_spy_stops_the_program_only_after_a_failure(monkeypatch: pytest.Monke
             '[{"name": "f", "filename": "a.py", "line": 2}]}, {"frames": []}]'
         )
 
-    monkeypatch.setattr(means, "_run", run)
+    monkeypatch.setattr(means, "output_of", run)
     (thread,) = means._by_py_spy("py-spy", 9)
     assert seen == [True, False]
     assert (thread.id, thread.active, thread.frames) == (9, True, (StackFrame("f", "a.py", 2),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_memwatch.monitor.sampling.stacks import means, worker
+from otel_memwatch.monitor.sampling.stacks import means, native, worker
 from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
 from otel_memwatch.monitor.sampling.stacks.worker import Captures, thin
 from otel_memwatch.record.stacks import MOST_CAPTURES, Capture, CapturedThread, StackFrame, read_stacks
@@ -46,6 +46,42 @@ def test_the_thread_with_most_faults_comes_first(tmp_path: Path, monkeypatch: py
     (capture,) = read_stacks(tmp_path).captures
     assert [(thread.id, thread.faults) for thread in capture.threads] == [(2, 500), (1, 0)]
     assert (capture.level, capture.grown, capture.means) == (50 * MIB, 20 * MIB, "py-spy")
+
+
+def test_lines_are_looked_up_when_memory_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = StackFrame("grow", "/app/prog", 0, 0x40118B)
+    native_thread = CapturedThread(1, "", False, None, (frame,))
+    monkeypatch.setattr(means, "capture", lambda pid: ("eu-stack", [native_thread]))
+    monkeypatch.setattr(native, "mapped_modules", lambda pid, threads: "rows")
+    asked = []
+
+    def look_up(maps: str, threads: list[CapturedThread], patience: float) -> dict[int, list[StackFrame]]:
+        asked.append((maps, len(threads)))
+        return {0x40118B: [StackFrame("grow", "/src/prog.c", 8)]}
+
+    monkeypatch.setattr(native, "find_lines", look_up)
+    captures, watch = Captures(tmp_path), Watch()
+    for level in (50, 60):
+        captures.take(watch, NewPeak(level * MIB, 1, 20 * MIB))
+    assert not captures.lines_due()
+    assert read_stacks(tmp_path).captures[0].threads[0].frames == (StackFrame("grow", "/app/prog", 0),)
+    monkeypatch.setattr(worker, "_QUIET", -1.0)
+    assert captures.lines_due()
+    captures.find_lines(watch, 1.0)
+    assert asked == [("rows", 2)]  # one process, one lookup
+    assert not captures.lines_due()
+    frames = [one.threads[0].frames for one in read_stacks(tmp_path).captures]
+    assert frames == [(StackFrame("grow", "/src/prog.c", 8),)] * 2
+
+
+def test_growth_until_the_end_of_the_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
+    watch = Watch()
+    sizes = iter([150 * MIB])
+    monkeypatch.setattr(watch, "size", lambda pid: next(sizes, 0))  # a zombie has no memory
+    Captures(tmp_path).take(watch, NewPeak(150 * MIB, 1, 20 * MIB))
+    (capture,) = read_stacks(tmp_path).captures
+    assert (capture.before, capture.after) == (150 * MIB, 150 * MIB)
 
 
 def test_thinning_keeps_the_first_and_the_last_capture() -> None:
