@@ -301,6 +301,28 @@ def _certificate(directory):
     return key, certificate
 
 
+class _Unreadable(Program):
+    """A program whose operations cannot be read."""
+
+    def follow(self):
+        follower = super().follow()
+
+        def poll():
+            raise OSError(5, "Input/output error")
+
+        follower.poll = poll
+        return follower
+
+
+def test_unreadable_operations_are_a_sentence_and_the_rest_arrives(sink):
+    telemetry, said, info = _start({"otlp": sink.url}, program=_Unreadable())
+    problems = " ".join(telemetry.finish(finished(info)))
+    assert "the metrics lack the operations from now on: OSError" in problems
+    assert "receives no more spans of operations: OSError" in problems
+    assert all(problem in " ".join(said) for problem in telemetry.problems)
+    assert {metric.name for _, metric, _ in sink.metrics()} >= {"memwatch.run.active"}
+
+
 def test_an_exporter_that_is_not_installed():
     telemetry, said, info = _start({}, {"OTEL_METRICS_EXPORTER": "carrier_pigeon"})
     problems = telemetry.finish(finished(info))

@@ -206,14 +206,17 @@ class Telemetry:
             return
         finally:
             self._opened.set()
-        while not self._wake.wait(_POLL_SECONDS):
-            self._measure_operations()
-            if self._pipeline is not None:
-                with contextlib.suppress(Exception):
-                    self._pipeline.look_for_events()
+        try:
+            while not self._wake.wait(_POLL_SECONDS):
+                self._measure_operations()
+                if self._pipeline is not None:
+                    with contextlib.suppress(Exception):
+                        self._pipeline.look_for_events()
+                self._join()
             self._join()
-        self._join()
-        self._measure_operations()
+            self._measure_operations()
+        except Exception as error:  # noqa: BLE001 - the final values are delivered all the same
+            self._report_problem(f"the metrics lack the operations from now on: {describe(error)}")
 
     def _join(self) -> None:
         joined, self._joined = self._joined, None

@@ -115,7 +115,12 @@ class SpanSender:
     def _run(self) -> None:
         # Instrumented HTTP libraries must not create spans for our requests.
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
-        self._send_record()
+        try:
+            self._send_record()
+        except Exception as error:  # noqa: BLE001 - the run's own spans may still arrive
+            with contextlib.suppress(Exception):
+                self.delivery.failed(f"receives no more spans of operations: {describe(error)}")
+            self._ending.wait()
         if self._last:
             self._send(self._last)
 
