@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+import time
 
 from otel_memwatch.compat.qefficient import QEffMemoryProfiler
 
 profiler = QEffMemoryProfiler()
 profiler.start_monitoring()
 profiler.mark_operation("Write")
+while not profiler.samples:  # totals count from the first sample
+    time.sleep(0.01)
 child = "import time; f = open('out', 'wb')\nfor _ in range(40): f.write(b'x' * (5 << 20)); f.flush(); time.sleep(0.03)"
 subprocess.run([sys.executable, "-c", child])
 profiler.stop_monitoring()
