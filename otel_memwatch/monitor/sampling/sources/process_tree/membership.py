@@ -19,6 +19,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptor
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
+from otel_memwatch.runtime.kernel import CLOCK_TICKS
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -374,7 +375,12 @@ class Membership:
         self.members[pid] = member
         changes.born = True
         self._resets.watch(pid)
-        if self._began is not None and not self._context.adopt and member.start < self._began:
+        # The kernel rounds the start down to a clock tick: a process of this tick may be younger than the run.
+        if (
+            self._began is not None
+            and not self._context.adopt
+            and member.start + 1 / CLOCK_TICKS <= self._began
+        ):
             self._account.joined(member)
         changes.figures = True
         self.pids.joined(pid, member.stat.threads)

@@ -412,6 +412,20 @@ def test_what_joins_the_tree_later_does_not_bring_in_its_past(tmp_path: Path) ->
     assert (tick["tree.cpu.time user"], tick["tree.disk.io write"]) == (10.0, 6 * MIB)
 
 
+@pytest.mark.parametrize(("began", "written"), [(200.009, 80 * MIB), (200.011, 0)])
+def test_a_process_as_young_as_a_clock_tick_brings_in_its_bytes(
+    tmp_path: Path, began: float, written: int
+) -> None:
+    """The kernel rounds its start down to 10 ms: it may have begun after the first sample."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, start=10.0)
+    watched = open_tree(proc)
+    watched.tick(began)
+    proc.process(60, 50, start=200.0, io=(0, 0, 0, 80 * MIB))
+    proc.last_pid(60)
+    assert watched.tick(200.1)["tree.disk.io write"] == written
+
+
 def test_what_was_there_before_explains_no_new_pids(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     for pid in (50, 51, 52):
