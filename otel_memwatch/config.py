@@ -249,6 +249,8 @@ def parse_rank(text: str) -> int:
     return int(stripped)
 
 
+KILL_AFTER = 10.0
+"""Seconds between SIGTERM and SIGKILL, unless `kill_after` is set."""
 MOST_REPEATS = 20
 """Largest number of runs of `--repeat auto`."""
 
@@ -397,7 +399,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("leave", None, "End the run before the machine has less memory available.", parse_size, "SIZE", (), ("wrap",)),
     Option("timeout", None, "End the run after this time: SIGTERM to all its processes, SIGKILL after --kill-after. The exit code "
            "is 124, as that of timeout(1).", parse_duration, "SECONDS", (), ("wrap",)),
-    Option("kill_after", 10.0, "Grace period between SIGTERM and SIGKILL of --timeout.", parse_seconds, "SECONDS", (), ("wrap",)),
+    Option("kill_after", None, f"Grace period between SIGTERM and SIGKILL of --timeout ({KILL_AFTER:g} s). If set, a SIGTERM to "
+           "otel-memwatch also ends all processes of the run this way.", parse_seconds, "SECONDS", (), ("wrap",)),
     Option("limit_exit_code", None, "Exit code if --limit, --stalled, --leave or --timeout ends the run.", _exit_code, "CODE", (),
            ("wrap",)),
     Option("events", None, "Write a JSON line at the start, at each warning and at the verdict, to this descriptor or file. The "

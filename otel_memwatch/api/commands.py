@@ -44,8 +44,8 @@ def run_command(
 
     Args:
         command: program and arguments.
-        on_warning: called in this thread with each event of `warn` and `stalled`, while the command runs. If it raises, the
-            command gets SIGTERM, and the exception is raised here once it has ended.
+        on_warning: called in this thread with each event of `warn` and `stalled`, while the command runs. If it raises, all
+            processes get SIGTERM, and after `kill_after` (10 s) SIGKILL. The exception is raised here once they have ended.
         cwd: working directory of the command. A relative `out` or `runs` is below it.
         env: environment of the command.
         stdin: as for `subprocess.run`; likewise `stdout` and `stderr`.
@@ -75,7 +75,7 @@ def run_command(
                 if warning is not None and on_warning is not None:
                     on_warning(warning)
         except BaseException:
-            process.terminate()  # goes on to the command
+            process.terminate()  # see take_signal() of the guard
             raise
         finally:
             code = process.wait()
@@ -95,7 +95,8 @@ async def run_command_async(
 ) -> Run:
     """Run a command like `run_command`, in an event loop of asyncio.
 
-    `on_warning` may be a coroutine function. If the task is cancelled, the command gets SIGTERM, and the task ends after it.
+    `on_warning` may be a coroutine function. If the task is cancelled, all processes get SIGTERM, and after `kill_after`
+    (10 s) SIGKILL. The task ends after them.
     """
     import asyncio
     import inspect
@@ -189,6 +190,7 @@ def _words(
     given = {
         "quiet": True,
         "report": False,
+        "kill_after": config.KILL_AFTER,
         **{name: value for name, value in settings.items() if value is not None},
     }
     config.settings("wrap", given)

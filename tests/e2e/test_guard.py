@@ -113,6 +113,31 @@ def test_a_timeout_leaves_no_process_behind(tmp_path: Path, cgroup: str) -> None
     assert "--timeout 3.00 s" in done.summary["ended"]["reason"]
 
 
+def test_a_command_that_left_its_cgroup_ends_too(tmp_path: Path) -> None:
+    parent = memory_parent()
+    program = f"import os, time; open('{parent}/cgroup.procs', 'w').write(str(os.getpid())); print(os.getpid(), flush=True); time.sleep(600)"
+    done = Done(tmp_path, "--timeout=2s", "--kill-after=0.2s", *python(program))
+    assert (done.code, done.kinds[-1]) == (124, ("verdict", "timeout"))
+    assert not alive(int(done.out))
+
+
+@pytest.mark.parametrize("cgroup", ["auto", "off"])
+def test_sigterm_ends_all_processes_if_a_grace_period_is_set(tmp_path: Path, cgroup: str) -> None:
+    command = [
+        sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--out=r", f"--cgroup={cgroup}", "--kill-after=0.2s",
+        "--events=events", *python(HIDES),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pids = [int(process.stdout.readline()) for _ in range(3)]
+    process.terminate()
+    assert process.wait(60) == -signal.SIGKILL
+    assert not any(map(alive, pids))
+    process.stdout.close()
+    verdict = json.loads((tmp_path / "events").read_text().splitlines()[-1])
+    assert (verdict["kind"], verdict["signal"]) == ("killed", signal.SIGKILL)
+
+
 def test_a_command_may_tidy_up_in_its_grace_period(tmp_path: Path) -> None:
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); open('ready', 'w'); time.sleep(600)"
     done = Done(tmp_path, "--timeout=2s", *python(program))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ from otel_memwatch.errors import CommandNotStarted, UsageError
 from tests.support.control_group import memory_parent
 from tests.support.torture import alive
 
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) == 1:
+    pids = [subprocess.Popen([sys.executable, __file__, "child"], start_new_session=session).pid for session in (False, True)]
+    with open("pids", "w") as file:
+        print(os.getpid(), *pids, file=file)
+    os.mkfifo("ready")
+time.sleep(600)
+"""
+"""A program with two children, all of which ignore SIGTERM."""
 HOG = "import time\nkept = []\nwhile True:\n    kept.append(bytearray(b'x') * (4 << 20)); time.sleep(0.02)"
 
 
@@ -55,6 +67,47 @@ def test_an_error_in_the_callback_ends_the_command(tmp_path: Path) -> None:
         run_command(python(program), out=tmp_path / "r", cwd=tmp_path, warn="0.1%", on_warning=fail)
     written = tmp_path / "pid"
     assert not written.exists() or not written.read_text() or not alive(int(written.read_text()))
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> list[str]:
+    program = tmp_path / "stubborn.py"
+    program.write_text(STUBBORN)
+    return [sys.executable, str(program)]
+
+
+def pids_of(place: Path) -> list[int]:
+    """Wait until the stubborn program ignores SIGTERM; return its PIDs."""
+    while not (place / "ready").exists():
+        time.sleep(0.01)
+    return [int(pid) for pid in (place / "pids").read_text().split()]
+
+
+def test_an_error_ends_a_command_that_ignores_sigterm(tmp_path: Path, stubborn: list[str]) -> None:
+    pids: list[int] = []
+
+    def fail(_: object) -> None:
+        pids.extend(pids_of(tmp_path))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_command(stubborn, out=tmp_path / "r", cwd=tmp_path, warn="0.1%", kill_after=0.2, on_warning=fail)
+    assert len(pids) == 3
+    assert not any(map(alive, pids))
+
+
+def test_a_cancelled_task_ends_a_command_that_ignores_sigterm(tmp_path: Path, stubborn: list[str]) -> None:
+    async def cancelled() -> list[int]:
+        task = asyncio.create_task(
+            run_command_async(stubborn, out=tmp_path / "r", cwd=tmp_path, kill_after=0.2)
+        )
+        pids = await asyncio.to_thread(pids_of, tmp_path)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return pids
+
+    assert not any(map(alive, asyncio.run(cancelled())))
 
 
 @pytest.mark.parametrize(

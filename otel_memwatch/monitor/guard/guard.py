@@ -6,6 +6,7 @@
 | `--leave` | memory available on the machine | machine | SIGKILL |
 | `--stalled` | time without progress for lack of memory (`run.stall_ledger`) | stalled | SIGKILL |
 | `--timeout` | time since the start | timeout | SIGTERM, and SIGKILL after `--kill-after` |
+| `--kill-after` | a SIGTERM to this process | none: that of its end | the same |
 | `--warn` | memory in use, as a share of each scope | none: a warning | it goes on |
 
 The first of them to act gives the verdict. All processes of the run end, also those that were forked twice or have another
@@ -21,6 +22,7 @@ import threading
 import time
 from collections import deque
 
+from otel_memwatch.config import KILL_AFTER
 from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.guard.limit import HardLimit
 from otel_memwatch.monitor.guard.run_processes import RunProcesses
@@ -94,7 +96,11 @@ class Guard:
         self._wake = threading.Event()
         self._done = threading.Event()
         self._scopes: list[MemoryScope] = []
-        self._term_at = self._kill_at = float("inf")
+        self._term_at = float("inf")
+        grace = settings["kill_after"]
+        self._grace: float = KILL_AFTER if grace is None else grace
+        self._terminating: Thread | None = None
+        """Thread of the grace period after a SIGTERM to this process."""
         self._stalls: deque[tuple[float, float]] = deque()
         """Time, and seconds without progress until then."""
         self._stall_warned = False
@@ -132,6 +138,23 @@ class Guard:
             self._done.set()
             self._problem(f"the run is not guarded: {describe(error)}")
 
+    def take_signal(self, number: int) -> bool:
+        """Begin to end the run if the signal to this process is a SIGTERM and `--kill-after` is set, as timeout(1) does.
+
+        Return false if the signal is only to be passed on to the command.
+        """
+        if number != signal.SIGTERM or self._settings["kill_after"] is None:
+            return False
+        if self._terminating is None:
+            self._terminating = Thread(self._kill_after_grace, "otel-memwatch-kill", room=_ROOM)
+            self._terminate()
+            try:
+                self._terminating.start()
+            except Unavailable:
+                self._terminating = None
+                self._processes.end()
+        return True
+
     def finish(self) -> None:
         """Stop watching after the command's end. If the guard ended the run, kill the processes that are left."""
         if self.limit is not None:
@@ -140,8 +163,10 @@ class Guard:
             self._ended = True
         self._wake.set()
         self._done.wait()
+        if self._terminating is not None:
+            self._terminating.join()
         self._set_priority(self._nice)  # reports are as urgent as without a guard
-        if self.verdict is not None:
+        if self.verdict is not None or self._terminating is not None:
             self._processes.end()
 
     def write_end(self, end: ChildExit | Ending, peak: Mapping[str, Any] | None) -> None:
@@ -212,19 +237,21 @@ class Guard:
                 due = min([self._check_time(now), *(self._check(one, now) for one in list(self._scopes))])
                 if not self._ended:
                     self._wake.wait(None if due == float("inf") else max(0.0, due - time.monotonic()))
-            # The grace period continues after the verdict.
-            while self.verdict is not None and self._kill_at < float("inf") and not self._command_ended():
-                self._wake.wait(max(0.0, self._kill_at - time.monotonic()))
-                if time.monotonic() >= self._kill_at:
-                    self._kill_at = float("inf")
-                    self._processes.end()
+            if self.verdict is not None and self.verdict["kind"] == "timeout":
+                self._kill_after_grace()
         finally:
             for scope in self._scopes:
                 scope.close()
             self._done.set()
 
-    def _command_ended(self) -> bool:
-        return self._wake.is_set()
+    def _terminate(self) -> None:
+        self._processes.signal(signal.SIGTERM)
+        self._processes.signal(signal.SIGCONT)
+
+    def _kill_after_grace(self) -> None:
+        """Kill every process unless the command ends within the grace period."""
+        if not self._wake.wait(self._grace):
+            self._processes.end()
 
     def _check_time(self, now: float) -> float:
         """Ask the run to end if its time is over; return when to check again."""
@@ -233,9 +260,7 @@ class Guard:
         if self._decide(
             "timeout", limit_seconds=self._settings["timeout"], largest=self._processes.largest()
         ):
-            self._kill_at = now + self._settings["kill_after"]
-            self._processes.signal(signal.SIGTERM)
-            self._processes.signal(signal.SIGCONT)
+            self._terminate()
         return float("inf")
 
     def _check(self, scope: MemoryScope, now: float) -> float:

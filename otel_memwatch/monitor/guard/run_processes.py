@@ -1,7 +1,7 @@
 """Processes of a run: which there are, which are the largest, and how to end all of them.
 
-With a cgroup of the run's own they are its members. Without one they are the descendants of this process, which is a
-subreaper: a process that was forked twice or has another session is still among them.
+They are the members of the run's own cgroup and the descendants of this process, which is a subreaper: a process that was
+forked twice or has another session is still among them. A process may leave the cgroup, as `systemd-run --scope` does.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ class RunProcesses:
         self._group, self._spare = group, spare
 
     def pids(self) -> set[int]:
-        """Return the living processes. Costs a reading of each process of the machine without a cgroup."""
-        if self._group is not None:
-            return set(self._group.all_pids()) - self._spare
-        return _descendants(os.getpid(), self._spare)
+        """Return the living processes. Reads the stat of each process of the machine."""
+        return self._members() | _descendants(os.getpid(), self._spare)
+
+    def _members(self) -> set[int]:
+        return set() if self._group is None else set(self._group.all_pids()) - self._spare
 
     def largest(self) -> list[dict[str, Any]]:
-        """Return PID, name and resident bytes of the largest processes."""
+        """Return PID, name and resident bytes of the largest processes, of the cgroup if there is one."""
         found: list[dict[str, Any]] = []
-        for pid in self.pids():
+        for pid in self._members() or self.pids():
             with contextlib.suppress(OSError, ValueError):
                 with open(f"/proc/{pid}/statm", "rb") as file:
                     size = parse_resident(file.read())
@@ -69,7 +70,7 @@ class RunProcesses:
         if self._group is not None and not self._spare & set(self._group.all_pids()):
             self._group.kill()
         until = time.monotonic() + END_SECONDS
-        while (pids := self.pids()) and time.monotonic() < until:
+        while (pids := self._members() or self.pids()) and time.monotonic() < until:
             for pid in pids:
                 self._send(pid, signal.SIGKILL)
             time.sleep(_PAUSE)
@@ -89,8 +90,8 @@ class RunProcesses:
                     os.close(descriptor)
 
     def _is_member(self, pid: int) -> bool:
-        if self._group is not None:
-            return self._group.holds(pid) is True
+        if self._group is not None and self._group.holds(pid):
+            return True
         while pid > 1 and pid not in self._spare:
             (pid, _) = _parent(pid) or (0, False)
             if pid == os.getpid():

@@ -153,7 +153,7 @@ class RunResources:
 
     def start_guard(self) -> None:
         """Begin to guard the run, if an option asks for that."""
-        if not any(self.settings[name] for name in _GUARDED):
+        if self.settings["kill_after"] is None and not any(self.settings[name] for name in _GUARDED):
             return
         from otel_memwatch.monitor.guard.guard import Guard
 
@@ -325,7 +325,10 @@ def wrap(
         # From here on the command runs. Whatever fails, wait for it and end as it ends.
         run.start_guard()
         run.start_monitor()
-        end = run.target.wait(run.monitor.note_exit if run.monitor else lambda _: None)
+        end = run.target.wait(
+            run.monitor.note_exit if run.monitor else lambda _: None,
+            run.guard.take_signal if run.guard else lambda _: False,
+        )
         run.finish(end)
     messages = None if run.monitor is None else run.monitor.messages
     if settings["strict"] and (messages is None or messages.problems or run.problems):

@@ -41,7 +41,9 @@ class Target:
         self.helpers = strangers if witness.pid is None else strangers | {witness.pid}
         """Pids of our children that are never part of the target's tree."""
 
-    def wait(self, on_exit: Callable[[ChildExit], None]) -> ChildExit:
+    def wait(
+        self, on_exit: Callable[[ChildExit], None], takes: Callable[[int], bool] = lambda _: False
+    ) -> ChildExit:
         """Supervise until the target ends; return its end. Does not wait for daemons that it leaves behind.
 
         Call it in the thread that called `launch`. It reaps every child of this process, so no other code can wait for
@@ -50,6 +52,7 @@ class Target:
         Args:
             on_exit: called for every reaped process, in order: the target, orphans of its tree, and `helpers`. The
                 figures of `helpers` are also in our own sums over children.
+            takes: called for every signal to the target; returns true if the target does not get it from here.
 
         """
         while True:
@@ -60,7 +63,7 @@ class Target:
                 return end
             follow_stop(self.pid)
             taken = signals.take_next()
-            if self._is_for_target(taken) and not _is_overtaken(taken):
+            if self._is_for_target(taken) and not _is_overtaken(taken) and not takes(taken.number):
                 self._send(taken.number)
 
     def end_witness(self) -> None:

@@ -134,6 +134,23 @@ def test_the_first_verdict_counts() -> None:
     assert events.kinds == [("verdict", "timeout")]
 
 
+def test_sigterm_begins_one_grace_period_if_its_length_is_set() -> None:
+    guard, events, processes = guard_of(kill_after="0s")
+    assert not guard.take_signal(signal.SIGINT)
+    assert guard.take_signal(signal.SIGTERM)
+    assert guard.take_signal(signal.SIGTERM)
+    assert guard._terminating is not None
+    guard._terminating.join()
+    assert processes.asked == [signal.SIGTERM, signal.SIGCONT, "end"]
+    assert events.kinds == []
+
+
+def test_sigterm_is_the_commands_by_default() -> None:
+    guard, _, processes = guard_of(timeout="5s")
+    assert not guard.take_signal(signal.SIGTERM)
+    assert processes.asked == []
+
+
 def test_a_breach_between_two_probes_has_its_warning_and_the_verdict_is_last() -> None:
     guard, events, _ = guard_of(limit="150MiB", warn=["85%"])
     scope = Readings("limit", 150 << 20)
