@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _HUGE_PAGE = 2 << 20
 _LARGEST_PAGE = 64 << 10
 """Bytes of the largest base page of any machine."""
+_CLOCK_TICK = 0.01
+"""Seconds to which the kernel rounds the start of a process down."""
 _READING_SECONDS = 0.01
 """Assumed limit for reading a sample in older records, which do not state it."""
 
@@ -71,6 +73,10 @@ class RunConditions(NamedTuple):
     def charge_error(self) -> int:
         """Bytes by which a cgroup's high-water mark may be off."""
         return charge_error(self.cpus)
+
+    def is_older(self, start: float) -> bool:
+        """Return whether a process with this start is certainly older than the run."""
+        return self.joined and start + _CLOCK_TICK <= self.started
 
     def since_start(self, time: float | None) -> float | None:
         """Return the seconds from the start of the run to a moment in monotonic seconds."""

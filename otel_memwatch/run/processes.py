@@ -58,8 +58,8 @@ class RecordedProcesses:
             key = line.pid, line.start
             bounds = self.tree.add_record(line)
             if bounds is not None and key not in found:
-                joined = conditions.joined and line.start < conditions.started
-                before = {name: getattr(line, name) for name in _COUNTERS} if joined else {}
+                older = conditions.is_older(line.start)
+                before = {name: getattr(line, name) for name in _COUNTERS} if older else {}
                 found[key] = RecordedProcess(bounds, {}, before)
             for name in _KEPT:
                 value = getattr(line, name)

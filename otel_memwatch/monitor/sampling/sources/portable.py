@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 FIGURES_SECONDS = 1.0
+_START_ERROR = 0.011
+"""Seconds by which the stated start of a process may be early: a clock tick, and the rounding of two clocks."""
 _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_switch.type"
 
 
@@ -256,13 +258,14 @@ class Portable:
         if pid in self._members or pid in self._awaited or pid in self._context.exclude or pid == os.getpid():
             return
         try:
-            if process.create_time() < self._since - 0.011:
+            if process.create_time() < self._since - _START_ERROR:
                 return
             member = _PortableProcess(process, self._offset)
         except psutil.Error:
             return
         self._members[pid] = member
-        if self._began is not None and not self._context.adopt and member.start < self._began:
+        older = self._began is not None and member.start + _START_ERROR <= self._began
+        if older and not self._context.adopt:
             # Its earlier life was not recorded.
             self._departed.append(_Used._make(None if count is None else -count for count in member.used))
         self._seen += 1
