@@ -24,6 +24,8 @@ from otel_memwatch.truth.stalls import (
     are_foreign,
     are_proven,
     asked_again,
+    faulted_again,
+    longest_wait,
     not_own,
     shortage,
     surplus,
@@ -52,8 +54,8 @@ _SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 }
 """Series beyond the fields of a `Sample`, with their attributes."""
 _PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
-_CHECKED = 2.0
-"""Least seconds between two readings of pressure that limit a share. It is read about once a second."""
+_COVERED = 0.5
+"""Least share of a run between two readings of pressure that limit its waiting. It is read once a second, and at the end."""
 
 _SHARES = ("memory", "disk", "cpu")
 
@@ -142,8 +144,10 @@ class StallLedger:
         """Memory has been full: from then on, the run may have lost pages."""
         self._early_refaulted = self._early_read = self._early_chars = 0
         """Bytes until then."""
-        self._late_read = self._reread = self._late_major = self._late_minor = 0
+        self._late_read = self._reread = self._faulted = 0
         """Bytes from then on."""
+        self._first_read = 0
+        """Bytes read until refaults were more than few of them."""
         self._read = self._refaulted = self._chars = self._written = 0
         self._held = self._virtual = 0
         """Largest page cache charged, and largest address space."""
@@ -239,6 +243,8 @@ class StallLedger:
         self._windows += 1
         self._read += read
         self._refaulted += refaulted
+        if not are_foreign(self._refaulted, self._read):
+            self._first_read = self._read
         self._reached = self._reached or full
         if not self._reached:
             self._early_refaulted += refaulted
@@ -249,9 +255,9 @@ class StallLedger:
         faults = int(now.major_faults - before.major_faults)
         self._late_read += read
         self._reread += refaulted
-        self._late_major += faults
         if self._windows > 1:  # the first has the start of the program
-            self._late_minor += int(now.minor_faults - before.minor_faults)
+            again = refaulted if "refaults" in self._places else read
+            self._faulted += faulted_again(again, faults, int(now.minor_faults - before.minor_faults))
         self._wait(REREAD, before.time, now.time, waited(StallWindow(seconds, user, read, refaulted, faults)))
         self._wait(READ, before.time, now.time, waited(StallWindow(seconds, user, read, read, faults)))
 
@@ -279,43 +285,40 @@ class StallLedger:
         late = self._late_read
         if not late:
             return Stalls(memory=0.0, reread_bytes=0), REREAD
-        own = are_proven(self._early_read) and not (
+        late_chars, refaults = self._chars - self._early_chars, "refaults" in self._places
+        again = self._asked_again(self._reread if refaults else late, max(0, self._read - self._refaulted))
+        if refaults and not are_enough(again, late, late_chars):
+            return Stalls(memory=0.0, reread_bytes=again), REREAD
+        own = are_proven(self._first_read) and not (
             are_foreign(self._early_refaulted, self._early_read)
             or are_foreign(*not_own(self._refaulted, self._read, self._held, self._written))
         )
-        if "refaults" in self._places and not are_enough(self._reread, late, self._chars - self._early_chars):
-            return Stalls(memory=0.0, reread_bytes=self._reread), REREAD
-        if "refaults" in self._places and own:
-            reread = min(self._reread, late)
-            again = self._asked_again(reread, max(0, self._read - self._refaulted))
-            if not are_enough(again, late, self._chars - self._early_chars):
-                return Stalls(memory=0.0, reread_bytes=again), REREAD
-            wait = self._curve.total(REREAD) * again / reread
+        if refaults and own:
+            wait = self._curve.total(REREAD) * again / min(self._reread, late)
             sizes = shortage(self._read, again, self._refaulted, self._held)
-            return Stalls(
-                _share(min(wait, self._longest_wait(seconds)) / seconds), None, None, *sizes
-            ), REREAD
+            return Stalls(self._share_of(wait, again, seconds), None, None, *sizes), REREAD
         again = self._asked_again(surplus(self._read, self._chars, self._virtual), self._read)
-        if not again or not are_enough(again, late, self._chars - self._early_chars):
+        if not again or not are_enough(again, late, late_chars):
             return Stalls(), READ
         wait = self._curve.total(READ) * min(1.0, again / late)
-        return Stalls(_share(min(wait, self._longest_wait(seconds)) / seconds), reread_bytes=again), READ
+        return Stalls(self._share_of(wait, again, seconds), reread_bytes=again), READ
 
     def _asked_again(self, reread: int, first: int) -> int:
-        """Return bytes of refaults that the program asked for again, at most; `first`: bytes read that were no refaults."""
-        return asked_again(
-            reread, first, self._chars, major_faults=self._late_major, minor_faults=self._late_minor
-        )
+        """Return bytes read again that the program asked for, at most; `first`: bytes read that were no refaults."""
+        return asked_again(min(reread, self._late_read), first, self._chars, self._faulted)
 
-    def _longest_wait(self, seconds: float) -> float:
-        """Return an upper bound of the seconds in which the tree waited: tasks stalled, or the kernel worked for the tree."""
-        stalled, covered = 0.0, seconds
-        for (start, first), (end, last) in self._pressure.values():
-            covered = min(covered, end - start)
-            stalled += max(0.0, last - first)
-        if not self._pressure or covered < _CHECKED:
-            return seconds
-        return stalled / covered * seconds + self._system
+    def _share_of(self, wait: float, again: int, seconds: float) -> float:
+        """Return the share of the time that the tree waited to read these bytes again, within the bound of pressure."""
+        stalled: dict[str, float] = {}
+        for resource in ("memory", "io"):
+            (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
+            if end - start < _COVERED * seconds:
+                return _share(wait / seconds)
+            stalled[resource] = max(0.0, last - first) / (end - start) * seconds
+        most = longest_wait(
+            **stalled, system=self._system, again=again, read=self._read, read_chars=self._chars
+        )
+        return _share(min(wait, most) / seconds)
 
     def _of_disk(self, memory: float) -> float | None:
         if not self._of_group or not self._conditions.own_cgroup or "io" not in self._pressure:

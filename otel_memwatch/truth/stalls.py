@@ -20,9 +20,8 @@ A shortage needs all of these:
 * Refaults and bytes read from storage grew after that, and the refaults are more than a few of all bytes read (`are_enough`).
 * The program asked for these bytes again (`asked_again`): by read calls, which pass more than its files have, or by page
   faults. The refaults of a copy are pages that were read ahead: read calls pass each byte once.
-* The counter shows this run only: it read much before the limit was reached (`are_proven`), and few of these bytes were
-  refaults (`are_foreign`). Else only mapped bytes count that exceed the address space of the whole tree: they
-  were read more than once.
+* The counter shows this run only: much was read for the first time (`are_proven`) while few of the bytes were refaults
+  (`are_foreign`). Else only mapped bytes count that exceed the address space of the whole tree: they were read more than once.
 
 | run at its limit | read calls pass | page faults | verdict |
 | --- | --- | --- | --- |
@@ -31,10 +30,11 @@ A shortage needs all of these:
 | a file read by calls again and again | more than its size | few | slow |
 | same, after a run that dropped the file | more than its size | few | unknown |
 | copy or scan | its size | few | none |
-| same, after a run that dropped the file | its size | few | unknown |
+| scan, after a run that dropped the file | its size | few | unknown |
 
 In such a window the program waits while it runs no code in user mode. It waits for storage and locks, and for the kernel, which
-reclaims and copies. The plausible duration of its reads limits this time, because a program may also sleep.
+reclaims and copies. It may also sleep, or wait for a processor. So two bounds limit this time: the plausible duration of its
+reads, and the pressure of memory and storage (`longest_wait`).
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ MACHINE_FULL = 0.95
 """Share of the machine's memory in use from which the kernel may have reclaimed."""
 WORTH_NAMING = 0.1
 """Share of a run's time from which a stall is reported, and from which the run shows no size for full speed."""
+_LEAST_WAIT = 0.1
+"""Seconds below which a stall is not reported. Times of the same program differ by as much."""
 _LEAST_REREAD = 0.25
 """Share of the bytes read from storage that a shortage reads again. A copy loses a few pages that the kernel read ahead."""
 _LEAST_OF_CALLS = 0.05
@@ -99,7 +101,21 @@ def are_enough(reread: int, read: int, read_chars: int) -> bool:
     return reread > max(_LEAST_REREAD * read, _LEAST_OF_CALLS * read_chars)
 
 
-def asked_again(reread: int, first: int, read_chars: int, *, major_faults: int, minor_faults: int) -> int:
+def faulted_again(reread: int, major_faults: int, minor_faults: int) -> int:
+    """Return bytes of refaults in one window that page faults can have asked for, at most.
+
+    A copy at its limit has some major faults, when its program is read again. They explain few of its refaults if each
+    window counts alone.
+
+    Args:
+        reread: bytes of refaults.
+        major_faults: in the window.
+        minor_faults: in the window; a sequential reading of a mapping has few others.
+    """
+    return min(reread, major_faults * _LARGEST_READAHEAD + minor_faults * _FAULT_AROUND)
+
+
+def asked_again(reread: int, first: int, read_chars: int, faulted: int) -> int:
     """Return bytes of refaults that the program itself asked for again, at most.
 
     The kernel reads ahead. At a small limit it drops such pages before the program uses them, and reads them again. A copy of
@@ -109,28 +125,42 @@ def asked_again(reread: int, first: int, read_chars: int, *, major_faults: int, 
         reread: bytes of refaults after the charge reached a limit.
         first: bytes read from storage that were no refaults.
         read_chars: bytes that the tree read by system calls.
-        major_faults: after the charge reached a limit.
-        minor_faults: after that; a sequential reading of a mapping has few others.
+        faulted: sum of `faulted_again`.
     """
-    mapped = major_faults * _LARGEST_READAHEAD + minor_faults * _FAULT_AROUND
-    return min(reread, max(0, read_chars - first) + mapped)
+    return min(reread, max(0, read_chars - first) + faulted)
 
 
-def are_proven(early_read: int) -> bool:
-    """Return whether enough was read before the charge reached a limit to see if refaults show an earlier run.
+def longest_wait(memory: float, io: float, system: float, *, again: int, read: int, read_chars: int) -> float:
+    """Return an upper bound of the seconds that a run waited to read files again.
+
+    Pressure includes other tasks: the bound is high on a busy disk, but it excludes waiting for a processor.
 
     Args:
-        early_read: bytes that the tree read from storage until then.
+        memory: seconds in which any task waited for memory: it reclaimed, or read dropped pages again.
+        io: seconds in which any task waited for storage.
+        system: CPU seconds of the kernel for the tree: it reclaims, and copies what was read.
+        again: bytes that were read again.
+        read: bytes that the tree read from storage.
+        read_chars: bytes that it read by system calls, which the kernel copies as well.
     """
-    return early_read >= _LEAST_PROOF
+    return memory + again / max(read, 1) * io + again / max(read + read_chars, 1) * system
+
+
+def are_proven(first_read: int) -> bool:
+    """Return whether enough was read for the first time to see that refaults are the run's own.
+
+    Args:
+        first_read: bytes that the tree read from storage while few of them were refaults (`are_foreign`).
+    """
+    return first_read >= _LEAST_PROOF
 
 
 def are_foreign(refaulted: int, read: int) -> bool:
-    """Return whether refaults show pages that an earlier run dropped.
+    """Return whether refaults show pages that an earlier run dropped, if this run had dropped nothing.
 
     Args:
-        refaulted: bytes of refaults before the charge reached a limit; this run had dropped nothing.
-        read: bytes that the tree read from storage until then.
+        refaulted: bytes of refaults so far.
+        read: bytes that the tree read from storage so far.
     """
     share, least = _FOREIGN
     return refaulted > max(least, share * read)
@@ -190,6 +220,18 @@ def shortage(read: int, reread: int, refaulted: int, held: int) -> Shortage:
         # Files were in memory before the run: the first reading of their pages is not among the bytes read.
         return Shortage(reread, None, None)
     return Shortage(reread, files, files - held)
+
+
+def is_worth_naming(share: float | None, seconds: float | None) -> bool:
+    """Return whether a stall made a run slow.
+
+    Args:
+        share: of the time; `None`: unknown.
+        seconds: duration of the run; `None`: unknown, so the share alone decides.
+    """
+    if share is None or share < WORTH_NAMING:
+        return False
+    return seconds is None or share * seconds >= _LEAST_WAIT
 
 
 def throttled_share(throttled: float, seconds: float, processors: float) -> float:

@@ -12,7 +12,7 @@ from otel_memwatch.reports.html.processes import processes_data
 from otel_memwatch.run.curves import LEAST, MOST, NEEDED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
-from otel_memwatch.truth.stalls import WORTH_NAMING
+from otel_memwatch.truth.stalls import WORTH_NAMING, is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
 
 def _stalls(run: RecordedRun) -> list[list[float]]:
     """Return start, end and the shares of memory and CPU of each slow period; none for a run that was not slow."""
-    if (run.stalls.largest or 0.0) < WORTH_NAMING:
+    if not is_worth_naming(run.stalls.largest, run.seconds):
         return []
     return [
         [period.start, period.end, period.memory, period.cpu]

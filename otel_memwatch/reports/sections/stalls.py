@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import size
-from otel_memwatch.truth.stalls import WORTH_NAMING
+from otel_memwatch.truth.stalls import WORTH_NAMING, is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +34,9 @@ def sentences(run: RecordedRun) -> list[str]:
     """Return the reasons for which the run was slow, in words; none if it was not, or if nothing is known."""
     found = run.stalls
     words = []
-    if found.memory is not None and found.memory >= WORTH_NAMING:
+    if found.memory is not None and is_worth_naming(found.memory, run.seconds):
         words.append(f"{100 * found.memory:.0f} % of the time {_rereading(found)}")
-    if found.cpu is not None and found.cpu >= WORTH_NAMING:
+    if found.cpu is not None and is_worth_naming(found.cpu, run.seconds):
         words.append(f"{_cores(run)}throttled at least {100 * found.cpu:.0f} % of the time")
     return words
 

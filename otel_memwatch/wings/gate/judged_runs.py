@@ -6,7 +6,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.run import load
 from otel_memwatch.run.figures import figures_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.stalls import WORTH_NAMING
+from otel_memwatch.truth.stalls import is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,6 +87,6 @@ def _starved(run: RecordedRun) -> str | None:
     if run.verdict not in (None, "finished", "killed"):
         return f"ended by otel-memwatch ({run.verdict})"
     share = run.stalls.memory
-    if share is not None and share >= WORTH_NAMING:
+    if share is not None and is_worth_naming(share, run.seconds):
         return f"short of memory {100 * share:.0f} % of the time"
     return None

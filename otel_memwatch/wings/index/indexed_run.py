@@ -29,7 +29,7 @@ from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
-from otel_memwatch.truth.stalls import WORTH_NAMING
+from otel_memwatch.truth.stalls import is_worth_naming
 from otel_memwatch.wings.index.progress import progress
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class IndexedRun(NamedTuple):
     @property
     def short_of_memory(self) -> bool:
         """True if the run was slow because it read files again: its figures do not show the memory for full speed."""
-        return self.starved is not None and self.starved >= WORTH_NAMING
+        return is_worth_naming(self.starved, self.seconds)
 
     @property
     def killed_for_memory(self) -> bool:

@@ -135,6 +135,63 @@ def test_a_copy_that_loses_pages_read_ahead_is_not_slow(
         assert not ledger.stalls(time).memory
 
 
+CHECKSUMS = [
+    (0.63, 0.05, 56, 37, 0.0, 57, 2, 494), (1.18, 0.09, 88, 58, 0.0, 89, 2, 494), (1.63, 0.14, 120, 96, 0.0, 103, 2, 494),
+    (2.13, 0.25, 200, 170, 0.0, 103, 2, 494), (2.53, 0.37, 256, 256, 0.0, 103, 2, 494), (2.83, 0.45, 344, 316, 88.0, 103, 4, 583),
+    (3.13, 0.52, 392, 368, 136.0, 103, 4, 583), (3.43, 0.62, 456, 436, 200.0, 103, 4, 583), (3.8, 0.7, 512, 512, 256.0, 103, 4, 583),
+]  # fmt: skip
+"""Recorded md5sum and sha1sum of 256 MiB, one after the other, at 104 MiB beside busy programs; without them it takes 1 s.
+Seconds, user seconds, MiB read, passed to read calls, refaulted and charged, then page faults."""
+
+
+@pytest.mark.parametrize(("io", "slow"), [(0.01, False), (0.5, True)])
+def test_waiting_for_a_processor_is_not_short_of_memory(io: float, slow: bool) -> None:
+    pressure = [
+        column("memwatch.system.pressure.time", memwatch__pressure__resource=resource, memwatch__pressure__stall_type="some")
+        for resource in ("cpu", "memory", "io")
+    ]  # fmt: skip
+    columns = [
+        *COLUMNS[:-1],
+        column("memwatch.tree.paging.faults", system__paging__fault__type="minor"),
+        *pressure,
+    ]
+    ledger = StallLedger(columns, RunConditions.of(INFO))
+    make = sample_maker(columns)
+    for time, user, read, chars, refaults, usage, major, minor in CHECKSUMS:
+        ledger.add(
+            make((100.0 + time, user, read * MIB, chars * MIB, 6.0 * MIB, usage * MIB, usage * MIB, 104 * MIB,
+                  refaults * PAGES, major, None, None, minor, 5000 + 0.9 * time, 90 + 0.02 * time, 300 + io * time))
+        )  # fmt: skip
+    share = ledger.stalls(3.8).memory
+    assert share is not None
+    assert (share >= 0.1) is slow
+
+
+def test_a_limit_reached_at_the_first_sample_still_shows_the_runs_own_refaults() -> None:
+    """A file read twice by calls at 104 MiB: the first sample finds 105 MiB read."""
+    rows: list[tuple[float | None, ...]] = [
+        (0.34, 0.02, 105, 96, 12, 103, 101, 104, 0, 4, None, None, None),
+        (0.64, 0.04, 225, 216, 12, 103, 102, 104, 0, 4, None, None, None),
+        (0.84, 0.07, 353, 336, 12, 103, 103, 104, 96.6, 8, None, None, None),
+        (1.03, 0.12, 513, 512, 12, 103, 102, 104, 256.6, 8, None, None, None),
+    ]
+    found = ledger_of(rows)
+    assert found.memory
+    assert found.reread_bytes == pytest.approx(256 * MIB, rel=0.01)
+
+
+def test_program_pages_read_again_at_the_end_of_a_copy_prove_nothing() -> None:
+    """A copy of 256 MiB at 104 MiB loses pages read ahead; its program has major faults, which could explain as many bytes."""
+    rows: list[tuple[float | None, ...]] = [
+        (0.28, 0.0, 118, 0, 4, 104, 103, 104, 29.2, 5, None, None, None),
+        (0.58, 0.0, 207, 0, 4, 104, 102, 104, 30.0, 5, None, None, None),
+        (0.68, 0.0, 299, 0, 4, 104, 103, 104, 74.0, 5, None, None, None),
+        (0.78, 0.0, 349, 256, 4, 103, 101, 104, 92.4, 8, None, None, None),
+        (0.82, 0.004, 350, 256, 4, 103, 102, 104, 92.6, 12, None, None, None),
+    ]
+    assert ledger_of(rows).memory == 0.0
+
+
 def test_a_file_read_again_by_calls_is_a_shortage() -> None:
     found = run(2400, 2144, chars=2400)
     assert found.memory is not None

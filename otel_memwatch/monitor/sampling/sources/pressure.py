@@ -25,6 +25,8 @@ class Pressure:
     def __init__(self, context: Context) -> None:
         period = context.slow_period(1.0)
         self.pace = context.pace(1.0)
+        self.paces = (self.pace,)
+        """Schedule that the run's last sample overrides: short runs have no other second reading."""
         self._files: list[tuple[int, tuple[str, ...]]] = []
         columns: list[Column] = []
         for resource in RESOURCES:

@@ -16,7 +16,9 @@ def run(memory: float | None = None, oom_kills: int = 0, verdict: str = "finishe
     ending = SimpleNamespace(
         oom_kills=oom_kills, reason="exit code 0; the kernel's OOM killer killed a process of it"
     )
-    return SimpleNamespace(path=Path("runs/a"), ending=ending, stalls=Stalls(memory=memory), verdict=verdict)
+    return SimpleNamespace(
+        path=Path("runs/a"), ending=ending, seconds=10.0, stalls=Stalls(memory=memory), verdict=verdict
+    )
 
 
 @pytest.mark.parametrize(
