@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from otel_memwatch.cli.click_options import CommandWithSettings, setting_options
-from otel_memwatch.config import settings
+from otel_memwatch.config import parse_seconds, settings
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.run.attach import attach
+from otel_memwatch.monitor.run.attach import attach, attach_group
+from otel_memwatch.monitor.run_cgroup.target_groups import KINDS, find_group
 from otel_memwatch.reports.phrases import process_name
+from otel_memwatch.runtime.own_python import command_line
 from otel_memwatch.runtime.terminal import say
 
 if TYPE_CHECKING:
@@ -23,20 +26,61 @@ _NAME = 60
 
 @click.command(cls=CommandWithSettings)
 @setting_options("attach")
+@click.option("--cgroup", metavar="PATH", help="Record all processes of this control group.")
+@click.option("--unit", metavar="NAME", help="Record a systemd unit: nginx, nginx.service, run-1.scope.")
+@click.option(
+    "--container", metavar="NAME|ID", help="Record a container of Docker, podman, containerd or CRI-O."
+)
+@click.option("--pod", metavar="NAME|UID", help="Record a pod of Kubernetes or podman.")
+@click.option("--job", metavar="ID", help="Record the part of a Slurm job on this machine.")
+@click.option(
+    "--restart-wait",
+    metavar="SECONDS",
+    default="60",
+    show_default=True,
+    help="Wait this long for a unit, container, pod or job to start again, and record it as a further run; 0: end with it. "
+    "--out names one run, and so turns this off.",
+)
 @click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte after the first sample.")
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor: its end of file ends the recording.")
 @click.option("--prepared", is_flag=True, hidden=True, help="The run directory exists and is for this run.")
-@click.argument("process", metavar="PID|NAME")
+@click.argument("process", metavar="[PID|NAME]", required=False)
 def command(
-    process: str, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object
+    process: str | None,
+    ready_fd: int | None,
+    stop_fd: int | None,
+    restart_wait: str,
+    *,
+    prepared: bool,
+    **given: object,
 ) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
     Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME is that of a running program
     or script. Workers that share the name of their parent belong to it.
+
+    A unit, container, pod or job is its control group: all processes in it, its memory as the kernel limits it. Its
+    high-water mark is read and never reset.
     """
-    pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
-    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
+    asked = {kind: str(name) for kind in KINDS if (name := given.pop(kind)) is not None}
+    if len(asked) + (process is not None) != 1:
+        raise UsageError(
+            "attach wants one target.", f"pass a PID, a NAME, or one of --{', --'.join(KINDS)}; see --help"
+        )
+    options = settings("attach", given)
+    if process is not None:
+        pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
+        attach(pid, options, say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
+        return
+    try:
+        patience = 0.0 if options["out"] else parse_seconds(restart_wait)
+    except ValueError as error:
+        raise UsageError(f"--restart-wait: {error}.") from None
+    ((kind, name),) = asked.items()
+    if attach_group(find_group(kind, name), options, say, patience):
+        # A new process: a recording leaves threads, signal handlers and memory behind.
+        run_again = command_line(*sys.argv[1:])
+        os.execv(run_again[0], run_again)  # noqa: S606 - there is no shell to start it with
 
 
 def _find(name: str) -> int:

@@ -15,6 +15,7 @@ import click
 from otel_memwatch._version import __version__
 from otel_memwatch.config import OPTIONS, misspelt, settings
 from otel_memwatch.errors import MemwatchError, Unavailable, describe
+from otel_memwatch.runtime.procfs.control_group import parse_mounts
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
 
@@ -89,6 +90,7 @@ def _peaks() -> Iterator[Finding]:
     for quirk in quirks():
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()
+    yield from _groups()
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
@@ -104,6 +106,33 @@ def _peaks() -> Iterator[Finding]:
         text = "about 22 us (Python code); milliseconds if other threads run Python"
         hint = "install a wheel for this machine, or install with a C compiler and Python's headers"
         yield Finding("cost of an operation", "limited", text, hint)
+
+
+def _groups() -> Iterator[Finding]:
+    """Report the rights for `attach` to units, containers, pods and jobs."""
+    subject = "attach to a cgroup"
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            mounts = parse_mounts(file.read())
+    except OSError as error:
+        yield Finding(subject, "absent", f"/proc/self/mountinfo is unreadable ({error.strerror})")
+        return
+    counted = [mount for mount in mounts if mount.version == 2 or "memory" in mount.controllers]
+    if not counted:
+        yield Finding(
+            subject, "absent", "no memory control group is mounted", "mount cgroup2 on /sys/fs/cgroup"
+        )
+        return
+    where = f"units, containers, pods and jobs below {counted[0].point}"
+    if os.geteuid() == 0:
+        yield Finding(subject, "ok", f"{where}, of all users")
+        return
+    yield Finding(
+        subject,
+        "limited",
+        f"{where}; a range for those of other users, because their I/O is unreadable",
+        "run as their user, as root, or with CAP_SYS_PTRACE",
+    )
 
 
 def _tree_peak() -> Finding:

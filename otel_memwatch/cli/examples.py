@@ -13,7 +13,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "attach": (
         ("otel-memwatch attach 4711", "record until the process ends, or Ctrl-C"),
-        ("otel-memwatch attach train.py", "record the only process of this program or script"),
+        ("otel-memwatch attach gunicorn", "record a program or script by its name, with its workers"),
+        ("otel-memwatch attach --unit nginx", "record a systemd unit, again after each restart"),
+        ("otel-memwatch attach --container web", "record a container"),
     ),
     "mark": (
         ("otel-memwatch mark Download", "start the phase Download in a script under wrap"),

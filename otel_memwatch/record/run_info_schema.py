@@ -48,6 +48,14 @@ class TargetFields(NamedTuple):
     """Bytes; at or below this, wait4's maximum belongs to the launcher."""
 
 
+class TargetGroupFields(NamedTuple):
+    """The control group that `attach` recorded; all `None` if it recorded a process and its descendants."""
+
+    kind: str | None
+    """"cgroup", "unit", "container", "pod" or "job"."""
+    name: str | None
+
+
 class HostFields(NamedTuple):
     """The recording machine."""
 
@@ -234,7 +242,8 @@ class RunInfo(NamedTuple):
     interval: Interval | None
     """Seconds between samples, as requested."""
     own_cgroup: str | None
-    """Path of the cgroup made for the run."""
+    """Path of the cgroup that held the run and nothing else: made for it, or recorded by `attach`."""
+    target_group: TargetGroupFields
     cgroup_version: int | None
     """1 or 2. The peak of version 2 covers the whole life of the cgroup at every sample."""
     cgroup_hint: str | None
@@ -351,6 +360,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "VerdictFields": _section(VerdictFields),
     "ClockReading": _section(ClockReading),
     "TargetFields": _section(TargetFields),
+    "TargetGroupFields": _section(TargetGroupFields),
     "HostFields": _section(HostFields),
     "MonitorFields": _section(MonitorFields),
     "ExitFields": _section(ExitFields),

@@ -50,7 +50,9 @@ def summary(
     command = clean(public_name(run.command)) if public else command_line(run.command)
     program, _, rest = command.partition(" ")
     # Avoid "otel-memwatch: otel-memwatch demo".
-    page.heading(f"{own}: {rest if os.path.basename(program) == own and rest else command}")
+    subject = rest if os.path.basename(program) == own and rest else command
+    kind, target = run.fields.target_group
+    page.heading(f"{own}: {subject if kind is None or target is None else f'{kind} {clean(target)}'}")
     headline.facts(run, page, public=public)
     _group(run, page)
     headline.misplaced_option(run, page)

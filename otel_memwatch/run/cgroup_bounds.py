@@ -46,9 +46,13 @@ class CgroupBounds:
         self._conditions = conditions
         self._error = conditions.charge_error
         self._cpus = conditions.cpus
-        # The first window begins with the run, when the group was empty.
+        # The first window begins with the run, when the group was empty. A group that we join has an earlier watermark.
         self._before: Sample | None = None
-        self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
+        self._current: Sample | None = None
+        if not conditions.joined:
+            self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
+        self.reset_by_others = False
+        """The watermark of a group that we joined fell: another program reset it, so what it was before is not known."""
         self.most_in_gap = 0
         """Upper bound of the cgroup's memory, page cache included, while its high-water mark was being reset."""
 
@@ -59,7 +63,9 @@ class CgroupBounds:
             self.most_in_gap = max(self.most_in_gap, reached)
         before, current = self._before, self._current
         self._before, self._current = current, sample
-        return None if before is None else self._window(before, current, sample)
+        if current is not None and self._conditions.joined and _fell(current.watermark, sample.watermark):
+            self.reset_by_others = True
+        return None if before is None or current is None else self._window(before, current, sample)
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """Yield the window that no later sample completes; asking changes nothing.
@@ -69,7 +75,7 @@ class CgroupBounds:
         subtracted from the high-water mark.
         """
         before, current = self._before, self._current
-        if before is not None:
+        if before is not None and current is not None:
             last = current._replace(needed_low=None, needed_high=None)
             window = self._window(before, current, last)
             if not all_ended and window.high is not None:
@@ -88,7 +94,9 @@ class CgroupBounds:
         ):
             top = watermark
         low, high = whole_of(after.needed_low), whole_of(after.needed_high)
-        if high is None:
+        if self._conditions.joined and _fell(watermark_before, watermark):
+            high = None
+        elif high is None:
             moved = None
             if after.moved is not None and before.moved is not None:
                 moved = max(0, int(after.moved) - int(before.moved))
@@ -123,8 +131,9 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
         starts = np.concatenate(([conditions.started], time[:-2]))
         reading = samples.field("reading")
         untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
+        skipped = int(conditions.joined)  # the group is older than its first sample
         for column, values in zip(found, (starts, time[:-1], untils[:-1], low[1:], high[1:]), strict=True):
-            column.frombytes(values.tobytes())
+            column.frombytes(values[skipped:].tobytes())
         for sample in samples.last(2).each(conditions.started):
             bounds.add(sample)
     else:
@@ -133,6 +142,11 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
     for window in bounds.rest(all_ended=all_ended):
         _append(found, window)
     return tuple(np.frombuffer(column) if column else np.empty(0) for column in found)
+
+
+def _fell(before: float | None, after: float | None) -> bool:
+    """Return whether a watermark fell between two samples, which it does only if a program resets it."""
+    return before is not None and after is not None and after < before
 
 
 def _likely_cache(sample: Sample) -> int | None:

@@ -31,7 +31,8 @@ class RunConditions(NamedTuple):
     joined: bool
     """True if the target is older than the run."""
     own_cgroup: bool
-    """True if the cgroup in the samples holds the run and nothing else, from its first moment on."""
+    """True if the cgroup in the samples holds the run and nothing else: from its first moment on, or, if the run has joined
+    it, for as long as it was sampled."""
     unbroken_watermark: bool
     """True if that cgroup's high-water mark covers its whole life, even if it was reset for the windows between samples."""
     floor: int

@@ -17,6 +17,7 @@ from otel_memwatch.truth.cgroup import (
     tree_around_cgroup,
     tree_from_cgroup,
     tree_low_in_cgroup,
+    tree_while_cgroup_was_read,
     within_limit,
 )
 from otel_memwatch.truth.cgroup_windows import peak_error
@@ -286,6 +287,9 @@ def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Pea
         return largest_sample(rss.value, Evidence.RSS_SUM, at=since_start(rss.at))
     if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
         return _tree_by_cgroup(evidence, evidence.watermark.value)
+    if conditions.own_cgroup and conditions.joined:
+        # Processes of a group come from anywhere, so page faults of the tree are no bound.
+        return tree_while_cgroup_was_read(tree_low(evidence) or 0)
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
     if main is not None and evidence.single_process and not processes.knows_needed:
@@ -309,6 +313,8 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
         watermark, evidence.faults_elsewhere.most, evidence.faults_elsewhere.of_tree
     ):
         return tree_around_cgroup(tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value)
+    if evidence.cgroup.reset_by_others:
+        return tree_while_cgroup_was_read(tree_low(evidence) or 0)
     at = needed.at if needed.value else evidence.watermark.at
     error = evidence.conditions.charge_error
     high = watermark if most.value is None else most.value
@@ -416,7 +422,8 @@ def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
     watermark, conditions = evidence.watermark, evidence.conditions
     if watermark.value is None or watermark.first is None:
         return None
-    at, error, own = conditions.since_start(watermark.at), conditions.charge_error, conditions.own_cgroup
+    at, error = conditions.since_start(watermark.at), conditions.charge_error
+    own = conditions.own_cgroup and not conditions.joined
     if not whole:
         left = stopped_watermark(watermark.first, watermark.value, error, own=own)
         if left is not None:

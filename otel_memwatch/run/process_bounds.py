@@ -301,6 +301,9 @@ class TreeBounds:
     def have_left(self, watermark: int, faults_elsewhere: int, faults: int) -> bool:
         """Return whether processes used memory outside the run's cgroup.
 
+        If the run has joined the cgroup, only memory at samples counts: earlier memory of a process, and its page faults, may
+        be from before it entered.
+
         Args:
             watermark: of that cgroup, in bytes.
             faults_elsewhere: page faults of the tree that the cgroup did not count.
@@ -312,11 +315,12 @@ class TreeBounds:
             beyond_files(size, self._most_file, floor, faults)
             for size, floor in ((self.attained_bytes, floor), (largest, 0))
         )
+        joined = self._conditions.joined
         return left_cgroup(
             seen=self.left_cgroup,
-            charged=max(self.charged_bytes, *unexplained),
+            charged=self.charged_bytes if joined else max(self.charged_bytes, *unexplained),
             watermark=watermark,
-            faults_elsewhere=faults_elsewhere,
+            faults_elsewhere=0 if joined else faults_elsewhere,
             error=self._conditions.charge_error + self._conditions.rss_error,
         )
 

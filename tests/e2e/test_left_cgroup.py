@@ -121,7 +121,7 @@ def test_page_cache_of_a_group_below_is_not_taken_for_needed_memory(tmp_path: Pa
 
 
 def test_groups_below_are_noticed_also_when_they_have_gone(elsewhere: Group) -> None:
-    below = GroupsBelow(str(elsewhere.path))
+    below = GroupsBelow(str(elsewhere.path), ours=True)
     assert not below.lately(100.0)
     inner = elsewhere.path / "inner"
     inner.mkdir()

@@ -204,7 +204,7 @@ class RunRecording:
         """
         if not stop.is_set():
             self._opening.start()
-        if self._target.own_cgroup is not None:
+        if self._context.in_group:
             self._open_needed_bounds()
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
@@ -298,6 +298,7 @@ class RunRecording:
             on_process=self._on_process,
             marks_operations=self._marks_operations,
             own_cgroup=target.own_cgroup,
+            target_group=None if target.group is None else target.group.path,
             environment=target.environment,
             allocated_before=target.allocated_before,
         )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.guard.guard import Guard
     from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
     from otel_memwatch.monitor.sampling.sampler import Sampler
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.runtime.procfs.system import Allocated
@@ -61,6 +62,8 @@ class TargetInfo(NamedTuple):
     """Bytes up to which wait4's maximum is the launcher's, not the target's; 0: we did not launch it."""
     own_cgroup: OwnCgroup | None = None
     """The cgroup made for the run, if the target is in it."""
+    group: TargetGroup | None = None
+    """The cgroup that is the target; `pid` is its main process."""
     cgroup_hint: str | None = None
     """Advice for a dedicated cgroup, if it has none."""
     guard: Guard | None = None
@@ -77,6 +80,7 @@ def start_fields(
     """Return the fields of `run.json` at the start; see `record.format`."""
     now = time.monotonic()
     machine = os.uname()
+    group = target.own_cgroup or target.group
     working_directory = None
     with contextlib.suppress(OSError):  # it has been removed
         working_directory = os.getcwd()
@@ -114,8 +118,9 @@ def start_fields(
             for name, value in target.environment.items()
             if name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
         },
-        "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
-        "cgroup_version": target.own_cgroup.version if target.own_cgroup else None,
+        "own_cgroup": str(group.path) if group else None,
+        "cgroup_version": group.version if group else None,
+        "target_group": {"kind": target.group.kind, "name": target.group.name} if target.group else None,
         "cgroup_hint": target.cgroup_hint,
         "trace": {
             "trace_id": trace.trace_id,

@@ -16,6 +16,8 @@ from otel_memwatch.monitor.recording.run_info import TargetInfo
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.monitor import Monitor
 from otel_memwatch.monitor.run.run_directory import make_run_directory
+from otel_memwatch.monitor.run_cgroup.target_groups import find_group
+from otel_memwatch.runtime.procfs.group_members import oldest_member
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.procfs.process import without_padding
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -23,11 +25,19 @@ from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
     from otel_memwatch.monitor.sampling.stacks.worker import StackWorker
     from otel_memwatch.monitor.workers.uploading import Uploader
 
 _POLL_SECONDS = 0.2
 """Seconds between two checks for a process if the kernel cannot report its end (no pidfd)."""
+
+
+_RESTART_POLL_SECONDS = 0.25
+"""Seconds between two searches for a group that has ended."""
+
+_ENDED = "ended"
+"""Reason of a recording's end: the target has ended."""
 
 
 class _NoProcessError(UsageError):
@@ -42,8 +52,12 @@ def attach(
     ready_fd: int | None = None,
     stop_fd: int | None = None,
     prepared: bool = False,
-) -> None:
+    group: TargetGroup | None = None,
+    wake: int | None = None,
+) -> bool:
     """Record process `pid` and its descendants until it ends, a signal arrives, or a byte arrives on `stop_fd`.
+
+    Returns whether the target ended by itself.
 
     Args:
         pid: the process.
@@ -52,6 +66,8 @@ def attach(
         ready_fd: receives one byte once the first sample is recorded.
         stop_fd: a byte ends the recording. End of file does not: an exec closes the descriptor too.
         prepared: our parent has made the run directory, and may have marked operations in it.
+        group: the control group that is the target instead of the tree; `pid` is its main process.
+        wake: descriptor that becomes readable on a signal; `None`: handle signals from now on.
 
     Raises `UsageError` if the process does not exist or is unreadable.
     """
@@ -61,20 +77,16 @@ def attach(
         argv = _command_of(pid)
     except _NoProcessError:
         if prepared:
-            return  # it ended before we started; the records that it wrote remain
+            return True  # it ended before we started; the records that it wrote remain
         raise
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
-    wake = _wake_on_signals()
+    wake = _wake_on_signals() if wake is None else wake
     directory = Path(settings["out"] if prepared else make_run_directory(settings, argv, say))
     trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
-    target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
-    uploader: Uploader | None = None
-    if settings["upload"] is not None:
-        from otel_memwatch.monitor.workers.uploading import start_uploader
-
-        uploader = start_uploader(settings["upload"], say)
+    target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment, group=group)
+    uploader = _start_uploader(settings, say)
     stacks = _start_stacks(settings, say)
     target = target._replace(helpers=frozenset(one.pid for one in (uploader, stacks) if one is not None))
     monitor = Monitor(directory, settings, target, trace, Messages(say))
@@ -89,11 +101,54 @@ def attach(
             os.write(ready_fd, b"1")
             os.close(ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
+    if group is not None:
+        why = _wait_for_group(group.path, why, wake)
 
     problems = [] if stacks is None else stacks.finish()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems)
     if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
         monitor.messages.problem(problem)
+    return why == _ENDED and not _signalled(wake)
+
+
+def attach_group(
+    group: TargetGroup, settings: Mapping[str, Any], say: Callable[[str], None], patience: float
+) -> bool:
+    """Record a control group until it has no process. Return whether it has one again within `patience` seconds.
+
+    The run is named after the group. Raises `UsageError` if the group has no process.
+    """
+    pid = oldest_member(group.path)
+    if pid is None:
+        raise UsageError(f"No process runs in {group.path}.", "start one, then attach")
+    named = {**settings, "name": settings["name"] or _run_name(group)}
+    wake = _wake_on_signals()
+    if not attach(pid, named, say, group=group, wake=wake) or not patience:
+        return False
+    say(
+        f"otel-memwatch: {group.kind} {group.name} ended. Waiting {patience:g} s for it to start again (Ctrl-C: stop)."
+    )
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if readable([wake], _RESTART_POLL_SECONDS):
+            return False
+        with contextlib.suppress(UsageError):
+            if oldest_member(find_group(group.kind, group.name).path) is not None:
+                return True
+    return False
+
+
+def _run_name(group: TargetGroup) -> str:
+    """Return the name of a group's runs: for a path, its last component."""
+    return os.path.basename(group.path) if group.kind == "cgroup" else group.name
+
+
+def _start_uploader(settings: Mapping[str, Any], say: Callable[[str], None]) -> Uploader | None:
+    if settings["upload"] is None:
+        return None
+    from otel_memwatch.monitor.workers.uploading import start_uploader
+
+    return start_uploader(settings["upload"], say)
 
 
 def _start_stacks(settings: Mapping[str, Any], say: Callable[[str], None]) -> StackWorker | None:
@@ -170,7 +225,7 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"
     if pidfd is not None:
-        reasons[pidfd] = "ended"
+        reasons[pidfd] = _ENDED
     while True:
         ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
         if pidfd is not None and pidfd in ready:
@@ -183,7 +238,17 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
         if ready:
             return reasons[ready[0]]
         if not _exists(pid):
-            return "ended"
+            return _ENDED
+
+
+def _wait_for_group(path: str, why: str, wake: int) -> str:
+    """Wait until no process of a group is left, one process after the other; return why the recording ends, in words."""
+    while why == _ENDED and (pid := oldest_member(path)) is not None:
+        pidfd = _open_pidfd(pid)
+        why = _wait_for_end(pid, pidfd, None, wake)
+        if pidfd is not None:
+            os.close(pidfd)
+    return why
 
 
 def _exists(pid: int) -> bool:

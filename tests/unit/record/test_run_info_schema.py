@@ -39,6 +39,7 @@ WHOLE: dict[str, Any] = {
     "ended": {"wall": 1e9 + 2, "monotonic": 12.5},
     "interval": 0.1,
     "own_cgroup": "/sys/fs/cgroup/run",
+    "target_group": {"kind": "unit", "name": "nginx.service"},
     "cgroup_version": 2,
     "cgroup_hint": "wrap as root",
     "rss_error_bytes": 1,
@@ -87,6 +88,7 @@ def test_every_field_is_read() -> None:
     assert found.command == ("python", "train.py")
     assert found.monitor._asdict() == WHOLE["monitor"]
     assert found.group._asdict() == WHOLE["group"]
+    assert found.target_group._asdict() == WHOLE["target_group"]
     assert found.verdict == VerdictFields("timeout", 1.5, (HolderFields(7, "python", 8),))
     assert found.clock._asdict() == WHOLE["clock"]
     assert found.limit == LimitFields(9, "control group", True, "Spike", (HolderFields(7, "python", 8),))
@@ -106,7 +108,7 @@ def test_every_field_is_read() -> None:
         ),
     )
     structured = {
-        "target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "verdict", "files", "gpus",
+        "target", "target_group", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks", "group", "clock", "limit", "asked", "verdict", "files", "gpus",
     }  # fmt: skip
     for name in set(WHOLE) - structured:
         assert getattr(found, name) == WHOLE[name], name

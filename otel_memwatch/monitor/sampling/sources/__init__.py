@@ -77,6 +77,8 @@ class Context(NamedTuple):
     """Return whether a process resets its watermark itself."""
     own_cgroup: OwnCgroup | None = None
     """Cgroup made for the run."""
+    target_group: str | None = None
+    """Directory of the cgroup that is the target: its processes are the tree. Its watermark is not reset."""
     environment: Mapping[str, str] = {}
     """Environment of the target."""
     allocated_before: Allocated | None = None
@@ -91,6 +93,11 @@ class Context(NamedTuple):
     def pids(self) -> Sequence[int]:
         """Return the living processes of the tree, or only the target while process_tree is not open."""
         return (self.root,) if self.tree is None else self.tree.pids()
+
+    @property
+    def in_group(self) -> bool:
+        """Return whether a cgroup holds the tree and nothing else, so its counts bound the memory needed."""
+        return self.own_cgroup is not None or self.target_group is not None
 
     def rests(self) -> bool:
         """Return whether no figure of the tree's processes changed at its last reading."""

@@ -110,7 +110,7 @@ class MemoryDetail:
         """Monotonic time of that growth."""
         self._thread: Thread | None = None
         self._done: _Round | None = None
-        self._bounds_needed = context.own_cgroup is None
+        self._bounds_needed = not context.in_group
         self._rows = (*_ROWS, _NEEDED) if self._bounds_needed else _ROWS
         self.columns: Sequence[Column] = columns_of(self._rows, period)
         if self._bounds_needed:

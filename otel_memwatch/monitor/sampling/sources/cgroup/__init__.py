@@ -34,16 +34,19 @@ _FAST: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),), lambda sample: sample.oom_kills),
 )
 """Columns that are read at every sample."""
-_OWN: tuple[Row[CgroupSample], ...] = (
+_RESET: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW, (), lambda sample: sample.window),
     (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP, (), lambda sample: sample.gap),
+)
+"""Further columns of a cgroup with a watermark that is reset at every sample."""
+_ALONE: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_FILE, (), lambda sample: sample.file),
     (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, (), lambda sample: sample.faults),
     (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.unevictable),
     (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
     (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, (), lambda sample: sample.refaults),
 )
-"""Further columns of a cgroup made for the run."""
+"""Further columns of a cgroup that holds the run and nothing else."""
 _SHARED: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_OUTSIDE, (), lambda sample: sample.outside),
 )
@@ -90,7 +93,8 @@ class Cgroup:
     - file cache, page faults and locked pages;
     - the watermark since the previous sample, which is then reset.
 
-    If neither the processes nor its usage and its watermark have changed, these two reads are enough.
+    If neither the processes nor its usage and its watermark have changed, these two reads are enough. A cgroup that is the
+    target has the same columns, except those of the reset: other watchers would notice it.
 
     Read-only mounts suffice. A value that the kernel or the version lacks is `None`.
     """
@@ -101,14 +105,15 @@ class Cgroup:
         self.groups = groups
         self._removed = False
         self._readings = readings(groups)
-        self._below = GroupsBelow(groups.memory) if groups.own else None
-        self._outside = None if groups.own else Outside(context, groups)
+        alone = groups.own or groups.target
+        self._below = GroupsBelow(groups.memory, ours=groups.own) if alone else None
+        self._outside = None if alone else Outside(context, groups)
         self._rests = context.rests
         self._slow_pace = context.pace(1.0)
         self._fast_pace = context.pace(FAST_PERIOD)
         self.paces = (self._slow_pace, self._fast_pace)
         """Schedules that the run's last sample overrides."""
-        fast = (*_FAST, *(_OWN if groups.own else _SHARED))
+        fast = (*_FAST, *(_SHARED if not alone else (*_RESET, *_ALONE) if groups.own else _ALONE))
         at_every_sample = {row[:2] for row in fast}
         slow = [
             row
@@ -152,15 +157,15 @@ class Cgroup:
             return self._unchanged
         late = self._below is not None and self._below.lately(now)
         if self._outside is None:
-            sample = self._read_own(late=late)
+            sample = self._read_alone(late=late)
         else:
             sample = CgroupSample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
         if self._outside is None:
             self._unchanged = None
             if not late:
-                # The next sample if nothing changes: its watermark is the usage then.
-                same = sample._replace(window=sample.usage, gap=0)
+                # The next sample if nothing changes: a watermark that was reset is the usage then.
+                same = sample._replace(window=sample.usage, gap=0) if self.groups.own else sample
                 self._unchanged = [*(get(same) for get in self._fast), *self._not_due]
         if not due:
             return values + self._not_due
@@ -169,16 +174,22 @@ class Cgroup:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
 
-    def _read_own(self, *, late: bool) -> CgroupSample:
-        """Read the cgroup made for the run. `late`: cgroups below it delay its counts."""
+    def _read_alone(self, *, late: bool) -> CgroupSample:
+        """Read a cgroup that holds the run and nothing else. `late`: cgroups below it delay its counts."""
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
         file, faults, unevictable, anon, refaults = self._readings.statistics()
         if self._below is not None and late:
             file, anon = None, self._below.private_bytes(self.groups.version)
-        window, gap = self._readings.window()
-        if peak is None:
-            peak = self._readings.highest
+        window = gap = None
+        if self.groups.own:
+            window, gap = self._readings.window()
+            if peak is None:
+                peak = self._readings.highest
+        else:
+            peak = (
+                self._readings.peak()
+            )  # last: a peak between two readings then is of the window that ends here
         return CgroupSample(
             usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, refaults
         )

@@ -20,16 +20,22 @@ class GroupsBelow:
     usage are never late.
 
     If the directory cannot be opened, none are detected.
+
+    Args:
+        path: directory of the cgroup.
+        ours: it was made for the run. The times of other directories are not set, so a cgroup that comes and goes between
+            two samples is not detected there.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, ours: bool) -> None:
         self._path = path
         self._directory = -1
         self._changed: int | None = None
         self._until = float("-inf")
-        with contextlib.suppress(OSError):
-            # The kernel maintains the times of a cgroup's directory only after the first call that sets one.
-            os.utime(path)
+        if ours:
+            with contextlib.suppress(OSError):
+                # The kernel maintains the times of a cgroup's directory only after the first call that sets one.
+                os.utime(path)
         with contextlib.suppress(OSError):
             self._directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._changed = os.fstat(self._directory).st_mtime_ns

@@ -7,6 +7,7 @@ import os
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
+    Mount,
     ancestors,
     locate,
     parse_memberships,
@@ -37,6 +38,8 @@ class Groups(NamedTuple):
     """Directory of the pressure files: only version 2 has them."""
     own: bool
     """The cgroup was made for this run and counts nothing else."""
+    target: bool = False
+    """The cgroup is the target: it counts nothing else, and its watermark is only read."""
 
 
 def read_file(path: str) -> bytes:
@@ -53,6 +56,8 @@ def _membership(context: Context) -> bytes:
     - it has ended: a zombie is listed in the root group, but it was in our cgroup;
     - /proc belongs to another PID namespace: the target cannot be found in it.
     """
+    if context.target_group is not None:
+        return read_file(f"{context.proc}/self/cgroup")  # any process shows the version and the mount
     if context.adopt and (shows_others(context.proc) or _has_ended(context, context.root)):
         return read_file(f"{context.proc}/self/cgroup")
     return read_file(f"{context.proc}/{context.root}/cgroup")
@@ -78,10 +83,10 @@ def find(context: Context) -> Groups:
     if location is None:
         raise Unavailable("No memory control group is mounted.", "mount cgroup2 on /sys/fs/cgroup")
     usage = "memory.usage_in_bytes" if location.version == 1 else "memory.current"
-    own = context.own_cgroup is not None
-    if context.own_cgroup is not None:
+    own, target = context.own_cgroup, context.target_group
+    if own is not None or target is not None:
         # Also if the target has ended or left: a dead process is listed in the root group.
-        location = location._replace(path=str(context.own_cgroup.path))
+        location = location._replace(path=str(target if own is None else own.path))
     chain = ancestors(location)
     readable = next((i for i, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)), None)
     if readable is None:
@@ -89,18 +94,32 @@ def find(context: Context) -> Groups:
             f"{location.path} has no memory accounting.",
             "the root cgroup has none; use a container or systemd-run --scope",
         )
-    if own and readable > 0:
+    if (own is not None or target is not None) and readable > 0:
         # The groups above hold other programs: 20 GiB were reported for a command of 1 MiB.
         raise Unavailable(f"The run's cgroup {chain[0]} is gone or unreadable.", "run the command again")
     chain = chain[readable:]
+    cpu, pressure = locate(memberships, mounts, "cpu"), locate(memberships, mounts, None)
+    if target is not None:
+        # Version 1 has other groups for the CPU: those of the target's main process.
+        cpu = location if location.version == 2 else _cpu_of(context, mounts)
+        pressure = location if location.version == 2 else None
     return Groups(
         location.version,
         chain[0],
         tuple(chain),
-        _with_file(locate(memberships, mounts, "cpu"), "cpu.stat"),
-        _with_file(locate(memberships, mounts, None), "memory.pressure"),
-        own,
+        _with_file(cpu, "cpu.stat"),
+        _with_file(pressure, "memory.pressure"),
+        own is not None,
+        target is not None,
     )
+
+
+def _cpu_of(context: Context, mounts: list[Mount]) -> Location | None:
+    try:
+        data = read_file(f"{context.proc}/{context.root}/cgroup")
+    except OSError:
+        return None
+    return locate(parse_memberships(data), mounts, "cpu")
 
 
 def _with_file(location: Location | None, name: str) -> str | None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class CgroupSample(NamedTuple):
     """Readings of every sample in bytes, seconds and counts; `None`: the kernel lacks it.
 
-    A cgroup that was made for the run has all but `outside`. Any other cgroup has only the fields up to `outside`.
+    A cgroup that was made for the run has all but `outside`; one that is the target has neither `window` nor `gap`. Any other
+    cgroup has only the fields up to `outside`.
     """
 
     usage: int
@@ -80,12 +81,14 @@ class _Files:
     Attributes:
         highest: largest watermark as of the last `window`, in bytes, if `usage` leaves the peak to it; else `None`.
         usage_file: file with the charged bytes.
+        peak_file: file with the watermark.
         never_reset: file with a watermark of the cgroup's whole life, at least that of its memory.
 
     """
 
     never_reset: str
     usage_file: str
+    peak_file: str
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -95,6 +98,13 @@ class _Files:
         self.highest: int | None = None
         self._usage: bytes | None = None
         """Last content of the usage file."""
+        self._peak: bytes | None = None
+        """Last content of the watermark's file, if `peak` read it."""
+
+    def peak(self) -> int | None:
+        """Return the watermark without a reset; `None`: the kernel has none."""
+        self._peak = self._optional(f"{self._groups.memory}/{self.peak_file}")
+        return None if self._peak is None else int(self._peak)
 
     def _window(self, name: str) -> tuple[int | None, float | None]:
         """Read and reset the watermark in the file `name`.
@@ -127,8 +137,14 @@ class _Files:
     def is_unchanged(self) -> bool:
         """Return whether usage and watermark are both what the usage was before the last reset.
 
-        Then no memory was charged since, and the watermark needs no reset.
+        Then no memory was charged since, and the watermark needs no reset. Without resets: whether both are as before.
         """
+        if self._groups.target:
+            return (
+                self._usage is not None
+                and self._needed(self.usage_file) == self._usage
+                and self._optional(f"{self._groups.memory}/{self.peak_file}") == self._peak
+            )
         if self._usage is None or self._resettable is None or self._resettable < 0:
             return False
         return (
@@ -210,6 +226,7 @@ class Version1(_Files):
 
     event_names = ("oom_kill", "max")
     usage_file = "memory.usage_in_bytes"
+    peak_file = "memory.max_usage_in_bytes"
     never_reset = "memory.memsw.max_usage_in_bytes"
 
     def usage(self) -> tuple[int, int | None, int | None]:
@@ -298,6 +315,7 @@ class Version2(_Files):
 
     event_names = ("oom_kill", "low", "high", "max", "oom", "oom_group_kill")
     usage_file = "memory.current"
+    peak_file = "memory.peak"
     never_reset = "memory.peak"
 
     def usage(self) -> tuple[int, int | None, int | None]:

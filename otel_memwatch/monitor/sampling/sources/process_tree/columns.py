@@ -32,17 +32,21 @@ _NEEDED = (
 """In the order of the fields of `NeededNow`."""
 
 
+IO = slice(6, 10)
+"""Bytes of I/O of the tree in `fast_values`."""
+
+
 def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
     attribute, first, second = _PAIRS[kind]
     return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
 
 
-def columns(period: float, *, needed: bool, own_cgroup: bool = False) -> tuple[Column, ...]:
+def columns(period: float, *, needed: bool, in_group: bool = False) -> tuple[Column, ...]:
     """Return all columns: first those read at every sample, then those read once in `period` seconds.
 
-    `own_cgroup`: the bounds of memory needed come from the group's readings. `recording.needed_bounds` fills them in later.
+    `in_group`: the bounds of memory needed come from the group's readings. `recording.needed_bounds` fills them in later.
     """
-    needed_columns = _NEEDED if needed else _NEEDED[:2] if own_cgroup else ()
+    needed_columns = _NEEDED if needed else _NEEDED[:2] if in_group else ()
     return (
         Column(catalog.PROCESS_MEMORY_USAGE),
         Column(catalog.MEMWATCH_TREE_MEMORY_USAGE),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
+    from otel_memwatch.monitor.sampling.sources.process_tree.group_discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
     from otel_memwatch.runtime.procfs.process import Stat
 
@@ -42,7 +43,7 @@ WALK_SECONDS = 1.0
 class TickDelta:
     """Changes of the members in one sample. The ledgers record changes of their children."""
 
-    __slots__ = ("born", "figures", "presumed", "removed", "reported_unseen")
+    __slots__ = ("born", "figures", "lost", "presumed", "removed", "reported_unseen")
 
     def __init__(self) -> None:
         self.born = False
@@ -53,6 +54,8 @@ class TickDelta:
         """A figure of a member, or the set of members, changed. The sums must be computed again."""
         self.removed: dict[int, Member] = {}
         """Members that vanished."""
+        self.lost = False
+        """A process of another program may have waited for a vanished member: the member's last totals are unknown."""
         self.reported_unseen = False
         """The supervisor waited for a process that was never a member."""
 
@@ -79,7 +82,7 @@ class Membership:
         self._adopter = os.getpid() if context.adopt else None
         self._since = _start_of_target(context)
         """Start of the target in clock ticks. Older processes do not belong to its tree."""
-        self.discovery = Discovery(self._proc, context.exclude, self._adopter, self._since, self._descriptors)
+        self.discovery = _discovery(context, self._adopter, self._since, self._descriptors)
         self._hides = hides_others(self._proc)
         """/proc may hide descendants from us. They are searched for whenever one may have begun or become hidden."""
         self._hidden: dict[int, float] = {}
@@ -312,6 +315,7 @@ class Membership:
             changes.presumed[member.pid] = stat
         else:
             self.faults.left_to_nobody_known()
+            changes.lost = True
         self._account.vanished(member, now, ReapedBy.PARENT if heeds else ReapedBy.UNKNOWN)
 
     def _remove(self, member: Member, changes: TickDelta) -> None:
@@ -446,6 +450,17 @@ class Membership:
     def _allocated(self) -> int | None:
         """Return the pages that the machine has allocated since the previous sample began; `None`: unknown."""
         return None if self.bounds is None else self.bounds.allocated()
+
+
+def _discovery(
+    context: Context, adopter: int | None, since: int, descriptors: Descriptors
+) -> Discovery | GroupDiscovery:
+    """Return the search for processes of the target's tree, or of the cgroup that is the target."""
+    if context.target_group is None:
+        return Discovery(str(context.proc), context.exclude, adopter, since, descriptors)
+    from otel_memwatch.monitor.sampling.sources.process_tree.group_discovery import GroupDiscovery
+
+    return GroupDiscovery(context.target_group, context.exclude)
 
 
 def _start_of_target(context: Context) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from otel_memwatch.monitor.sampling.sources.process_tree.columns import columns, fast_values, slow_values
+from otel_memwatch.monitor.sampling.sources.process_tree.columns import IO, columns, fast_values, slow_values
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Totals
 from otel_memwatch.monitor.sampling.sources.process_tree.membership import Membership, TickDelta
 from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
@@ -61,11 +61,13 @@ class ProcessTree:
         """Values of the last sample with a changed figure."""
         self.columns = columns(
             context.slow_period(),
-            needed=self._needed is not None and context.own_cgroup is None,
-            own_cgroup=context.own_cgroup is not None,
+            needed=self._needed is not None and not context.in_group,
+            in_group=context.in_group,
         )
         self._at_rest: list[Value] = []
         """Values of the next sample if nothing changes and no slow value is due."""
+        self._lost_io = 0
+        """Samples until the I/O of a group is known again (`_note_lost_io`)."""
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def pids(self) -> Sequence[int]:
@@ -109,7 +111,7 @@ class ProcessTree:
     @property
     def probe_after(self) -> float:
         """Return the seconds until an early sample is worth its cost; infinite: none is, for example if the run has a cgroup."""
-        if self._needed is None or self._context.own_cgroup is not None:
+        if self._needed is None or self._context.in_group:
             return math.inf
         return self._needed.probe_after
 
@@ -131,9 +133,21 @@ class ProcessTree:
             self._tree.find_resets(now)
         self._tree.close_ledgers(changes)
         values = self._values(changes, now, slow=slow)
+        if self._context.target_group is not None:
+            self._note_lost_io(values, lost=changes.lost)
         if self.resting:
             self._at_rest = [*values[: len(values) - len(self._not_due)], *self._not_due]
         return values
+
+    def _note_lost_io(self, values: list[Value], *, lost: bool) -> None:
+        """Omit the I/O of a group at this sample and the next, if a process outside may have waited for one of its processes.
+
+        The I/O bounds the page cache between samples. The last bytes of such a process are in no counter.
+        """
+        self._lost_io = 2 if lost else max(0, self._lost_io - 1)
+        if self._lost_io:
+            values[IO] = [None] * 4
+            self.resting = False
 
     def finish(self, now: float) -> None:
         """Record the last figures of every process and close all files. Do not call while `read` is running."""
@@ -164,7 +178,7 @@ class ProcessTree:
                 continue
         return bool(members)
 
-    def _values(self, changes: TickDelta, now: float, *, slow: bool) -> Sequence[Value]:
+    def _values(self, changes: TickDelta, now: float, *, slow: bool) -> list[Value]:
         """Return the values of a sample. If no figure has changed, reuse the values of the previous sample."""
         members = self._tree.members.values()
         main = self._tree.members.get(self._context.root)
@@ -173,7 +187,7 @@ class ProcessTree:
             self._records.figures(members, now)
             self._fast = fast_values(main, members, self._sum)
         fast = [*self._fast, self._tree.pids.unobserved, self._tree.faults.unseen]
-        if self._context.own_cgroup is not None:
+        if self._context.in_group:
             low = None if self._needed is None else self._needed.read(changes, now, 0).low
             fast += (low, None)
         elif self._needed is not None:
@@ -194,11 +208,14 @@ class ProcessTree:
 
 
 def _open_needed(context: Context, tree: Membership, records: Records) -> NeededMemory | None:
-    """Return the bounds of memory needed; `None`: the run's cgroup measures it, or /proc lacks counters.
+    """Return the bounds of memory needed; `None`: a cgroup measures it, or /proc lacks counters.
 
-    On many processors the cgroup's counters are inexact, so the processes give a lower bound too.
+    On many processors the cgroup's counters are inexact, so the processes give a lower bound too. Those of a group that we join
+    do not: it may not have been charged for memory from before a process entered it.
     """
-    if context.own_cgroup is not None and charge_error(processors()) <= EXACT_BYTES:
+    if context.target_group is not None or (
+        context.own_cgroup is not None and charge_error(processors()) <= EXACT_BYTES
+    ):
         return None
     # Other runs with a cgroup do without these modules.
     from otel_memwatch.monitor.sampling.sources.process_tree.needed_memory import NeededMemory

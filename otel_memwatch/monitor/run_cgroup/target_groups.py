@@ -1,0 +1,182 @@
+"""Search for the control group of a unit, a container, a pod or a batch job.
+
+A group is found by the control groups of running processes (/proc/PID/cgroup, readable by every user). No service manager or
+container engine is asked. Only names of containers and pods come from files of their engines (`container_names`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.procfs.control_group import (
+    Location,
+    Mount,
+    locate,
+    parse_memberships,
+    parse_mounts,
+)
+from otel_memwatch.runtime.procfs.group_members import groups_below, members
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+KINDS = ("cgroup", "unit", "container", "pod", "job")
+"""Kinds of targets, as the options of `attach` name them."""
+
+_SHOWN = 5
+_ID = re.compile(r"(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$")
+"""Component of a container: docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope, crio-ID.scope, or the plain ID."""
+_MONITORS = ("libpod-conmon-", "crio-conmon-")
+"""Prefixes of scopes for the process beside a container that waits for it."""
+_POD = re.compile(
+    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?:\.slice)?$"
+)
+"""Component of a Kubernetes pod, with its UID."""
+_PODMAN_POD = re.compile(r"libpod_pod_([0-9a-f]{64})(?:\.slice)?$")
+_SHORTEST_ID = 4
+_HEXADECIMAL = re.compile(r"[0-9a-f-]+")
+
+
+class TargetGroup(NamedTuple):
+    """A control group as target."""
+
+    kind: str
+    """One of `KINDS`."""
+    name: str
+    """Name by which the user asked for it, with the suffix of a unit."""
+    path: str
+    """Directory of the group."""
+    version: int
+
+
+def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
+    """Return the group. Raises `UsageError` if none, or several, have the name, or if memory is not counted for it."""
+    with open(f"{proc}/self/mountinfo", "rb") as file:
+        mounts = parse_mounts(file.read())
+    if kind == "cgroup":
+        return _at(name, mounts)
+    if kind == "unit" and "." not in name:
+        name += ".service"
+    matches = _matcher(kind, name)
+    found: dict[str, Location] = {}
+    elsewhere = False
+    for data in _memberships(proc):
+        memberships = parse_memberships(data)
+        location = locate(memberships, mounts, "memory")
+        path = None if location is None else _cut(location, matches)
+        if location is not None and path is not None:
+            found[path] = location
+        elsewhere = elsewhere or any(_has(membership.path, matches) for membership in memberships)
+    if not found:
+        raise _absent(kind, name, in_other_hierarchy=elsewhere)
+    if len(found) > 1:
+        listed = ", ".join(sorted(found)[:_SHOWN]) + (" ..." if len(found) > _SHOWN else "")
+        raise UsageError(
+            f'Cannot attach to {kind} "{name}": {len(found)} control groups match ({listed}).',
+            "pass one of these with --cgroup",
+        )
+    path, location = found.popitem()
+    return TargetGroup(kind, name, _innermost(path), location.version)
+
+
+def _memberships(proc: str) -> Iterable[bytes]:
+    """Yield /proc/PID/cgroup of each process, each content once."""
+    seen = set()
+    for entry in os.listdir(proc):
+        if entry.isdigit():
+            try:
+                with open(f"{proc}/{entry}/cgroup", "rb") as file:
+                    data = file.read()
+            except OSError:
+                continue
+            if data not in seen:
+                seen.add(data)
+                yield data
+
+
+def _matcher(kind: str, name: str) -> Callable[[str], bool]:
+    """Return a test of one component of a group's path."""
+    if kind == "unit":
+        return lambda part: part == name
+    if kind == "job":
+        return lambda part: part == f"job_{name}"
+    from otel_memwatch.monitor.run_cgroup.container_names import ids_of_container, uids_of_pod
+
+    by_id = len(name) >= _SHORTEST_ID and _HEXADECIMAL.fullmatch(name) is not None
+    if kind == "container":
+        ids = ids_of_container(name)
+
+        def is_container(part: str) -> bool:
+            found = _ID.search(part)
+            if found is None or part.startswith(_MONITORS):
+                return False
+            return found[1] in ids or (by_id and found[1].startswith(name))
+
+        return is_container
+    uids = uids_of_pod(name)
+
+    def is_pod(part: str) -> bool:
+        found = _POD.search(part) or _PODMAN_POD.search(part)
+        uid = None if found is None else found[1].replace("_", "-")
+        return uid is not None and (uid in uids or (by_id and uid.startswith(name)))
+
+    return is_pod
+
+
+def _cut(location: Location, matches: Callable[[str], bool]) -> str | None:
+    """Return the directory of the outermost matching component; `None`: none matches."""
+    point = location.point.rstrip("/")
+    path = point
+    for part in location.path[len(point) :].split("/"):
+        path = f"{path}/{part}" if part else path
+        if part and matches(part):
+            return path
+    return None
+
+
+def _has(path: str, matches: Callable[[str], bool]) -> bool:
+    return any(matches(part) for part in path.split("/") if part)
+
+
+def _innermost(path: str) -> str:
+    """Return the only group below that holds all processes, or the group itself.
+
+    podman runs a container in a group "container" of its scope. Counts of the innermost group are never late.
+    """
+    while len(below := groups_below(path)) == 1 and members(path) == members(below[0]):
+        path = below[0]
+    return path
+
+
+def _absent(kind: str, name: str, *, in_other_hierarchy: bool) -> UsageError:
+    if in_other_hierarchy:
+        return UsageError(
+            f'The memory of {kind} "{name}" is not counted separately.',
+            "for a unit, set MemoryAccounting=yes and restart it",
+        )
+    hints = {
+        "unit": "systemctl list-units lists them",
+        "container": "pass its ID, or run as the user that started it",
+        "pod": "pass its UID: kubectl get pod NAME -o jsonpath={.metadata.uid}",
+        "job": "run this on a node of the job; Slurm needs TaskPlugin=task/cgroup",
+    }
+    return UsageError(f'No process of {kind} "{name}" runs here.', hints[kind])
+
+
+def _at(path: str, mounts: Sequence[Mount]) -> TargetGroup:
+    """Return the group at a path: its directory, or its path below the mount of its hierarchy."""
+    hierarchies = [mount for mount in mounts if mount.version == 2 or "memory" in mount.controllers]
+    for mount in hierarchies:
+        for directory in (os.path.realpath(path), os.path.normpath(f"{mount.point}/{path}")):
+            inside = directory.startswith(f"{mount.point.rstrip('/')}/")
+            usage = "memory.usage_in_bytes" if mount.version == 1 else "memory.current"
+            if inside and os.access(f"{directory}/{usage}", os.R_OK):
+                return TargetGroup("cgroup", path, directory, mount.version)
+    if not os.path.isdir(path):
+        raise UsageError(f"There is no control group {path}.", "pass a directory below /sys/fs/cgroup")
+    raise UsageError(
+        f"{path} does not count memory.", "pass a control group with the memory controller, below the root"
+    )
