@@ -176,6 +176,8 @@ class Peak(NamedTuple):
     """Memory that may have existed beyond the bounds, in words: ("kernel", "files in memory").
 
     "kernel": the kernel memory that only a cgroup counts, such as pipes, sockets and dentries."""
+    excluded_bytes: int = 0
+    """Limit of the excluded files in memory: bytes that write calls wrote between two samples and that no disk got."""
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
 
@@ -221,6 +223,7 @@ class Peak(NamedTuple):
             "estimate": self.estimate,
             **({"operations": list(self.operations)} if self.operations else {}),
             **({"excludes": list(self.excludes)} if self.excludes else {}),
+            **({"excluded_bytes": self.excluded_bytes} if self.excluded_bytes else {}),
         }
 
     @classmethod
@@ -228,11 +231,11 @@ class Peak(NamedTuple):
         """The inverse of `to_json`; `None` for `None`. Raises `ValueError` or `KeyError` for anything else."""
         if value is None:
             return None
-        fields = {name: value.get(name) for name in _PEAK_FIELDS}
+        fields = {name: value[name] for name in _PEAK_FIELDS if value.get(name) is not None}
         for name, field in fields.items():
-            if field is not None and type(field) not in _PEAK_FIELDS[name]:
+            if type(field) not in _PEAK_FIELDS[name]:
                 raise ValueError(f"{name} of a peak is {field!r}")
-        if fields["bytes"] is None:
+        if "bytes" not in fields:
             raise ValueError("a peak without a size")
         operations, excludes, names = map(_texts, map(value.get, ("operations", "excludes", "evidence")))
         source, how = str(value.get("source") or ""), str(value.get("how") or "")
@@ -272,6 +275,7 @@ _PEAK_FIELDS: dict[str, tuple[type, ...]] = {
     "at": (int, float),
     "pid": (int,),
     "operation": (str,),
+    "excluded_bytes": (int,),
 }
 """Types of a peak's fields in JSON, unless they are null."""
 

@@ -239,7 +239,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     if estimate := best_estimate(peak):
         words += f", best estimate {estimate}"
     # Reports say in a sentence which kernel memory is excluded.
-    excludes = [one for one in peak.excludes if one != "kernel"] if source else []
+    excludes = [one for one in peak.excludes if one != "kernel"]
     excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
     return words + _in_parentheses(excluded, how)
 

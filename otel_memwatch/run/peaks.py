@@ -357,7 +357,8 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     if by_group is None and excludes_memory_files(evidence.most_written, peak.high or 0):
-        return peak._replace(excludes=(*peak.excludes, "files in memory"))
+        excludes = (*peak.excludes, "files in memory")
+        return peak._replace(excludes=excludes, excluded_bytes=evidence.most_written)
     return peak
 
 

@@ -129,6 +129,7 @@ def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = Fa
     | --- | --- |
     | has a bound or an estimate above the whole's | the whole's |
     | certainly had the whole's lower bound, and the whole is EXACT | the whole's figure, within the part's bounds |
+    | excludes memory, as the whole does | it excludes the same |
     | anything else | stays |
 
     The peak of a process narrows neither bound of a tree with a dedicated cgroup, not even if no other process lived:
@@ -145,6 +146,8 @@ def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = Fa
         throughout: whether the part lasted throughout the window of the run's peak, and its samples are not in the record.
     """
     part = no_more_than(part, whole)
+    if part is not None and whole is not None and part.excludes:
+        part = part._replace(excludes=whole.excludes or part.excludes, excluded_bytes=whole.excluded_bytes)
     if throughout and whole is not None:
         if part is None:
             return whole._replace(operation=None, operations=())

@@ -1,9 +1,11 @@
 /* Usage: sampler GROUP [keep]: reads a memory cgroup of version 1 every millisecond until it has gone or SIGTERM, then prints
  *
- *   LEAST MOST MAPPED KERNEL SAMPLES
+ *   LEAST MOST MAPPED KERNEL SAMPLES ANONYMOUS LASTING
  *
  * in bytes: LEAST is the largest memory seen (anonymous, shared, kernel), MOST the largest that can have been between two
  * samples (the watermark, which each sample resets, less the smaller page cache of both), MAPPED and KERNEL the parts.
+ * ANONYMOUS is the largest without shared memory and files in memory, LASTING the largest MAPPED of the smallest in a third of a
+ * second: memory that a monitor with ten samples a second saw.
  * keep: another program resets the watermark, so MOST is LEAST and what two processors touch in a millisecond, 10 MiB.
  */
 #define _GNU_SOURCE
@@ -36,6 +38,18 @@ static long field(const char *text, const char *name) {
     return found ? atol(found + strlen(name)) : 0;
 }
 
+enum { LASTING = 334 }; /* samples */
+
+/* Return the smallest of the last LASTING figures, 0 before there were as many. */
+static long lasting(long now) {
+    static long last[LASTING], count;
+    last[count++ % LASTING] = now;
+    if (count < LASTING) return 0;
+    for (int i = 0; i < LASTING; i++)
+        if (last[i] < now) now = last[i];
+    return now;
+}
+
 int main(int count, char **words) {
     if (count < 2) return 98;
     int keep = count > 2;
@@ -46,7 +60,7 @@ int main(int count, char **words) {
     int kmem = open_file(words[1], "memory.kmem.usage_in_bytes", O_RDONLY);
     if (stat < 0 || peak < 0) return 97;
     static char text[16384];
-    long least = 0, most = 0, mapped = 0, kernel = 0, samples = 0, cache_before = 0;
+    long least = 0, most = 0, mapped = 0, kernel = 0, samples = 0, cache_before = 0, anonymous = 0, lasted = 0;
     for (; !stopped; samples++) {
         long top = figure(peak);
         ssize_t size = pread(stat, text, sizeof text - 1, 0);
@@ -60,11 +74,14 @@ int main(int count, char **words) {
         if (memory + of_kernel > least) least = memory + of_kernel;
         if (!keep && top - less > most) most = top - less;
         if (memory > mapped) mapped = memory;
+        if (memory - shared > anonymous) anonymous = memory - shared;
+        long low = lasting(memory);
+        if (low > lasted) lasted = low;
         if (of_kernel > kernel) kernel = of_kernel;
         cache_before = cache;
         nanosleep(&(struct timespec){0, 1000000}, 0);
     }
     if (keep) most = least + (10 << 20);
-    printf("%ld %ld %ld %ld %ld\n", least, most > least ? most : least, mapped, kernel, samples);
+    printf("%ld %ld %ld %ld %ld %ld %ld\n", least, most > least ? most : least, mapped, kernel, samples, anonymous, lasted);
     return 0;
 }

@@ -26,6 +26,8 @@ NOBODY = 65534
 SLACK = 1.5 * MIB
 """Charged before the referee's cgroup is entered, and what a cgroup may be charged ahead on each processor."""
 TIMEOUT = 120
+LASTING_SECONDS = 0.3
+"""Time for which `Truth.lasting` was there, at least."""
 LEAST_SAMPLES = 10
 """Of the referee: with fewer, it did not see the program."""
 
@@ -46,6 +48,8 @@ class Truth(NamedTuple):
     mapped: int
     kernel: int
     samples: int
+    anonymous: int = 0
+    lasting: int = 0
     reclaimable: int = 0
     """Kernel memory that the kernel gave back on request after the end: dentries, inodes, nodes of the page cache. Version
     1 does not say how much of it there was at the peak, and it is no memory needed: the truth may be lower by it."""
@@ -167,7 +171,7 @@ def run(program: Program, user: str) -> Trial:
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     code = -1
-            truth = Truth(*map(int, (sampled.communicate(timeout=10)[0] or "0 0 0 0 0").split()))
+            truth = Truth(*map(int, (sampled.communicate(timeout=10)[0] or "0 0 0 0 0 0 0").split()))
             left = (referee.path / "cgroup.procs").read_text().split()
             if user != "root" and not left:
                 truth = truth._replace(reclaimable=_reclaimed(referee.path))
@@ -182,8 +186,8 @@ def run(program: Program, user: str) -> Trial:
         info = json.loads((folder / "run/run.json").read_text())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    peak = info["peaks"]["tree"]
-    return Trial(program.name, user, truth, peak, problem(peak, truth, error_here(), user))
+    peak, gap = info["peaks"]["tree"], info["quality"]["longest_gap"] or 0.0
+    return Trial(program.name, user, truth, peak, problem(peak, truth, error_here(), user, gap))
 
 
 def _reclaimed(group: Path) -> int:
@@ -204,10 +208,18 @@ def _place(told: Path, process: subprocess.Popen[str]) -> Path:
     return Path(told.read_text().strip()) if told.exists() else told
 
 
-def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str) -> str:
+def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str, gap: float = 0.0) -> str:
     """Return a sentence about a claim that cannot be true, or nothing.
 
-    Without a cgroup nobody can read pipes, sockets and slab: the upper bound has to hold for mapped memory.
+    Without a cgroup nobody can read pipes, sockets and slab: the upper bound has to hold for mapped memory. One that
+    excludes files in memory has to hold for anonymous memory, and for files that lasted from one sample to the next.
+
+    Args:
+        peak: the claim; `None`: none.
+        truth: from the referee.
+        error: bytes by which the kernel's figures are really off.
+        user: who watched.
+        gap: the most seconds between two samples.
     """
     if peak is None:
         return "no figure"
@@ -216,8 +228,7 @@ def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str) ->
     exact = "exact " if peak["certainty"] == "exact" else ""
     if low is not None and low > truth.most + slack:
         return f"false {exact}lower bound"
+    needed = truth.least if user == "root" else truth.mapped
     if "files in memory" in (peak.get("excludes") or ()):
-        return ""  # the upper bound says that it is none for them
-    if high is not None and high < (truth.least if user == "root" else truth.mapped) - slack:
-        return f"false {exact}upper bound"
-    return ""
+        needed = max(truth.anonymous, truth.lasting if gap < LASTING_SECONDS else 0)
+    return f"false {exact}upper bound" if high is not None and high < needed - slack else ""

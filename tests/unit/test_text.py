@@ -115,6 +115,12 @@ def test_durations(seconds: float | None, words: str) -> None:
             "range",
         ),
         (
+            Peak.interval(8 * MIB, 9 * MIB, excludes=("kernel", "files in memory")),
+            "8.0-9.0 MiB (excluding files in memory)",
+            "8.0-9.0 MiB",
+            "range",
+        ),
+        (
             Peak.sampled(300 * MIB),
             "300.0 MiB (sampled)",
             "300.0 MiB",

@@ -942,6 +942,7 @@ def test_a_bound_says_that_files_in_memory_may_be_missing(
     tree = tally.peaks().tree
     assert tree is not None
     assert tree.excludes == ("kernel", *excludes)
+    assert tree.excluded_bytes == (chars if excludes else 0)
 
 
 @pytest.mark.parametrize("swap", [0, None])

@@ -24,11 +24,13 @@ from otel_memwatch.run.figures import (
     unit_of,
 )
 from otel_memwatch.run.results import Peaks
+from otel_memwatch.text import peak_sentence
+from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 from tests.support import recorded
 from tests.support.sound_run import sound
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 
 EXACT, SAMPLED, INTERVAL, CENSORED = (
     Certainty.EXACT,
@@ -86,6 +88,16 @@ def test_all_readers_of_the_table_give_the_same_numbers(tmp_path):
             assert not figure.metric or figure.metric[0] in exported
     assert row.memory == run.peaks.tree.bytes
     assert dict(bounded_at_end(run))["memwatch.tree.memory.peak"] == run.peaks.tree.bytes
+
+
+def test_a_verdict_allows_for_files_in_memory_that_the_bounds_exclude():
+    """60 MiB went to /dev/shm between two samples, or to a pipe: a budget of 30 MiB may be exceeded."""
+    peak = Peak.interval(1, 15 * MIB, excludes=("kernel", "files in memory"), excluded_bytes=60 * MIB)
+    assert Peak.from_json(json.loads(json.dumps(peak.to_json()))) == peak
+    figures = {"memory": Figure.of_peak(peak)}
+    budgets = [Budget("memory", limit * MIB) for limit in (30, 80)]
+    assert [one.judgement for one in judge(figures, budgets)] == [Judgement.UNKNOWN, Judgement.WITHIN]
+    assert "excluding files in memory" in peak_sentence(peak, source=False)
 
 
 @pytest.mark.parametrize(

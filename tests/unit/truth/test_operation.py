@@ -52,6 +52,11 @@ def test_a_part_has_no_upper_bound_above_that_of_the_whole(
             Peak.interval(40, 60, estimate=50),
         ),
         (Peak.exact(40, 1), Peak.exact(50, 1), Peak.exact(40, 1)),  # it was not in this part
+        (
+            Peak.interval(40, 60, excludes=("kernel",)),
+            Peak.interval(45, 70, excludes=("kernel", "files in memory"), excluded_bytes=90),
+            Peak.interval(40, 60, excludes=("kernel", "files in memory"), excluded_bytes=90),
+        ),
         (Peak.sampled(9), Peak.exact(10), Peak.sampled(9)),
         (Peak.censored(9), Peak.exact(10), Peak.censored(9)),
         (None, Peak.exact(7), None),

@@ -1,0 +1,28 @@
+"""The referee of real programs; see tests/referee."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.referee.trial import MIB, Truth, problem
+
+EXCLUDES = ["kernel", "files in memory"]
+
+
+@pytest.mark.parametrize(
+    ("high", "excludes", "gap", "claim"),
+    [
+        (65, ["kernel"], 0.1, ""),
+        (30, ["kernel"], 0.1, "false upper bound"),
+        (30, EXCLUDES, 0.1, ""),  # of 60 MiB, 40 were a brief file in memory
+        (20, EXCLUDES, 0.1, "false upper bound"),  # files lasted from sample to sample
+        (20, EXCLUDES, 1.0, ""),  # no sample need have seen them
+        (10, EXCLUDES, 1.0, "false upper bound"),  # anonymous memory
+    ],
+)
+def test_an_upper_bound_is_judged_by_the_memory_that_it_states(
+    high: int, excludes: list[str], gap: float, claim: str
+) -> None:
+    truth = Truth(60 * MIB, 60 * MIB, 60 * MIB, 0, 1000, anonymous=15 * MIB, lasting=28 * MIB)
+    peak = {"low": 0, "high": high * MIB, "certainty": "interval", "excludes": excludes}
+    assert problem(peak, truth, 0, "user", gap) == claim
