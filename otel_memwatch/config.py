@@ -330,6 +330,9 @@ _OPTIONS: tuple[Option, ...] = (
     Option("stacks", False, "Capture the stacks of the process that grows, at new peaks of the run's memory: the summary names the "
            "line that ran at the peak. Requires the right to trace the process, and py-spy for Python programs.",
            parse_flag),
+    Option("torch_snapshot", False, "Have PyTorch write snapshots of its CUDA allocator into the run directory: at new peaks of reserved "
+           "memory, and if an allocation fails. PyTorch then records the stacks of allocations.",
+           parse_flag, None, (), ("wrap", "watch")),
     Option("exact_gpu", False, "Reset the GPU high-water marks of PyTorch and TensorFlow at the boundaries of operations, for exact "
            "GPU peaks of operations. The program's max_memory_allocated() returns smaller values.",
            parse_flag, None, (), ("wrap", "watch")),

@@ -52,6 +52,7 @@ class AttachSettings(TypedDict, total=False):
 class WatchSettings(AttachSettings, total=False):
     """Settings of `watch()`: the settings of `attach`, and those that apply to this program."""
 
+    torch_snapshot: bool | None
     exact_gpu: bool | None
     predicted: Mapping[str, object] | Sequence[str] | None
 

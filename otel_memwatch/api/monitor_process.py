@@ -104,6 +104,10 @@ class MonitorProcess:
             self._exact_gpu = OPTIONS["exact_gpu"].parse(str(settings.get("exact_gpu", False)))
             if self._exact_gpu:
                 allocators.be_exact(wanted=True)
+            if OPTIONS["torch_snapshot"].parse(str(settings.get("torch_snapshot", False))):
+                from otel_memwatch.in_target.torch_snapshot.finder import wait_for_torch
+
+                wait_for_torch(str(directory))
 
     @property
     def launcher_pid(self) -> int:

@@ -36,7 +36,7 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
             `summary_file`, `report`, `plot`. Prometheus: `prometheus`, `prometheus_cert`, `prometheus_key`,
             `prometheus_client_ca`, `linger`, `textfile`. OTLP: `otlp`, `otlp_protocol`, `otlp_metrics`. Metrics: `metrics`,
             `operation_metrics`, `metric_interval`. Only for `watch`: `exact_gpu`, which resets the high-water marks of this
-            program's GPU allocators at the boundaries of operations.
+            program's GPU allocators at the boundaries of operations, and `torch_snapshot`.
 
     Returns:
         The run, which can be read while it is recorded. If recording is impossible, one line on stderr says so, and the
@@ -73,7 +73,7 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
 def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Unpack[AttachSettings]) -> Run:
     """Record another process and its descendants until it ends, until `stop()`, or until this program ends.
 
-    `path` and the settings are those of `watch`, except `exact_gpu`.
+    `path` and the settings are those of `watch`, except `exact_gpu` and `torch_snapshot`.
 
     Raises:
         UsageError: unknown or invalid setting, or the path exists and is not a run.

@@ -12,7 +12,7 @@ from otel_memwatch.config import OPTIONS
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Record", ("out", "runs", "name", "tag", "group", "rank", "upload", "interval", "cgroup", "exact", "stacks", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
+    ("Record", ("out", "runs", "name", "tag", "group", "rank", "upload", "interval", "cgroup", "exact", "stacks", "exact_gpu", "torch_snapshot", "receive_otlp", "strict", "repeat", "warmup")),
     ("Limits and budgets", ("limit", "limit_fallback", "leave", "stalled", "timeout", "kill_after", "limit_exit_code", "warn", "events", "budget", "baseline", "budget_exit_code")),
     (
         "At the end",

@@ -64,6 +64,10 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     `stacks.Capture` declares a capture and its threads; a frame is [function, file, line], the innermost first.
     `highest` is the largest memory between captures too, `problems` has sentences for the user.
 
+`torch-<pid>.json`, `torch-peak-<pid>.pickle`, `torch-oom-<pid>.pickle`
+    Only under --torch-snapshot, written by the process `pid` itself. The first lists the others, which are PyTorch's:
+    {"schema": 1, "pid", "rank", "snapshots": [{"kind", "file", "time", "reserved", "device", "requested"}], "problem"}.
+
 `clock.jsonl`, `clock.upload.jsonl`
     Only in older records of a group. No longer read: hosts are not compared at one instant.
 
@@ -166,6 +170,8 @@ def is_run_file(name: str) -> bool:
         return any(
             middle.startswith(writer) and _is_digits(middle[len(writer) :]) for writer in _OPERATIONS_WRITERS
         )
+    if _is_torch_file(name.removeprefix(".")):
+        return True
     if not name.startswith("."):
         return False
     before, _, last = name.rpartition(".")
@@ -173,6 +179,14 @@ def is_run_file(name: str) -> bool:
         return before in _WRITTEN_WITH_PID and _is_digits(last)
     report, _, random = before.rpartition(".")
     return report[1:] in _FILES and len(random) == _RANDOM_DIGITS and not random.strip("0123456789abcdef")
+
+
+def _is_torch_file(name: str) -> bool:
+    before, _, ending = name.rpartition(".")
+    for start, its_ending in (("torch-", "json"), ("torch-peak-", "pickle"), ("torch-oom-", "pickle")):
+        if ending == its_ending and before.startswith(start) and _is_digits(before[len(start) :]):
+            return True
+    return False
 
 
 def _is_digits(text: str, number: int | None = None) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak
     from otel_memwatch.record.stacks import Capture, StackFrame
+    from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
     from otel_memwatch.run.uncovered import Gap
@@ -107,6 +108,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "uncovered", [_gap(gap) for gap in run.uncovered]
     yield "running_at_peak", _running(run)
     yield "stacks", [_captured(run, capture) for capture in run.stacks.captures]
+    yield "torch_snapshots", [_torch_snapshot(run, one) for one in run.torch_snapshots]
     limit = phrases.limit(run)
     yield "limit", None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}
     yield (
@@ -231,6 +233,20 @@ def _running(run: RecordedRun) -> dict[str, Any] | None:
         "own": None if found.own is None else _frame(found.own),
         "innermost": _frame(found.thread.frames[0]),
         "reached": found.reached,
+    }
+
+
+def _torch_snapshot(run: RecordedRun, one: TorchSnapshot) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "path": str(run.path / one.file) if one.file else None,
+        "pid": one.pid,
+        "rank": one.rank,
+        "at": None if one.time is None else _rounded(one.time - run.started),
+        "reserved_bytes": one.reserved,
+        "device": one.device,
+        "requested_bytes": one.requested,
+        "problem": one.problem or None,
     }
 
 

@@ -6,6 +6,7 @@ from otel_memwatch.reports.pages.terminal import TerminalPage
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
+from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import clean
@@ -47,6 +48,7 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
         from otel_memwatch.reports.sections.gpus import gpus
 
         gpus(run, page)
+    torch_snapshots(run, page)
     processes(run, page)
     totals(run, page)
     files(run, page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -21,7 +22,6 @@ from otel_memwatch.run.stall_ledger import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.model import Ending, Peak, RecordedOperation
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.record.stacks import Capture, Stacks
+    from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.run.curves import DrawnCurves
     from otel_memwatch.run.operation_aggregator import OperationAggregator
     from otel_memwatch.run.operation_digest import OperationDigest
@@ -209,6 +210,16 @@ class RecordedRun:
         from otel_memwatch.record.stacks import read_stacks
 
         return read_stacks(self.path)
+
+    @cached_property
+    def torch_snapshots(self) -> list[TorchSnapshot]:
+        """Snapshots of PyTorch's allocator (`--torch-snapshot`); none without that option."""
+        with suppress(OSError):
+            if not any(name.startswith("torch-") for name in os.listdir(self.path)):
+                return []
+        from otel_memwatch.record.torch_snapshots import read_torch_snapshots
+
+        return read_torch_snapshots(self.path)
 
     @cached_property
     def peak_stack(self) -> PeakStack | None:

@@ -6,21 +6,37 @@ Only for the arithmetic of operations: the real thing needs a GPU.
 from __future__ import annotations
 
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 UUID = "0d1e2f30-1111-2222-3333-444455556666"
 """Of the first device; of the others, with their number as the first digit."""
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch.OutOfMemoryError."""
+
+
 class Device:
     """One device's caching allocator: it keeps what tensors give back."""
 
-    def __init__(self) -> None:
+    limit = 80 << 30
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+        self.observers: list[Callable[..., None]] = []
         self.current = self.peak = self.reserved = self.reserved_peak = 0
         self.ooms = self.retries = 0
 
     def take(self, size: int) -> None:
         """Allocates `size` bytes."""
+        if self.current + size > self.limit:
+            self.ooms += 1
+            for observer in self.observers:
+                observer(self.index, size, self.limit, self.limit - self.current)
+            raise OutOfMemoryError("CUDA out of memory.")
         self.current += size
         self.reserved = max(self.reserved, self.current)
         self.peak = max(self.peak, self.current)
@@ -49,18 +65,43 @@ class Torch(ModuleType):
 
     def __init__(self, devices: int = 1, initialized: bool = True) -> None:
         super().__init__("torch")
-        self.devices = [Device() for _ in range(devices)]
+        self.devices = [Device(index) for index in range(devices)]
         self.initialized = initialized
         self.calls: list[str] = []
         self.version = SimpleNamespace(hip=None)
-        self._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda index: self.devices[index].reserved_peak > 0)
+        self._C = SimpleNamespace(
+            _cuda_hasPrimaryContext=lambda index: self.devices[index].reserved_peak > 0,
+            _cuda_attach_out_of_memory_observer=self._observe,
+        )
+        self._later: list[Callable[[], None]] = []
         self.cuda = SimpleNamespace(
             is_initialized=lambda: self.initialized,
             device_count=lambda: self._noted("device_count", len(self.devices)),
             memory_stats_as_nested_dict=lambda index: self._noted("stats", self.devices[index].stats()),
             reset_peak_memory_stats=lambda index: self._noted("reset", self.devices[index].reset()),
             get_device_properties=lambda index: SimpleNamespace(uuid=f"{index}{UUID[1:]}"),
+            init=self._init,
+            _lazy_call=lambda call: call() if self.initialized else self._later.append(call),
+            memory=SimpleNamespace(
+                _record_memory_history=lambda **settings: self._noted("history", None),
+                _dump_snapshot=self._dump,
+            ),
         )
+
+    def _init(self) -> None:
+        """As torch.cuda.init: calls what was put off until now."""
+        self.initialized = True
+        for call in self._later:
+            call()
+
+    def _observe(self, observer: Callable[..., None]) -> None:
+        for device in self.devices:
+            device.observers.append(observer)
+
+    def _dump(self, path: str) -> None:
+        self.calls.append("dump")
+        with open(path, "wb") as file:
+            file.write(b"snapshot of %d bytes" % sum(device.reserved for device in self.devices))
 
     def _noted(self, call: str, answer: Any) -> Any:
         self.calls.append(call)

@@ -279,6 +279,11 @@ class RunResources:
         variables = {RUN_DIRECTORY_VARIABLE: self.directory, TRACEPARENT: self.trace.traceparent}
         if self.settings["exact_gpu"]:
             variables[OPTIONS["exact_gpu"].variable] = "1"
+        if self.settings["torch_snapshot"]:
+            from otel_memwatch.runtime.own_python import PACKAGE_PARENT
+
+            site = os.path.join(PACKAGE_PARENT, "otel_memwatch", "in_target", "torch_snapshot", "site")
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
         return {**variables, **(self.listening.variables if self.listening else {})}
 
     def _entrance(self) -> Callable[[], None] | None:

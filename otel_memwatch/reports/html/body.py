@@ -16,6 +16,7 @@ from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
+from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
 from otel_memwatch.run.process_names import INTERPRETERS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
@@ -59,6 +60,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
         page.raw(flame(run))
     operations(run, page)
     gpus(run, page)
+    torch_snapshots(run, page)
     processes(run, page)
     memory(run, page)
     totals(run, page)

@@ -13,6 +13,7 @@ from otel_memwatch.reports.sections.file_use import largest_file
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.reports.sections.stacks import running_at_peak
 from otel_memwatch.reports.sections.stalls import stalls
+from otel_memwatch.reports.sections.torch_snapshots import out_of_gpu_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
 
@@ -184,3 +185,4 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     if not public:
         largest_file(run, page)
     gpus(run, page)
+    out_of_gpu_memory(run, page)
