@@ -237,7 +237,8 @@ class Peak(NamedTuple):
                 raise ValueError(f"{name} of a peak is {field!r}")
         if "bytes" not in fields:
             raise ValueError("a peak without a size")
-        operations, excludes, names = map(_texts, map(value.get, ("operations", "excludes", "evidence")))
+        operations, excludes = _texts(value.get("operations")), _texts(value.get("excludes"))
+        names = _texts(value.get("evidence"))
         source, how = str(value.get("source") or ""), str(value.get("how") or "")
         evidence = tuple([_EVIDENCE[name] for name in names if name in _EVIDENCE])
         if not isinstance(value.get("evidence"), list):  # of an older version
@@ -246,7 +247,7 @@ class Peak(NamedTuple):
         elif len(evidence) < len(names):  # of a newer version
             evidence, source = (), how
         peak = cls(
-            certainty=Certainty(value["certainty"]),
+            certainty=_CERTAINTY[value["certainty"]],
             source=source,
             operations=operations,
             excludes=excludes,
@@ -266,6 +267,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 _EVIDENCE = {one.value: one for one in Evidence}
+_CERTAINTY: dict[object, Certainty] = {one.value: one for one in Certainty}
 
 _PEAK_FIELDS: dict[str, tuple[type, ...]] = {
     "bytes": (int,),

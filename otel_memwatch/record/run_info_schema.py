@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeVar
 
-    _Fields = TypeVar("_Fields")
+    _Fields = TypeVar("_Fields", bound=NamedTuple)
 
     Seconds = float
     """Moment of a clock."""
@@ -302,21 +302,22 @@ class RunInfo(NamedTuple):
         return _read(cls, info)
 
 
-def _read(kind: Callable[..., _Fields], fields: Mapping[str, Any]) -> _Fields:
+def _read(kind: type[_Fields], fields: Mapping[str, Any]) -> _Fields:
     """Return an object of the file as `kind`, each field checked by its declared type."""
-    return kind(*[
-        absent if (value := fields.get(name)) is None else check(value) for name, check, absent in _plan(kind)
+    get = fields.get
+    return tuple.__new__(kind, [
+        absent if (value := get(name)) is None else check(value) for name, check, absent in _plan(kind)
     ])  # fmt: skip
 
 
 @cache
-def _plan(kind: Callable[..., object]) -> list[tuple[str, Callable[[Any], Any], Any]]:
+def _plan(kind: type[NamedTuple]) -> list[tuple[str, Callable[[Any], Any], Any]]:
     """Return name, check and absent value of each field: most files lack most fields, and an index reads thousands."""
     types = kind.__annotations__
     return [(name, _CHECKS[declared], _CHECKS[declared](None)) for name, declared in types.items()]
 
 
-def _section(kind: Callable[..., _Fields]) -> Callable[[Any], _Fields]:
+def _section(kind: type[_Fields]) -> Callable[[Any], _Fields]:
     return lambda value: _read(kind, mapping(value))
 
 

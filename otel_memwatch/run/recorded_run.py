@@ -89,11 +89,6 @@ class RecordedRun:
         """Tags from the user, or from the engine that ran it: "rule", "slurm.job" ..."""
         self.command: tuple[str, ...] = fields.command
         self.cwd: str = fields.cwd or ""
-        host = mapping(self.info.get("host"))
-        self.host: Mapping[str, Any] = {
-            name: value for name, value in fields.host._asdict().items() if name in host
-        }
-        """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
         self.mode: str = fields.monitor.mode or "wrap"
         self.state: str = state_of(fields, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
@@ -107,6 +102,12 @@ class RecordedRun:
         self.sources: Mapping[str, Mapping[str, Any]] = fields.sources
         self.settings: Mapping[str, Any] = fields.settings
         self.trace: Mapping[str, Any] = fields.trace
+
+    @property
+    def host(self) -> Mapping[str, Any]:
+        """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
+        written = mapping(self.info.get("host"))
+        return {name: value for name, value in self.fields.host._asdict().items() if name in written}
 
     @cached_property
     def _conditions(self) -> RunConditions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from functools import partial
 
 import click
@@ -32,7 +33,7 @@ from otel_memwatch.wings.ranks.group_figures import host_rows
 from otel_memwatch.wings.ranks.groups import groups_and_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -161,10 +162,11 @@ def command(
     inside = monitor if monitor is not None else target in INSIDE or manifest is not None
     share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
     of_hosts = {same_job(row) for row in hosts}
+    finished = _finished(rows, same_job)
     advised = [
         one
         if one.job in of_hosts
-        else one._replace(cores=cores_over_time(_of(rows, one, same_job)) or one.cores)
+        else one._replace(cores=cores_over_time(finished[one.job, one.system]) or one.cores)
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
     if minimal:
@@ -176,12 +178,12 @@ def command(
     if verify:
         from otel_memwatch.wings.advice.verification import verify as tried
 
-        _repeat(rows, advised, same_job, tried)
+        _repeat(finished, advised, tried)
     if traded:
         from otel_memwatch.wings.advice.trade import trade
 
         drawn = advised if picture is None else [_one_job(advised, "--picture")]
-        _repeat(rows, drawn, same_job, partial(trade, picture=picture))
+        _repeat(finished, drawn, partial(trade, picture=picture))
 
 
 def _find_runs(
@@ -241,15 +243,15 @@ def _odds(text: str) -> float:
     return value
 
 
-def _of(
-    rows: Sequence[IndexedRun], advice: Advice, same_job: Callable[[IndexedRun], str]
-) -> list[IndexedRun]:
-    """Return the runs that an advice is based on."""
-    return [
-        row
-        for row in rows
-        if row.state == "finished" and same_job(row) == advice.job and row.system == advice.system
-    ]
+def _finished(
+    rows: Sequence[IndexedRun], same_job: Callable[[IndexedRun], str]
+) -> Mapping[tuple[str, str], Sequence[IndexedRun]]:
+    """Return the finished runs by job and system, on which each advice is based."""
+    found: dict[tuple[str, str], list[IndexedRun]] = defaultdict(list)
+    for row in rows:
+        if row.state == "finished":
+            found[same_job(row), row.system].append(row)
+    return found
 
 
 # -- --jobs, --apply, --verify and --trade
@@ -302,15 +304,14 @@ def _one_job(advised: Sequence[Advice], option: str) -> Advice:
 
 
 def _repeat(
-    rows: Sequence[IndexedRun],
+    finished: Mapping[tuple[str, str], Sequence[IndexedRun]],
     advised: Sequence[Advice],
-    same_job: Callable[[IndexedRun], str],
     tried: Callable[[Advice, IndexedRun], Iterator[str]],
 ) -> None:
     """Run the newest command of each job again and print the lines about it."""
     for advice in advised:
         if advice.memory is None:
             continue
-        newest = _of(rows, advice, same_job)[-1:]
+        newest = finished[advice.job, advice.system][-1:]
         for line in tried(advice, newest[0]) if newest else ():
             print_text(line + "\n")

@@ -14,7 +14,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import change, duration
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.targets import sentence
-from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.run_row import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,8 @@ from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.cold_files import collect, drop
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
-from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.run_row import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,6 @@ import click
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports.output import print_bytes, print_text
-from otel_memwatch.run import load
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -230,6 +229,8 @@ def _as_json(row: IndexedRun) -> dict[str, Any] | None:
     document: dict[str, Any] = {"path": row.path, "id": row.id, "state": row.state, "error": row.error}
     if row.state == "broken":
         return document
+    from otel_memwatch.run import load
+
     try:
         peaks = load(row.path).peaks.to_json()
     except RunError as error:

@@ -60,7 +60,9 @@ _READERS: dict[str, Callable[[str], float]] = {
 def where(text: str) -> Condition:
     """Return the condition. Raises `UsageError` for a mistake in it, which names the part."""
     translation = _Translation(text)
-    parameters, query = translation.parameters, f"SELECT {' '.join(translation.expression)}"
+    query = f"SELECT {' '.join(translation.expression)}"
+    slots = [(n, one.of) for n, one in enumerate(translation.parameters) if isinstance(one, RunField)]
+    values = [None if isinstance(one, RunField) else one for one in translation.parameters]
     database = sqlite3.connect(":memory:")
     database.create_function(
         "holds",
@@ -71,11 +73,12 @@ def where(text: str) -> Condition:
     database.create_function("number", 1, _number, deterministic=True)
 
     def accepts(row: IndexedRun) -> bool:
-        values = [_bound(one.of(row)) if isinstance(one, RunField) else one for one in parameters]
+        for slot, of in slots:
+            values[slot] = _bound(of(row))
         return bool(database.execute(query, values).fetchone()[0])
 
     try:
-        database.execute(query, [None] * len(parameters))
+        database.execute(query, values)
     except sqlite3.Error:
         raise _mistake(text, "it is too long or nested too deeply; divide it") from None
     return accepts

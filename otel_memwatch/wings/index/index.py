@@ -15,11 +15,12 @@ import os
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUNS_DIRECTORY
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 from otel_memwatch.wings.index.run_search import run_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 RUNS_VARIABLE = "OTEL_MEMWATCH_RUNS"
 """Environment variable with the default directory of runs, for recording and reading."""
@@ -80,6 +81,13 @@ def _each(given: Sequence[str], newest: int | None, *, for_removal: bool) -> Ite
                     continue
                 seen.add(real)
             yield row
+
+
+def row_of(path: str) -> IndexedRun:
+    """Return the row of a run directory, read now. A listing from the cache does not load the reader of records."""
+    from otel_memwatch.wings.index import run_row
+
+    return run_row.row_of(path)
 
 
 @contextlib.contextmanager

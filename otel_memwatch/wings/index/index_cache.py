@@ -304,10 +304,15 @@ def is_sound_row(values: tuple[Any, ...]) -> bool:
         values[_STATE] in _FINAL
         and values[_CERTAINTY] in _CERTAINTIES
         and moment(values[_STARTED]) is not None
-        and all(values[at] is None or math.isfinite(values[at]) for at in (_SECONDS, _CPU))
+        and _is_finite(values[_SECONDS])
+        and _is_finite(values[_CPU])
         and _is_json(values[_TAGS], dict, "{}")
         and _is_json(values[_COMMAND], list, "[]")
     )
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
 
 
 @lru_cache(_TOGETHER)

@@ -1,36 +1,15 @@
-"""Row of the run index for one run: from its `run.json`, or from its samples if that has no figures.
-
-=============  ==================================================================================================
-state          figures
-=============  ==================================================================================================
-finished       from the monitor, written at the end
-incomplete     computed from the samples, as for a report; cached, because the record no longer grows
-running        lower bounds from the last samples; never cached
-broken         none; `error` says why
-=============  ==================================================================================================
-"""
+"""Row of the run index for one run, and the properties that follow from it. `run_row` makes it."""
 
 from __future__ import annotations
 
 import json
-import os
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 
-from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, evidence_of
-from otel_memwatch.record.command_key import command_key
-from otel_memwatch.record.fields import number, whole
-from otel_memwatch.record.format import RUN_FILE, SCHEMA
-from otel_memwatch.record.open import open_record, read_info
-from otel_memwatch.run.asked import asked
-from otel_memwatch.run.figures import FIGURES, number_of, system_of
-from otel_memwatch.run.recorded_run import RecordedRun, load
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
 from otel_memwatch.truth.stalls import is_worth_naming
-from otel_memwatch.wings.index.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -249,101 +228,3 @@ def _tags_of(document: str) -> Mapping[str, str]:
     """Return the tags of a row; many runs have the same ones, and a condition asks each run."""
     tags: dict[str, str] = json.loads(document)
     return MappingProxyType(tags)
-
-
-def row_of(path: str) -> IndexedRun:
-    """Return the row of one run directory, read now."""
-    try:
-        run = None
-        if os.path.isfile(info := f"{path}/{RUN_FILE}"):
-            run = RecordedRun(open_record(Path(path), read_info(info)))
-        if run is None or run.fields.schema != SCHEMA:
-            run = load(path)  # raises with the reason
-        return _running(run, path) if run.state == "running" else _of_run(run, path)
-    except RunError as error:
-        name, why = os.path.basename(os.path.abspath(path)), _storable(error.message)
-    try:
-        changed = number(os.stat(path).st_mtime) or 0.0
-    except OSError:
-        changed = 0.0
-    return IndexedRun(path, name, "broken", why, started=changed)
-
-
-def _of_run(run: RecordedRun, path: str) -> IndexedRun:
-    ending, tree, process, request = run.ending, run.peaks.tree, run.peaks.process, asked(run)
-    figures: dict[str, Any] = {}
-    for row in FIGURES:
-        if row.field:
-            value = number_of(row.of(run))
-            figures[row.field] = whole(value) if row.is_whole or value is None else round(value, 6)
-    return _described(run, path)._replace(
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        oom_kills=ending.oom_kills,
-        reason=_storable(ending.reason),
-        verdict=_storable(run.verdict) if run.verdict else None,
-        low=tree.low if tree else None,
-        high=tree.high if tree else None,
-        certainty=tree.certainty.value if tree else None,
-        how=_storable(tree.how) if tree and tree.how else None,
-        process_low=process.low if process else None,
-        process_high=process.high if process else None,
-        file_bytes=run.file_bytes,
-        files=run.fields.files.bytes,
-        read_chars=whole(run.totals.get("read_chars")),
-        write_chars=whole(run.totals.get("write_chars")),
-        starved=run.stalls.memory,
-        short=run.stalls.short_bytes,
-        asked=request.memory,
-        asked_cores=request.cores,
-        predicted=whole(run.predicted.get("memory")),
-        **figures,
-    )
-
-
-def _running(run: RecordedRun, path: str) -> IndexedRun:
-    so_far = progress(run.path)
-    return _described(run, path)._replace(
-        seconds=None if so_far.time is None else max(0.0, round(so_far.time - run.started, 6)),
-        reason="still running",
-        memory=so_far.at_least,
-        low=so_far.at_least,
-        certainty=None if so_far.at_least is None else Certainty.INTERVAL.value,
-        cpu=so_far.cpu_seconds,
-    )
-
-
-def _described(run: RecordedRun, path: str) -> IndexedRun:
-    """Return the row with the fields that are known when a run starts."""
-    fields, host, group = run.fields, run.fields.host, run.fields.group
-    tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
-    return IndexedRun(
-        path=path,
-        id=_storable(run.id),
-        state=run.state,
-        name=None if run.name is None else _storable(run.name),
-        tags_json=json.dumps(tags) if tags else "{}",
-        command_json=json.dumps(run.command),
-        key=_storable(command_key(run.command)),
-        cwd=_storable(run.cwd) or None,
-        host=_storable(host.name or "") or None,
-        system=_storable(system_of(host)),
-        cpus=host.cpus,
-        host_memory=host.memory_bytes,
-        host_swap=host.swap_bytes,
-        own_group=int(bool(fields.own_cgroup)),
-        mode=_storable(run.mode),
-        by=None if fields.measured_by is None else _storable(fields.measured_by),
-        started=run.started_wall,
-        limit=run.limits.get("cgroup_bytes"),
-        input_bytes=fields.input_bytes,
-        group=None if group.group is None else _storable(group.group),
-        rank=group.rank,
-        span=run.trace.get("span_id"),
-        parent=run.trace.get("parent_span_id"),
-    )
-
-
-def _storable(value: str) -> str:
-    """Escape undecodable bytes of a name, which no database accepts."""
-    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.record.redaction import REDACTED, Redactor, redacted_copy
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def redacted(path: str | Path, redact: str) -> Iterator[Path]:
         yield Path(path)
         return
     import tempfile
+
+    from otel_memwatch.record.redaction import REDACTED, Redactor, redacted_copy
 
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / REDACTED

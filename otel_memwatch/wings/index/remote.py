@@ -6,11 +6,7 @@ had been killed. A directory with nothing but parts is a run too.
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 from otel_memwatch.errors import RunError, Unavailable, describe
 from otel_memwatch.record.format import PAGE_FILE, PART, PLOT_FILE, REPORT_FILE
@@ -46,6 +42,11 @@ def here(given: str) -> str:
 
 
 def _fetched(url: str) -> str:
+    import atexit
+    import shutil
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         import fsspec
     except ImportError:
@@ -88,6 +89,8 @@ def _fetched(url: str) -> str:
 
 def _join(directory: str, names: list[str]) -> None:
     """Assemble files from their parts."""
+    import shutil
+
     parts: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         whole, found, offset = name.rpartition(PART)

@@ -20,7 +20,8 @@ from otel_memwatch.run.figures import (
     largest,
 )
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.run_row import row_of
 
 if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import RankGroup

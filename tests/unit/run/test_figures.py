@@ -26,7 +26,8 @@ from otel_memwatch.run.figures import (
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.text import peak_sentence
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
-from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.run_row import row_of
 from tests.support import recorded
 from tests.support.sound_run import sound
 
