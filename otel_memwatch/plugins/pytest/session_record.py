@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 from otel_memwatch.api.monitor_process import MonitorProcess
@@ -38,8 +38,6 @@ _CRASH_REPORT = "otel_memwatch.plugins.pytest.crash_report"
 _TICK_SECONDS = 1.0
 """Time limit for a test with a limit of its tree to wait for the next sample."""
 _COMPLETE_SECONDS = 10.0
-READING_SECONDS = 0.01
-"""Largest delay between the time of a sample and its reading of a process."""
 
 
 class SessionRecord:
@@ -207,38 +205,59 @@ class SessionRecord:
         return load(self.directory)
 
 
-class SeenChild(NamedTuple):
-    """A sampled process other than the one that runs the tests. Times are monotonic seconds."""
+class ChildReading(NamedTuple):
+    """Figures of a process other than the one that runs the tests. Times are monotonic seconds."""
 
     start: float
+    """Start of the process, to one clock tick."""
     seen: float
     """Time of the first sample that includes it."""
+    read: float
+    """Time by which the figures were read."""
     low: int
-    """Lower bound of its peak, in bytes."""
+    """Lower bound of its peak up to then, in bytes."""
+
+
+def _child_readings(run: RecordedRun, conditions: RunConditions) -> list[ChildReading]:
+    """Return all figures of children, by their start.
+
+    An exit has the time of the sample that no longer saw the process. Its figures were read at the sample before.
+    """
+    lines = [line for line in run.record.process_records() if line.pid != os.getpid()]
+    samples = [(one.time, one.reading) for one in run.record.each_sample()] if lines else []
+    times = [time for time, _ in samples]
+    seen: dict[tuple[int, float], float] = {}
+    found = []
+    for line in lines:
+        first = seen.setdefault((line.pid, line.start), line.time)
+        # Times of samples are rounded to 0.1 ms.
+        latest = line.time - 1e-3 if line.event is ProcessEvent.EXIT else line.time + 1e-3
+        place = bisect_right(times, latest) - 1
+        read = conditions.read_until(*samples[place]) if place >= 0 else line.time
+        found.append(ChildReading(line.start, first, read, max(0, (line.peak or 0) - conditions.rss_error)))
+    return sorted(found)
 
 
 def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
     """Return the recorded peak of the tree for each wanted operation."""
     left = set(wanted)
-    error = RunConditions.of(run.info).rss_error
-    children: dict[tuple[int, float], SeenChild] = {}
-    for line in run.record.process_records():
-        if line.pid != os.getpid():
-            child = children.get((line.pid, line.start)) or SeenChild(line.start, line.time, 0)
-            low = max(child.low, (line.peak or 0) - error)
-            children[line.pid, line.start] = child._replace(low=low)
+    children = _child_readings(run, RunConditions.of(run.info))
+    starts = [child.start for child in children]
     found = {}
     for figures in run.operations:
         operation, peak = figures.operation, figures.tree_peak
         key = operation.pid, operation.id
         if key in left and peak is not None and operation.end is not None:
-            # Children of this phase alone: a sample within the phase includes them. Their start has a resolution of one
-            # clock tick, and could belong to a child of the previous test.
+            # Children of this phase alone, as they were in it: a sample within the phase includes them. Their start has a
+            # resolution of one clock tick, and could belong to a child of the previous test.
+            first, end = (
+                bisect_left(starts, operation.start - CLOCK_TICK),
+                bisect_right(starts, operation.end),
+            )
             inside = [
                 child.low
-                for child in children.values()
-                if operation.start - CLOCK_TICK <= child.start
-                and operation.start <= child.seen <= operation.end - READING_SECONDS
+                for child in children[first:end]
+                if operation.start <= child.seen and child.read <= operation.end
             ]
             found[key] = peak._replace(low=max(peak.low or 0, *inside, 0))
     return found
