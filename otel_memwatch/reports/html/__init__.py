@@ -32,7 +32,7 @@ HASHES = {
     "page.css": "7a+/YJN/NHLhdrebW8yIaQeMZ2AX4H2T3IWEuNEa9F8=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "PFGBmUtriq4xjW7UujZ+EPvOo5eRjPxggwII1GyHFdA=",
+    "runs.js": "guC8ulmV+ass2O7IdbFp4kOTLld6AXfDk5UtcLYCtyQ=",
     "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""

@@ -79,10 +79,13 @@ def command() -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "csv", "parquet"]),
-    help="Output format. Default: text.",
+    type=click.Choice(["text", "json", "csv", "parquet", "markdown"]),
+    help="Output format; markdown is for --changes. Default: text.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE.")
+@click.option(
+    "--changes", "show_changes", is_flag=True, help="List the runs at which a figure stepped or drifted."
+)
 @click.option(
     "--page",
     metavar="FILE",
@@ -101,6 +104,7 @@ def list_command(
     as_json: bool,
     form: str | None,
     output: str | None,
+    show_changes: bool,
     page: str | None,
     redact: str,
 ) -> None:
@@ -112,19 +116,12 @@ def list_command(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
-    _check_page(page, redact, others=bool(as_json or form or output or columns))
+    _check_page(page, redact, others=bool(as_json or form or output or columns or show_changes))
     form = "json" if as_json else form or "text"
+    _check_changes(form, show_changes, others=bool(columns or wasted or sort))
     chosen = None if columns is None else run_fields.columns(columns, "--columns")
     by = None if group is None else run_fields.columns(group, "--group")
-    accepts = where(condition) if condition else None
-    looked_at = 0
-
-    def meant(row: IndexedRun) -> bool:
-        nonlocal looked_at
-        looked_at += 1
-        return accepts is None or accepts(row)
-
-    found = index(map(here, directories), newest=last, accepts=meant if accepts else None)
+    found, looked_at = _selected(directories, condition, last)
     if wasted:
         chosen = chosen or run_fields.columns(_WASTED, "--wasted")
         found = [row for row in found if row.asked is not None or row.asked_cores is not None]
@@ -137,10 +134,30 @@ def list_command(
         _write(html(sorted(found, key=lambda row: row.started), by, page, redacted=bool(redact)), page)
         say(clean(page))
         return
-    if form == "text" and not found:
+    if form in ("text", "markdown") and not found:
         click.echo(f"otel-memwatch: {_no_runs(directories, looked_at)}", err=True)
         return
+    if show_changes:
+        from otel_memwatch.wings.index import changes, changes_formats
+
+        _write(changes_formats.FORMATS[form](changes.changes(found, by), len(found)), output)
+        return
     _write(_rendered(form, found, chosen, by, wasted=wasted), output)
+
+
+def _selected(
+    directories: tuple[str, ...], condition: str | None, last: int | None
+) -> tuple[list[IndexedRun], int]:
+    """Return the runs that match, and the number of runs that were checked against the condition."""
+    accepts = where(condition) if condition else None
+    looked_at = 0
+
+    def matches(row: IndexedRun) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return accepts is None or accepts(row)
+
+    return index(map(here, directories), newest=last, accepts=matches if accepts else None), looked_at
 
 
 def _sorted(rows: list[IndexedRun], sort: str) -> list[IndexedRun]:
@@ -164,9 +181,18 @@ def _no_runs(directories: Sequence[str], looked_at: int) -> str:
     )
 
 
+def _check_changes(form: str, show_changes: bool, *, others: bool) -> None:
+    if show_changes and others:
+        raise UsageError("--changes excludes --columns, --sort and --wasted.", "pass one of them")
+    if show_changes and form in ("csv", "parquet"):
+        raise UsageError(f"--changes and --format {form} exclude each other.", "use --format json")
+    if form == "markdown" and not show_changes:
+        raise UsageError("--format markdown is for --changes.", "add --changes")
+
+
 def _check_page(page: str | None, redact: str, *, others: bool) -> None:
     if page is not None and others:
-        raise UsageError("--page excludes --columns, --output and formats.", "pass one of them")
+        raise UsageError("--page excludes --columns, --output, --changes and formats.", "pass one of them")
     if redact and page is None:
         raise UsageError("--redact is for --page.", "name the file with --page")
 

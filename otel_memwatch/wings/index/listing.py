@@ -34,6 +34,8 @@ _LEAST_COMMAND = 20
 """Smallest width of the command on a terminal, in columns."""
 _END = 34
 """Largest width of the end reason. `--columns run,end` shows it whole."""
+_LONGEST_COMMAND = 160
+"""Largest length of a command as the name of a group."""
 _OTHERS = 19 + 12 + 22 + 10
 """Width of the start, the duration, the memory, and the gaps between all columns."""
 
@@ -164,6 +166,13 @@ class RunGroup(NamedTuple):
     """Median duration."""
     cpu: float | None
     """CPU seconds of all runs."""
+
+
+def group_name(row: IndexedRun, by: Sequence[RunField] | None) -> str:
+    """Return the group of a run: the values of the fields; without fields its name, or its command."""
+    if by is None:
+        return row.name or command_line(row.command, _LONGEST_COMMAND) or row.key or "(none)"
+    return ", ".join(shown(field, field.of(row)) for field in by) or "(none)"
 
 
 def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]:

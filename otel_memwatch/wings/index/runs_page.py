@@ -9,6 +9,7 @@ import json
 import os
 from urllib.parse import quote
 
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.record.redaction import Redactor
 from otel_memwatch.reports.html import document
 from otel_memwatch.reports.pages import Columns
@@ -17,12 +18,13 @@ from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.run.figures import FIGURES, MEMORY, PROCESS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import command_line, count, shorten
-from otel_memwatch.wings.index import listing
+from otel_memwatch.wings.index import changes, changes_formats, listing
 from otel_memwatch.wings.index.run_fields import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from otel_memwatch.wings.index.changes import Change
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
 
@@ -48,7 +50,8 @@ def html(
     """
     if redacted:
         rows = redacted_rows(rows)
-    kept = thinned(rows, by)
+    found, missing = _changes(rows, by)
+    kept = thinned(rows, by, {id(row) for one in found for row in (one.last, one.first)})
     page = HtmlPage()
     groups = listing.groups(rows, by or columns("name", "--group"))
     page.section(f"Groups ({len(groups)})")
@@ -57,6 +60,12 @@ def html(
     page.table(
         table, Columns((", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER), "lrrrrrrr")
     )
+    page.section(f"Changes ({len(found)})")
+    page.table(
+        [changes_formats.cells(one) for one in found],
+        Columns(changes_formats.HEADER, changes_formats.ALIGNED),
+    )
+    page.paragraph(missing)
     page.section(f"Runs ({len(rows)})")
     page.table(*_static(kept[-_STATIC:][::-1]))
     if len(rows) > len(kept):
@@ -73,7 +82,9 @@ def html(
         head += tag("p", "Redacted: texts are placeholders, figures are unchanged.", class_="second")
     foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
     body = f'<main id="page">\n{head}\n{page.text()}{foot}</main>\n'
-    return document(count(len(rows), "run"), body, _data(kept, by, None if redacted else file), "runs.js")
+    return document(
+        count(len(rows), "run"), body, _data(kept, by, None if redacted else file, found), "runs.js"
+    )
 
 
 def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
@@ -99,14 +110,28 @@ def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
     return [hidden(row) for row in rows]
 
 
-def thinned(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[IndexedRun]:
-    """Return at most about 10 000 runs: of each part of a group's time the extremes, and all that failed."""
+def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple[list[Change], str]:
+    """Return the changes, and a sentence that explains their absence."""
+    try:
+        found = changes.changes(rows, by)
+    except Unavailable as error:
+        return [], f"{error.message} {error.hint}"
+    return found, "" if found else "No figure stepped or drifted."
+
+
+def thinned(
+    rows: Sequence[IndexedRun], by: Sequence[RunField] | None, needed: Collection[int] = ()
+) -> list[IndexedRun]:
+    """Return at most about 10 000 runs: of each part of a group's time the extremes, and all that failed.
+
+    `needed`: ids of the rows that stay in any case.
+    """
     if len(rows) <= _MOST:
         return list(rows)
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
-        groups.setdefault(_group(row, by), []).append(place)
-    kept: set[int] = set()
+        groups.setdefault(listing.group_name(row, by), []).append(place)
+    kept = {place for place, row in enumerate(rows) if id(row) in needed}
     for places in groups.values():
         share = max(8, _MOST * len(places) // len(rows))
         length = max(1, -(-len(places) * 4 // share))
@@ -120,12 +145,6 @@ def thinned(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[I
     return [rows[place] for place in sorted(kept)]
 
 
-def _group(row: IndexedRun, by: Sequence[RunField] | None) -> str:
-    if by is None:
-        return row.name or command_line(row.command, _COMMAND) or row.key or "(none)"
-    return ", ".join(listing.shown(field, field.of(row)) for field in by) or "(none)"
-
-
 def _static(rows: Sequence[IndexedRun]) -> tuple[list[tuple[str, ...]], Columns]:
     cells = [listing.cells(row, 60) for row in rows]
     return cells, Columns(listing.HEADER, listing.ALIGNED)
@@ -136,10 +155,15 @@ def _period(rows: Sequence[IndexedRun]) -> str:
     return f"From {first} to {last}." if len(rows) > 1 else f"Started {first}."
 
 
-def _data(rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str | None) -> dict[str, Any]:
+def _data(
+    rows: Sequence[IndexedRun],
+    by: Sequence[RunField] | None,
+    file: str | None,
+    found_changes: Sequence[Change],
+) -> dict[str, Any]:
     figures = [row for row in FIGURES if row.field and row.name != "exit"]
     found: dict[str, Any] = {
-        "group": _texts(_group(row, by) for row in rows),
+        "group": _texts(listing.group_name(row, by) for row in rows),
         "run": [shorten(row.path, _TEXT) for row in rows],
         "started": [round(row.started, 3) for row in rows],
         "end": _texts((row.error or "broken") if row.state == "broken" else
@@ -166,8 +190,23 @@ def _data(rows: Sequence[IndexedRun], by: Sequence[RunField] | None, file: str |
             low, high = bounds[figure.name]
             document |= {"low": [low(row) for row in rows], "high": [high(row) for row in rows]}
         made.append(document)
-    certainty = _texts(row.certainty or "" for row in rows)
-    return {"count": len(rows), "runs": found, "figures": made, "certainty": certainty}
+    place = {id(row): at for at, row in enumerate(rows)}
+    return {
+        "count": len(rows),
+        "runs": found,
+        "figures": made,
+        "certainty": _texts(row.certainty or "" for row in rows),
+        "changes": [
+            {
+                "figure": one.figure.name,
+                "step": one.is_step,
+                "last": place[id(one.last)],
+                "first": place[id(one.first)],
+                "text": changes_formats.cells(one)[5],
+            }
+            for one in found_changes
+        ],
+    }
 
 
 def _texts(values: Iterable[str]) -> dict[str, Any]:

@@ -92,6 +92,29 @@ function marks(u, places) {
   c.restore();
 }
 
+// A step as a line with its size between two runs; a drift as a line from its first run to its last.
+function drawChanges(u, places) {
+  const c = u.ctx, ratio = devicePixelRatio, xs = u.data[0], { top, height, left, width } = u.bbox;
+  c.save();
+  c.setLineDash([]);
+  c.font = `${11 * ratio}px system-ui, sans-serif`;
+  c.textBaseline = "top";
+  for (const one of data.changes) {
+    const from = places.indexOf(one.last), to = places.indexOf(one.first);
+    if (one.figure !== figure.name || from < 0 || to < 0) continue;
+    c.strokeStyle = c.fillStyle = colour(one.text.startsWith("-") ? "good" : "bad");
+    c.lineWidth = 1.5 * ratio;
+    const a = u.valToPos(xs[from], "x", true), b = u.valToPos(xs[to], "x", true), middle = (a + b) / 2;
+    c.beginPath();
+    if (one.step) { c.moveTo(middle, top); c.lineTo(middle, top + height); }
+    else { c.moveTo(a, u.valToPos(u.data[3][from], "y", true)); c.lineTo(b, u.valToPos(u.data[3][to], "y", true)); }
+    c.stroke();
+    c.textAlign = middle > left + width / 2 ? "right" : "left";
+    c.fillText(one.text, middle + (c.textAlign === "left" ? 4 : -4) * ratio, top + 2 * ratio);
+  }
+  c.restore();
+}
+
 function draw(card, list) {
   const made = columns(list), { places, xy } = made, { plot, about } = card;
   if (card.u) { card.u.destroy(); charts.splice(charts.indexOf(card.u), 1); card.u = null; }
@@ -99,7 +122,8 @@ function draw(card, list) {
   if (!places.length) { about.textContent = `No ${figure.words} known.`; return; }
   const [least, most] = scaleOf(xy);
   const last = places[places.length - 1];
-  about.textContent = `${list.length} runs, latest ${inWords(figure, last)}`;
+  const found = data.changes.filter((one) => one.figure === figure.name && places.includes(one.first)).map((one) => one.text);
+  about.textContent = [`${list.length} runs, latest ${inWords(figure, last)}`, found.length ? `changes ${found.join(", ")}` : ""].filter(Boolean).join("; ");
   const line = { stroke: () => colour("line"), width: 1 }, none = { stroke: null, width: 0, points: { show: false } };
   const dashed = (shade) => ({ stroke: () => colour(shade), width: 1.4, dash: [6, 4], points: { show: false }, spanGaps: true });
   const x = xy[0], pad = (x[x.length - 1] - x[0] || 1) * 0.03;
@@ -112,7 +136,7 @@ function draw(card, list) {
     bands: [{ series: [2, 1], fill: () => colour("needed-band") }],
     axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80 },
       { ...font, grid: line, ticks: { show: false }, size: 74, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
-    hooks: { draw: [(self) => marks(self, places)] },
+    hooks: { draw: [(self) => { drawChanges(self, places); marks(self, places); }] },
   }, xy, plot);
   u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) choose(places[u.cursor.idx], card); });
   u.over.setAttribute("aria-hidden", "true");
@@ -223,7 +247,7 @@ function start() {
     return button;
   };
   const all = element("button", { type: "button", hidden: cards.length <= FIRST, on: { click: () => { cards.forEach((card) => { card.box.hidden = false; }); all.hidden = true; } } }, `Show all ${cards.length} groups`);
-  const legend = element("p", { class: "more" }, "Filled point: exact. Hollow point with a bar: range. Cross: failed; with a ring: killed for lack of memory. Dashed lines: limit (orange), request (blue). Click a point for its run.");
+  const legend = element("p", { class: "more" }, "Filled point: exact. Hollow point with a bar: range. Cross: failed; with a ring: killed for lack of memory. Dashed lines: limit (orange), request (blue). Solid line: a step or a drift. Click a point for its run.");
   if (cards.length && figure) {
     holder.replaceChildren(element("div", { class: "tools" }, select, toggle("One step per run", (on) => { byTime = !on; }), toggle("From zero", (on) => { fromZero = on; })), legend, grid, all, live);
   }

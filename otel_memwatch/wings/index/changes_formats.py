@@ -1,0 +1,117 @@
+"""Changes of jobs as a table, Markdown and JSON. `FORMATS` lists the formats."""
+
+from __future__ import annotations
+
+from otel_memwatch.reports.pages import Columns
+from otel_memwatch.reports.pages.markdown import MarkdownPage
+from otel_memwatch.runtime import strict_json
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import amount, bounds, clean, count, table
+from otel_memwatch.wings.index.listing import local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_memwatch.wings.index.changes import Change
+
+SCHEMA = 1
+HEADER = ("name", "figure", "", "before", "after", "change", "99 % interval", "first run", "started", "")
+ALIGNED = "lllrrrllll"
+_MOST_ROWS = 200
+"""Rows of a Markdown table; a comment may have 65 536 characters."""
+
+
+def cells(change: Change) -> tuple[str, ...]:
+    """Return a change as a row of a table."""
+    unit = change.figure.unit
+    share = "" if change.share is None else f" ({100 * change.share:+.1f} %)"
+    sign = "+" if change.size >= 0 else "-"
+    if change.is_step:
+        kind, run = "step", clean(change.first.path)
+        place = f"one of {change.runs} runs" if change.runs > 2 else ""
+    else:
+        kind, run = "drift", clean(change.last.path)
+        place = f"over {change.runs} runs"
+    certainty = "" if change.is_certain else "the ranges overlap"
+    return (
+        clean(change.group),
+        change.figure.words,
+        kind,
+        amount(change.before, unit),
+        amount(change.after, unit),
+        f"{sign}{amount(abs(change.size), unit)}{share}",
+        _interval(change),
+        run,
+        local((change.first if change.is_step else change.last).started),
+        "; ".join(filter(None, (place, certainty, _cause(change)))),
+    )
+
+
+def _interval(change: Change) -> str:
+    """Return the interval of the change with a sign: "+4.8-5.0 MiB"."""
+    unit, low, high = change.figure.unit, change.low, change.high
+    if low < 0 < high:
+        return f"-{amount(-low, unit)} to +{amount(high, unit)}"
+    nearest, farthest = sorted((abs(low), abs(high)))
+    return f"{'-' if high <= 0 and low < 0 else '+'}{bounds(nearest, farthest, unit)}"
+
+
+def _cause(change: Change) -> str:
+    return f"also changed: {', '.join(change.notes)}" if change.notes else ""
+
+
+def summary(found: Sequence[Change], runs: int) -> str:
+    """Return the result in a sentence: "3 changes in 300 runs"."""
+    return f"{count(len(found), 'change')} in {count(runs, 'run')}"
+
+
+def as_table(found: Sequence[Change], runs: int) -> str:
+    """Return a table for a terminal, the changes of a name together."""
+    lines = [*table([cells(one) for one in found], HEADER, ALIGNED), ""] if found else []
+    return "\n".join([*lines, summary(found, runs)]) + "\n"
+
+
+def as_markdown(found: Sequence[Change], runs: int) -> str:
+    """Return Markdown for a comment, the newest changes first."""
+    page = MarkdownPage()
+    page.title(summary(found, runs))
+    newest = sorted(found, key=lambda one: one.first.started, reverse=True)
+    if found:
+        page.table([cells(one) for one in newest[:_MOST_ROWS]], Columns(HEADER, ALIGNED))
+    if len(found) > _MOST_ROWS:
+        page.paragraph(f"{count(len(found) - _MOST_ROWS, 'older change')}.")
+    return page.text()
+
+
+def as_json(found: Sequence[Change], runs: int) -> str:
+    """Return JSON: bytes or seconds, times in Unix seconds."""
+    document = {"schema": SCHEMA, "runs": runs, "changes": [_object(one) for one in found]}
+    return strict_json.dumps(document, indent=2) + "\n"
+
+
+def _object(change: Change) -> dict[str, Any]:
+    return {
+        "name": change.group,
+        "figure": change.figure.name,
+        "unit": change.figure.unit,
+        "kind": "step" if change.is_step else "drift",
+        "before": change.before,
+        "after": change.after,
+        "change": change.size,
+        "share": change.share,
+        "low": change.low,
+        "high": change.high,
+        "certain": change.is_certain,
+        "last_run": change.last.path,
+        "first_run": change.first.path,
+        "started": change.first.started,
+        "possible_runs": change.runs,
+        "also_changed": list(change.notes),
+    }
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Change], int], str]] = {
+    "text": as_table,
+    "markdown": as_markdown,
+    "json": as_json,
+}
