@@ -231,7 +231,7 @@ def _variance(values: Any, ends: Sequence[int], noise: float) -> float:
     left = np.clip(left, *np.quantile(left, (0.02, 0.98)))
     centred = left - left.mean()
     alike = float((centred[1:] * centred[:-1]).mean()) / max(float(left.var()), 1e-300)
-    # By chance it reaches 2 / sqrt(n). Steps that follow the noise make it smaller than it is: hence half as much again.
+    # Noise alone reaches 2 / sqrt(n). Steps that follow the noise make it smaller than it is: hence half as much again.
     alike = 0.0 if alike < 2 / float(np.sqrt(len(values))) else min(0.9, 1.5 * alike)
     return max(noise**2, float(left.var())) * (1 + alike) / (1 - alike)
 
