@@ -44,7 +44,7 @@ _EFFECTS = {"By": (0.01, float(1 << 20)), "s": (0.05, 0.05)}
 """Smallest effect by unit: a share and a size."""
 
 
-class Change(NamedTuple):
+class FigureChange(NamedTuple):
     """A change of one figure of one job. Values are in the unit of the figure."""
 
     group: str
@@ -75,11 +75,11 @@ class Change(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Change as a share of the value before; `None`: it was 0."""
+        """FigureChange as a share of the value before; `None`: it was 0."""
         return self.size / self.before if self.before else None
 
 
-def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[Change]:
+def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[FigureChange]:
     """Return the changes in the history of each group, in the order of their runs.
 
     Args:
@@ -102,7 +102,7 @@ def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[C
     return sorted(found, key=lambda one: (one.group, one.first.started))
 
 
-def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> list[Change]:
+def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> list[FigureChange]:
     import numpy as np
 
     values = np.array([float(getattr(row, figure.field)) for row in rows])
@@ -124,13 +124,13 @@ def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> li
             runs = part.first - part.last + 1
         last, first = rows[part.last], rows[part.first]
         found.append(
-            Change(group, figure, part.is_step, before, after, low, high, certain, last, first, runs,
+            FigureChange(group, figure, part.is_step, before, after, low, high, certain, last, first, runs,
                    _notes(figure, last, first))
         )  # fmt: skip
     return found
 
 
-class Part(NamedTuple):
+class SeriesChange(NamedTuple):
     """A change in a series of values, as places in it."""
 
     start: int
@@ -150,7 +150,7 @@ class Part(NamedTuple):
         return self.first == self.last + 1
 
 
-def parts(values: Any, share: float, least: float) -> list[Part]:
+def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
     """Return the changes of a series.
 
     Args:
@@ -167,7 +167,7 @@ def parts(values: Any, share: float, least: float) -> list[Part]:
     clipped = np.clip(values, middle - _OUTLIERS * noise, middle + _OUTLIERS * noise)
     found = _ruptures().KernelCPD(kernel="linear", min_size=_LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
     steps = [int(step) for step in found.predict(pen=_PROPOSED)[:-1]]
-    result: list[Part] = []
+    result: list[SeriesChange] = []
     for start, end, inside in _same_direction(clipped, _confirmed(values, clipped, noise, steps)):
         levels = [float(clipped[a:b].mean()) for a, b in itertools.pairwise((start, *inside, end))]
         stepped = np.repeat(levels, np.diff((start, *inside, end)))
@@ -179,17 +179,17 @@ def parts(values: Any, share: float, least: float) -> list[Part]:
             continue
         for place, step in enumerate(inside):
             a, b = (start, *inside)[place], (*inside[1:], end)[place]
-            result.append(Part(a, step - 1, step, b, levels[place], levels[place + 1]))
+            result.append(SeriesChange(a, step - 1, step, b, levels[place], levels[place + 1]))
     return [one for one in result if abs(one.after - one.before) > max(share * abs(one.before), least)]
 
 
-def _ramp(values: Any, start: int, end: int) -> tuple[float, Part]:
+def _ramp(values: Any, start: int, end: int) -> tuple[float, SeriesChange]:
     """Return the squared error of the best drift from one level to another, and the drift."""
     import numpy as np
 
     part, places = values[start:end], np.arange(end - start)
     centred = part - part.mean()
-    best = (np.inf, Part(start, start, end - 1, end, 0.0, 0.0))
+    best = (np.inf, SeriesChange(start, start, end - 1, end, 0.0, 0.0))
     grid = np.unique(np.linspace(0, end - start - 1, _GRID).astype(int))
     for a, b in itertools.combinations(grid, 2):
         if b - a >= _LEAST_RUNS:
@@ -200,7 +200,10 @@ def _ramp(values: Any, start: int, end: int) -> tuple[float, Part]:
             error = float(((centred - height * risen) ** 2).sum())
             if error < best[0]:
                 before = float(part.mean() - height * middle)
-                best = error, Part(start, start + int(a), start + int(b), end, before, before + height)
+                best = (
+                    error,
+                    SeriesChange(start, start + int(a), start + int(b), end, before, before + height),
+                )
     return best
 
 
@@ -278,7 +281,7 @@ def _interval(before: Any, after: Any) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def _drifted(values: Any, part: Part) -> tuple[float, float]:
+def _drifted(values: Any, part: SeriesChange) -> tuple[float, float]:
     """Return the 99 % interval of the change of a drift."""
     import numpy as np
     from scipy import stats

@@ -12,7 +12,7 @@ from otel_memwatch.wings.index.listing import local
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_memwatch.wings.index.changes import Change
+    from otel_memwatch.wings.index.changes import FigureChange
 
 SCHEMA = 1
 HEADER = ("name", "figure", "", "before", "after", "change", "99 % interval", "first run", "started", "")
@@ -21,7 +21,7 @@ _MOST_ROWS = 200
 """Rows of a Markdown table; a comment may have 65 536 characters."""
 
 
-def cells(change: Change) -> tuple[str, ...]:
+def cells(change: FigureChange) -> tuple[str, ...]:
     """Return a change as a row of a table."""
     unit = change.figure.unit
     share = "" if change.share is None else f" ({100 * change.share:+.1f} %)"
@@ -47,7 +47,7 @@ def cells(change: Change) -> tuple[str, ...]:
     )
 
 
-def _interval(change: Change) -> str:
+def _interval(change: FigureChange) -> str:
     """Return the interval of the change with a sign: "+4.8-5.0 MiB"."""
     unit, low, high = change.figure.unit, change.low, change.high
     if low < 0 < high:
@@ -56,22 +56,22 @@ def _interval(change: Change) -> str:
     return f"{'-' if high <= 0 and low < 0 else '+'}{bounds(nearest, farthest, unit)}"
 
 
-def _cause(change: Change) -> str:
+def _cause(change: FigureChange) -> str:
     return f"also changed: {', '.join(change.notes)}" if change.notes else ""
 
 
-def summary(found: Sequence[Change], runs: int) -> str:
+def summary(found: Sequence[FigureChange], runs: int) -> str:
     """Return the result in a sentence: "3 changes in 300 runs"."""
     return f"{count(len(found), 'change')} in {count(runs, 'run')}"
 
 
-def as_table(found: Sequence[Change], runs: int) -> str:
+def as_table(found: Sequence[FigureChange], runs: int) -> str:
     """Return a table for a terminal, the changes of a name together."""
     lines = [*table([cells(one) for one in found], HEADER, ALIGNED), ""] if found else []
     return "\n".join([*lines, summary(found, runs)]) + "\n"
 
 
-def as_markdown(found: Sequence[Change], runs: int) -> str:
+def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
     """Return Markdown for a comment, the newest changes first."""
     page = MarkdownPage()
     page.title(summary(found, runs))
@@ -83,13 +83,13 @@ def as_markdown(found: Sequence[Change], runs: int) -> str:
     return page.text()
 
 
-def as_json(found: Sequence[Change], runs: int) -> str:
+def as_json(found: Sequence[FigureChange], runs: int) -> str:
     """Return JSON: bytes or seconds, times in Unix seconds."""
     document = {"schema": SCHEMA, "runs": runs, "changes": [_object(one) for one in found]}
     return strict_json.dumps(document, indent=2) + "\n"
 
 
-def _object(change: Change) -> dict[str, Any]:
+def _object(change: FigureChange) -> dict[str, Any]:
     return {
         "name": change.group,
         "figure": change.figure.name,
@@ -110,7 +110,7 @@ def _object(change: Change) -> dict[str, Any]:
     }
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Change], int], str]] = {
+FORMATS: Mapping[str, Callable[[Sequence[FigureChange], int], str]] = {
     "text": as_table,
     "markdown": as_markdown,
     "json": as_json,

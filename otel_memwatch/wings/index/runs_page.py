@@ -24,7 +24,7 @@ from otel_memwatch.wings.index.run_fields import columns
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from otel_memwatch.wings.index.changes import Change
+    from otel_memwatch.wings.index.changes import FigureChange
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
 
@@ -110,7 +110,7 @@ def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
     return [hidden(row) for row in rows]
 
 
-def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple[list[Change], str]:
+def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple[list[FigureChange], str]:
     """Return the changes, and a sentence that explains their absence."""
     try:
         found = changes.changes(rows, by)
@@ -159,7 +159,7 @@ def _data(
     rows: Sequence[IndexedRun],
     by: Sequence[RunField] | None,
     file: str | None,
-    found_changes: Sequence[Change],
+    found_changes: Sequence[FigureChange],
 ) -> dict[str, Any]:
     figures = [row for row in FIGURES if row.field and row.name != "exit"]
     found: dict[str, Any] = {
