@@ -1,27 +1,53 @@
-"""The compiled part of a marked operation; all else about the package is in pyproject.toml."""
+"""The compiled parts: of a marked operation, and of short recipes; all else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import sysconfig
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError
 
 HERE = os.path.abspath(os.curdir)
 KIND = os.environ.get("OTEL_MEMWATCH_BUILD", "")
 """What a release wants: a wheel with compiled code ("compiled"), or one for every system ("pure"). Else whatever is possible here."""
+FLAGS = ["-g0", f"-ffile-prefix-map={HERE}=."]  # the same bytes wherever it is built
 
 NATIVE = Extension(
     "otel_memwatch.in_target.operations._native",
     ["otel_memwatch/in_target/operations/_native.c"],
-    extra_compile_args=["-g0", f"-ffile-prefix-map={HERE}=."],  # the same bytes wherever it is built
+    extra_compile_args=FLAGS,
     py_limited_api=True,
     optional=KIND != "compiled",  # without a compiler Python code does the same, more slowly
 )
+PROGRAM = "otel_memwatch/monitor/launcher/recipe"
 COMPILED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED") and KIND != "pure"
+
+
+class BuildWithProgram(build_ext):
+    """Build the extension, and the recorder of short recipes, which is a program."""
+
+    def run(self) -> None:
+        """Build into the build directory, and beside the sources for an editable installation."""
+        super().run()
+        try:
+            objects = self.compiler.compile(
+                [f"{PROGRAM}.c"], output_dir=self.build_temp, extra_postargs=[*FLAGS, "-O2"]
+            )
+            self.compiler.link_executable(objects, PROGRAM, output_dir=self.build_lib)
+        except CCompilerError:
+            if KIND == "compiled":
+                raise
+            return
+        if self.inplace:
+            shutil.copy(os.path.join(self.build_lib, PROGRAM), PROGRAM)
+
 
 setup(
     ext_modules=[NATIVE] if COMPILED else [],
+    cmdclass={"build_ext": BuildWithProgram},
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if COMPILED else {},
 )

@@ -10,6 +10,23 @@ from collections.abc import Sequence
 from otel_memwatch.errors import CommandNotStarted, describe
 from otel_memwatch.runtime.terminal import say
 
+_QUIET = "--quiet", "--no-report"
+
+
+def record_started(real: str, state: Sequence[str], options: Sequence[str], arguments: Sequence[str]) -> None:
+    """Record a shell that `recipe.c` has started, and end as it ends; `state`: see `monitor.launcher.adopt`.
+
+    An exception, which has nothing else to lose, leaves the shell to the caller.
+    """
+    gc.disable()
+    from otel_memwatch.cli.fast_args import parse
+    from otel_memwatch.config import settings
+    from otel_memwatch.monitor.launcher.adopt import Started, adopt
+
+    parsed = parse(["wrap", *_QUIET, *options, "--", real, *arguments], os.environ)
+    assert parsed is not None  # `recipe.c` does not start a shell if the environment asks for completions
+    adopt(parsed.argv, settings("wrap", parsed.given), say, Started.of(state))
+
 
 def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
     """Run the shell under `wrap` and end as it ends; return the reason if nothing was started.
@@ -43,7 +60,7 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
         from otel_memwatch.monitor.run.wrap import wrap
         from otel_memwatch.wings.gate.project import with_budgets
 
-        parsed = parse(["wrap", "--quiet", "--no-report", *options, "--", real, *arguments], os.environ)
+        parsed = parse(["wrap", *_QUIET, *options, "--", real, *arguments], os.environ)
         if parsed is None:
             return "the environment asks for completions"
         chosen = with_budgets(settings("wrap", parsed.given))

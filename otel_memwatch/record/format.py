@@ -35,6 +35,11 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     imported_from   only then: the path of its file
     ==============  ==========================================================================
 
+`recipes.jsonl`
+    Beside the run directories: short recipes of make, one object a line, with fields of `run.json` and readings of the
+    kernel. A recipe is a run with the path of a directory of its `id`. That directory exists only if the recipe marked
+    operations.
+
 `samples.jsonl`
     A line that is an object declares the columns of the arrays after it::
 
@@ -104,6 +109,8 @@ READING_SECONDS = 0.002
 
 RUNS_DIRECTORY = "memwatch-runs"
 """Default parent of run directories, in the working directory."""
+RECIPES_STORE = "recipes.jsonl"
+"""In a directory of runs: its recipes, one line each; see `record.recipes`."""
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.jsonl"
 PROCESSES_FILE = "processes.jsonl"

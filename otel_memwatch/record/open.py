@@ -15,6 +15,7 @@ content                                 reader
 `samples.jsonl` and exported spans      `SpannedRecord`: as `Record`, and the spans are operations too
 only OTLP JSON lines, in a directory    `OtlpRecord`: samples and operations come from these lines
 or one file
+a line of `recipes.jsonl` beside it     `RecipeRecord`: one sample, of the end
 ======================================  ==============================================================================
 """
 
@@ -28,6 +29,7 @@ from otel_memwatch.record.fields import whole
 from otel_memwatch.record.format import (
     METRICS_OTLP_FILE,
     PROCESSES_FILE,
+    RECIPES_STORE,
     RUN_FILE,
     SAMPLES_FILE,
     SCHEMA,
@@ -53,6 +55,8 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
+        if is_recipe(directory):
+            return _recipe(directory)
         raise RunError(
             f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them"
         ) from None
@@ -66,9 +70,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
         raise RunError(f"The run {str(directory)!r} cannot be read: {_reason(error)}.") from None
     has_otlp = not {METRICS_OTLP_FILE, TRACES_OTLP_FILE}.isdisjoint(names)
     if RUN_FILE not in names:
-        if not has_otlp:
-            _refuse_foreign(directory, names)
-        return _otlp_record(directory, None)
+        return _without_description(directory, names, has_otlp=has_otlp)
     info = read_info(directory / RUN_FILE)
     schema = whole(info.get("schema"))
     if schema is None:
@@ -121,6 +123,31 @@ def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
 
         return SpannedRecord(directory, info)
     return Record(directory, info)
+
+
+def is_recipe(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names a recipe: a line of the file beside it. Its directory need not exist."""
+    parent, name = os.path.split(os.path.abspath(path))
+    if not os.path.lexists(f"{parent}/{RECIPES_STORE}"):
+        return False
+    from otel_memwatch.record.recipes import recipe_lines
+
+    return any(name == known for known, _ in recipe_lines(parent))
+
+
+def _recipe(path: Path) -> Record:
+    from otel_memwatch.record.recipes import read_recipe
+
+    return read_recipe(path)
+
+
+def _without_description(directory: Path, names: list[str], *, has_otlp: bool) -> Record:
+    """Open a directory without a `run.json`."""
+    if not has_otlp:
+        if is_recipe(directory):
+            return _recipe(directory)
+        _refuse_foreign(directory, names)
+    return _otlp_record(directory, None)
 
 
 def _otlp_record(path: Path, info: Mapping[str, Any] | None) -> Record:

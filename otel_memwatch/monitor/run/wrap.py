@@ -62,7 +62,13 @@ class RunResources:
     directory: str
     target: Target
 
-    def __init__(self, argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        settings: Mapping[str, Any],
+        say: Callable[[str], None],
+        own_cgroup: tuple[OwnCgroup | None, Scope | None, str | None] | None = None,
+    ) -> None:
         self.argv, self.settings, self.say = argv, settings, say
         self.trace = run_context(os.environ)
         self.problems: list[str] = []
@@ -75,7 +81,7 @@ class RunResources:
             self._events = EventWriter(settings["events"], self.problem)
             self._release.callback(self._events.close)
         self._release.callback(self._remove_cgroup)
-        self._cgroup, self._scope, self.cgroup_hint = _own_cgroup(settings)
+        self._cgroup, self._scope, self.cgroup_hint = own_cgroup or _own_cgroup(settings)
         if self._scope is not None:
             self._release.callback(self._scope.close)
         self.misplaced: str | None = None
@@ -146,10 +152,14 @@ class RunResources:
 
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        self._release.callback(self.target.end_witness)
+        self.release_target()
         self.misplaced = self.target.misplaced
         if self._scope is not None:
             self._find_scope(self._scope)
+
+    def release_target(self) -> None:
+        """End the witness of the target when everything is released."""
+        self._release.callback(self.target.end_witness)
 
     def start_guard(self) -> None:
         """Begin to guard the run, if an option asks for that."""
@@ -327,7 +337,14 @@ def wrap(
             end_like(end)
         on_start()
         run.launch()
-        # From here on the command runs. Whatever fails, wait for it and end as it ends.
+        record_run(run)
+
+
+def record_run(run: RunResources) -> NoReturn:
+    """Record the command that runs, release everything, and end as the command ended."""
+    settings = run.settings
+    # Whatever fails from here on, wait for the command and end as it ends.
+    with contextlib.closing(run):
         run.start_guard()
         run.start_monitor()
         end = run.target.wait(

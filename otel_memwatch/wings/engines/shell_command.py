@@ -22,7 +22,7 @@ if [ ! -x {python} ]; then
     echo "otel-memwatch: {python} is gone: nothing is recorded" >&2
     exec {real} "$@"
 fi
-{runs}exec {python} -I -S -c {program} {real} {package} {options}-- "$@"
+{runs}exec {recorder}{python} -I -S -c {program} {real} {package} {options}-- "$@"
 """
 
 _PROGRAM = """
@@ -37,9 +37,12 @@ class SiteOnDemand:
             site.main()
             return importlib.util.find_spec(name)
 sys.meta_path.append(SiteOnDemand)
+started = words[0] == "@"
 try:
     sys.path.append(package)
-    from otel_memwatch.cli.recorded_shell import record
+    from otel_memwatch.cli.recorded_shell import record, record_started
+    if started:
+        record_started(real, words[1:10], words[10:end], words[end + 1:])
 except Exception as error:
     import signal
     why = str(error) or type(error).__name__
@@ -51,9 +54,12 @@ try:
     os.write(2, f"otel-memwatch: nothing is recorded: {why}\\n".encode(errors="backslashreplace"))
 except OSError:
     pass
+if started:
+    status = os.waitstatus_to_exitcode(os.waitpid(int(words[1]), 0)[1])
+    os._exit(status if status >= 0 else 128 - status)
 os.execv(real, [real, *words[end + 1:]])
 """
-"""Python's part of the file. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own.
+"""Python's part of the file, alone or as the successor of `monitor/launcher/recipe.c`. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own.
 
 Without `site` it starts 3 ms earlier. The first import from outside the standard library, such as OpenTelemetry's, runs it.
 """
@@ -65,6 +71,9 @@ if ! {{ [ -d "$runs" ] || mkdir -p "$runs" 2>/dev/null; }} || ! [ -w "$runs" ]; 
 fi
 """
 
+
+_RECORDER = "otel_memwatch/monitor/launcher/recipe"
+"""Compiled recorder of short recipes, below the parent of the package."""
 
 _EPILOG = """\b
 Use it in:
@@ -104,6 +113,7 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     text = _SHIM.format(
         real=real,
         python=shlex.quote(os.path.abspath(sys.executable)),
+        recorder=_recorder(),
         program=shlex.quote(_PROGRAM),
         package=shlex.quote(PACKAGE_PARENT),
         runs="" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=real),
@@ -115,3 +125,9 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
     click.echo(path)
+
+
+def _recorder() -> str:
+    """Return the compiled recorder with a space, as a word of the shell; empty if this installation has none."""
+    path = f"{PACKAGE_PARENT}/{_RECORDER}"
+    return f"{shlex.quote(path)} " if os.access(path, os.X_OK) else ""

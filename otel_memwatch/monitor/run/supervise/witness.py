@@ -39,14 +39,25 @@ class Witness:
     signals the newest process of a group first. So a signal to the group reaches the witness before us.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, start: bool = True) -> None:
         self.pid: int | None = None
         """`None`: not started, or gone."""
         self._ask = self._answers = -1
         self._seen: list[tuple[int, int]] = []
         """Number and sender of each signal that the witness received and that we have not taken yet."""
-        with contextlib.suppress(OSError):
-            self._start()
+        if start:
+            with contextlib.suppress(OSError):
+                self._start()
+
+    @classmethod
+    def adopt(cls, pid: int, ask: int, answers: int) -> Witness:
+        """Return the witness that `recipe.c` has started; `pid` -1: none."""
+        witness = cls(start=False)
+        if pid > 0:
+            witness.pid, witness._ask, witness._answers = pid, ask, answers
+            os.set_inheritable(ask, False)
+            os.set_inheritable(answers, False)
+        return witness
 
     def _start(self) -> None:
         """Start the process. Raises `OSError` if none is left, or no descriptor: then every answer is no."""
