@@ -280,6 +280,9 @@ class RunInfo(NamedTuple):
     exit: ExitFields
     file_bytes: int | None
     """Most file pages (RssFile) that a sample found in one process."""
+    processes_high: int | None
+    """Upper bound of the processes' memory together, plus memory files and kernel memory at samples; only with a cgroup of
+    the run."""
     files: FilesFields
     """Files of 1 MiB and more that the tree mapped, or had open for reading."""
     recorded_until: Seconds | None

@@ -12,7 +12,7 @@ from otel_memwatch.run.attribution import attribute_peaks
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
-from otel_memwatch.run.peaks import RunEvidence, peaks_from, tree_low
+from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
@@ -331,6 +331,11 @@ class RunAggregator:
         counted = "unseen" in self._fields and self.samples > 0
         totals["unseen_processes"] = self._evidence.unseen_count if counted else None
         return totals
+
+    def processes_high(self) -> int | None:
+        """Return the upper bound of `peaks.processes_high`, in bytes; `None`: unknown."""
+        with self._lock:
+            return processes_high(self._evidence)
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""

@@ -418,6 +418,18 @@ def tree_bound(evidence: RunEvidence) -> int | None:
     return int(min(by_processes, evidence.window_bounds.largest(weight, sums.largest)))
 
 
+def processes_high(evidence: RunEvidence) -> int | None:
+    """Return an upper bound in bytes of the memory of the processes, plus memory files and kernel memory at samples.
+
+    If page cache moved, the bound by the cgroup is wide, because cache may hide needed memory. This bound excludes memory files
+    and kernel memory that came and went between two samples. `None`: a process has no bound, or the cgroup is not the run's.
+    """
+    by_processes, beside = tree_bound(evidence), evidence.unmapped.value
+    if by_processes is None or beside is None or not evidence.conditions.own_cgroup:
+        return None
+    return by_processes + beside
+
+
 def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
     """Return the cgroup's high-water mark. `whole`: it could be read up to the end."""
     watermark, conditions = evidence.watermark, evidence.conditions

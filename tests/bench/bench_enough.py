@@ -72,8 +72,8 @@ def script(text: str) -> list[str]:
 JOBS: dict[str, list[str]] = {
     "mapped file, random": script(MAPPED),
     "mapped file, in order": script(SEQUENTIAL),
-    "copy": ["cp", "big", "copied"],
-    "scan": ["grep", "-c", "a", "big"],
+    "copy": ["sh", "-c", "cp big copied && sync copied"],  # else its end only waits for memory
+    "scan": ["sh", "-c", "grep -c a big | cat"],  # with /dev/null as output, grep ends at the first match
     "numpy": script(NUMPY),
     "pandas": script(PANDAS),
     "scipy": script(SCIPY),
@@ -142,6 +142,12 @@ def prepare(work: Path) -> None:
             subprocess.run(command, cwd=work, check=False, stdout=subprocess.DEVNULL)
 
 
+def tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) -> Trial:
+    """Run a program under a limit, after the data of the run before are on disk: it would wait for them."""
+    os.sync()
+    return _tried(row, limit, files, before)
+
+
 class Result(NamedTuple):
     """Times of one program."""
 
@@ -166,18 +172,18 @@ def measure(name: str, work: Path, *, minimum: bool) -> tuple[IndexedRun, Result
         "", name, "finished", command_json=_json(JOBS[name]), mode="wrap", cwd=str(work), name=name
     )
     files: set[str] = set()
-    first = _tried(row, 0, files, [])
-    again = _tried(row, 0, files, [first])
+    first = tried(row, 0, files, [])
+    again = tried(row, 0, files, [first])
     if again.row is None or again.row.exit_code:
         return None
     (advice,) = advise([again.row._replace(name=name)], by=job_of)
     advice = tight(advice) if minimum else advice
     limit = mebibytes(advice.memory or 0)
-    result = Result(limit, again, _tried(row, limit, files, [again]))
+    result = Result(limit, again, tried(row, limit, files, [again]))
     for _ in range(2):
         if result.speed is not None and result.speed >= 0.5:
             break
-        more = Result(limit, *(_tried(row, one, files, [again]) for one in (0, limit)))
+        more = Result(limit, *(tried(row, one, files, [again]) for one in (0, limit)))
         best = min((result.limited, more.limited), key=lambda trial: (trial.hung, trial.seconds or 1e9))
         result = Result(limit, min(result.alone, more.alone, key=lambda trial: trial.seconds or 1e9), best)
     return again.row, result

@@ -25,9 +25,8 @@ from typing import NamedTuple
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.bisection import Trial, bisect
 from otel_memwatch.wings.advice.recommendation import mebibytes
-from otel_memwatch.wings.advice.trade import _tried
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from tests.bench.bench_enough import JOBS, READ, _json, prepare, script
+from tests.bench.bench_enough import JOBS, READ, _json, prepare, script, tried
 
 LAYERS = """
 import mmap
@@ -101,15 +100,15 @@ def measure(name: str, work: Path, repeat: int) -> tuple[int, int | None, list[V
         "", name, "finished", command_json=_json(PROGRAMS[name]), mode="wrap", cwd=str(work), name=name
     )
     files: set[str] = set()
-    _tried(row, 0, files, [])  # shows its files
-    trials = [_tried(row, 0, files, []) for _ in range(repeat)]
+    tried(row, 0, files, [])  # shows its files
+    trials = [tried(row, 0, files, []) for _ in range(repeat)]
     alone = min(trials, key=lambda one: one.seconds or 1e9)
     if alone.row is None or alone.row.exit_code:
         return None
     (advice,) = advise([alone.row._replace(name=name)], by=job_of)
 
     def suffices(limit: int) -> bool:
-        return any(slowed(_tried(row, limit, files, [alone]), alone) <= 1 / FULL_SPEED for _ in range(repeat))
+        return any(slowed(tried(row, limit, files, [alone]), alone) <= 1 / FULL_SPEED for _ in range(repeat))
 
     full = mebibytes(advice.full_speed or 0)
     knee = bisect(max(4, mebibytes(alone.row.low or 0) // 2), full, suffices).enough
@@ -118,7 +117,7 @@ def measure(name: str, work: Path, repeat: int) -> tuple[int, int | None, list[V
     found = []
     for share in SHARES:
         for _ in range(repeat):
-            trial = _tried(row, max(4, round(share * knee)), files, [alone])
+            trial = tried(row, max(4, round(share * knee)), files, [alone])
             found.append(Verdict(share, slowed(trial, alone), recognized(trial)))
     return full, knee, found
 

@@ -3,6 +3,7 @@
 | runs | use |
 | --- | --- |
 | finished, exit code 0 | memory, processors, time |
+| - with a wide range, because page cache moved | memory: the bound by the processes (`likely_high`) |
 | - without upper bound | memory: best estimate and a margin; if many, "at least" and no odds |
 | at a limit that page cache filled | memory: a lower bound; if all are, the limit sufficed |
 | slow for lack of memory | memory: a lower bound; if all are, a guess from the memory that was missing |
@@ -189,7 +190,7 @@ def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -
 def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) -> _Need:
     """Return the prediction from the successful runs with an upper bound; 0 bytes without such runs."""
     bounded = [row for row in whole if row.upper_bound is not None]
-    known = [Interval(row.low or row.memory or 1, row.upper_bound) for row in bounded]
+    known = [Interval(row.low or row.memory or 1, row.likely_high) for row in bounded]
     highs = [float(max(row.low or 0, row.memory or 0)) for row in whole if row.upper_bound is None]
     bound = prediction_bound(known, odds)
     if bound is None:
@@ -292,7 +293,7 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
 
 def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds: float = ODDS) -> Advice:
     """Return the advice without its request; the time is one that the next run stays within, with these odds."""
-    highs = need.highs or [row.upper_bound or row.memory or 0 for row in rows]
+    highs = need.highs or [row.likely_high or row.memory or 0 for row in rows]
     known = [row.memory for row in rows if row.memory is not None]
     used = sorted(row.cores for row in rows if row.cores is not None)
     return Advice(

@@ -30,7 +30,7 @@ def reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
     if typical < max(CACHE_WORTH_NAMING * needed, LEAST_CACHE):
         return []
     return [
-        f"{size(typical)} of reclaimable page cache are not in it; with less memory the job reads files again"
+        f"{size(typical)} of reclaimable page cache are not in it; with less memory the job may read some files again"
     ]
 
 

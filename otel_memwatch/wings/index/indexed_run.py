@@ -74,6 +74,8 @@ class IndexedRun(NamedTuple):
     """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
+    processes_high: int | None = None
+    """Upper bound of the processes' memory together, with memory files and kernel memory at samples."""
     files: int | None = None
     """Bytes of the files that the run mapped or had open for reading, as far as samples saw them."""
     limit: int | None = None
@@ -161,6 +163,17 @@ class IndexedRun(NamedTuple):
         if high is None and (self.by is not None or self.certainty in _BOUNDED):
             high = self.memory
         return high if high is None or machine is None else max(self.low or 0, min(high, machine))
+
+    @property
+    def likely_high(self) -> int | None:
+        """Upper bound of the run's peak, without memory files and kernel memory that came and went between two samples.
+
+        Page cache that moves makes the range of `upper_bound` wide: a copy of 256 MiB needs between 8 and 507 MiB.
+        """
+        high = self.upper_bound
+        if high is None or self.processes_high is None or self.is_exact:
+            return high
+        return min(high, max(self.low or 0, self.memory or 0, self.processes_high))
 
     @property
     def library_bytes(self) -> int:
