@@ -58,6 +58,7 @@ WHOLE: dict[str, Any] = {
     "trace": TRACE,
     "exit": {"exit_code": 0, "signal": None, "oom_kills": 0, "reason": "ended"},
     "file_bytes": 3,
+    "processes_high": 1,
     "recorded_until": 12.0,
     "marks": [{"time": 11.0, "text": "a source failed"}],
     "group": {"group": "job", "launcher": "torchrun", "rank": 1, "local_rank": 0, "size": 2, "first": 0, "step": 1, "attempt": 0},
