@@ -50,6 +50,25 @@ class Option(NamedTuple):
 
 
 MIN_INTERVAL, MAX_INTERVAL = 0.001, 3600.0
+AUTO = "auto"
+"""Value of `--interval`: the interval grows with the age of the run."""
+SHORTEST_AUTO, LONGEST_AUTO = 0.1, 10.0
+"""Bounds of that interval, in seconds."""
+
+
+def auto_interval(age: float) -> float:
+    """Return the longest interval of `--interval auto` in a run of that age: a thousandth of it, within the bounds."""
+    return min(LONGEST_AUTO, max(SHORTEST_AUTO, age / 1000))
+
+
+def shortest_interval(interval: float | str) -> float:
+    """Return a setting of `--interval` in seconds; for "auto", the shortest."""
+    return SHORTEST_AUTO if interval == AUTO else float(interval)
+
+
+def parse_sampling(text: str) -> float | str:
+    """Parse the seconds between two samples, or "auto"."""
+    return AUTO if text.strip() == AUTO else parse_interval(text)
 
 
 def parse_interval(text: str) -> float:
@@ -321,7 +340,9 @@ _OPTIONS: tuple[Option, ...] = (
     Option("rank", None, "Number of the run in its group, from 0. Default: from the launcher.", parse_rank, "NUMBER"),
     Option("upload", None, "Upload the run directory to this directory in a store, once a minute and at the end. Any URL of "
            "fsspec works: s3://..., gs://...", parse_store, "URL"),
-    Option("interval", 0.1, "Sampling interval in seconds, or with a unit: 50ms, 1s.", parse_interval, "SECONDS"),
+    Option("interval", AUTO, "Sampling interval in seconds, or with a unit: 50ms, 1s. auto: 0.1 s at first, a thousandth of the "
+           "run's age later, 10 s at most, and 0.1 s again when memory, page cache or processes change.", parse_sampling,
+           "SECONDS|auto"),
     Option("cgroup", "auto", "Run the command in a new cgroup, for the tree's exact peak: if permitted (auto), never (off), "
            "or fail without one (require).", _text, "auto|off|require",
            ("auto", "off", "require"), ("wrap",)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+from otel_memwatch.config import AUTO
 from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
 from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
@@ -132,7 +133,8 @@ def would_be_exact(run: RecordedRun) -> str:
     if peak.high is not None and peak.high - (peak.low or 0) <= 2 * error + EXACT_BYTES:
         return f"the kernel's counters of {processors} processors are off by up to {size(error)}"
     interval = run.settings.get("interval")
-    if not _LESS_CACHE.isdisjoint(peak.evidence) and isinstance(interval, int | float) and interval > _NEARER:
+    long = interval == AUTO or (isinstance(interval, int | float) and interval > _NEARER)
+    if long and not _LESS_CACHE.isdisjoint(peak.evidence):
         return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"
     return ""
 
@@ -465,6 +467,7 @@ def recording(run: RecordedRun) -> str:
         return f"{count(ticks or 0, 'sample')}, interval of {duration(interval)} requested"
     words = f"{achieved:.3g} Hz"
     if interval:
-        words += f" ({1 / interval:.3g} Hz requested)"
+        varies = run.settings.get("interval") == AUTO
+        words += f" (auto, up to {1 / interval:.3g} Hz)" if varies else f" ({1 / interval:.3g} Hz requested)"
     words += f", longest gap {duration(quality.get('longest_gap'))}"
     return f"{words}, {count(missed, 'sample') if missed else 'no samples'} missed"

@@ -9,6 +9,7 @@ from itertools import islice
 from math import isinf
 
 from otel_memwatch import catalog
+from otel_memwatch.config import AUTO, auto_interval
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.format import BUDGETS_FILE
@@ -95,7 +96,7 @@ class RecordedRun:
         self.started_wall: float = fields.started.wall or 0.0
         """Unix seconds."""
         self.interval: float | None = fields.interval
-        """Requested seconds between samples."""
+        """Requested seconds between samples; the shortest, if they vary."""
         self.limits: Mapping[str, int | None] = fields.limits
         """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
         self.quirks: tuple[str, ...] = fields.quirks
@@ -126,6 +127,11 @@ class RecordedRun:
         if ended is not None:
             return max(0.0, ended - self.started)
         return self._replayed.seconds
+
+    @property
+    def longest_interval(self) -> float:
+        """Requested seconds between samples; the longest, if they vary. Much longer ones are gaps."""
+        return auto_interval(self.seconds) if self.settings.get("interval") == AUTO else self.interval or 0.1
 
     @property
     def marks(self) -> tuple[tuple[float | None, str], ...]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
+from otel_memwatch.config import AUTO, shortest_interval
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
 from otel_memwatch.monitor.recording.periodic import PeriodicAction
@@ -157,6 +158,7 @@ class RunRecording:
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
+        self._interval = shortest_interval(settings["interval"])
         self._context = self._make_context()
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()
@@ -168,7 +170,7 @@ class RunRecording:
             messages.problem(self.tree.blind)
             writer.mark(self.tree.blind)
         self._add_sources(sources, absent)
-        self.sampler = Sampler(self.sources, settings["interval"], self._on_health)
+        self.sampler = Sampler(self.sources, self._interval, self._on_health, auto=self._context.auto)
         self._needed_bounds: NeededBounds | None = None
 
     # -- called by `Monitor`
@@ -249,7 +251,7 @@ class RunRecording:
         settled = self._target.started + _SETTLED_SECONDS
         if not self._many and time.monotonic() >= settled:
             return self.sampler.wait(stop)
-        interval = self._settings["interval"]
+        interval = self._interval
         # If samples are late, little time remains to the next one, but there is no less to read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
         until = begun + max(_READING_SHARE * self.sampler.left_to_probe(), least if self.operations else 0.0)
@@ -286,12 +288,14 @@ class RunRecording:
     # -- sources
 
     def _make_context(self) -> Context:
+        from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
         from otel_memwatch.monitor.sampling.sources import Context
 
         target = self._target
         return Context(
             root=target.pid,
-            interval=self._settings["interval"],
+            interval=self._interval,
+            auto=AutoInterval(target.started) if self._settings["interval"] == AUTO else None,
             started=target.started,
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
@@ -359,7 +363,7 @@ class RunRecording:
 
     def _load_what_the_end_needs(self) -> None:
         """Import some modules for reports in advance, without delay of the next sample."""
-        until = time.monotonic() + min(_LOADING_SECONDS, self._settings["interval"] / 4)
+        until = time.monotonic() + min(_LOADING_SECONDS, self._interval / 4)
         while self._to_load:
             self._load_one()
             if time.monotonic() >= until:
@@ -428,6 +432,8 @@ class RunRecording:
         assert self.follower is not None
         self._behind = self.read_operations()
         closed = 0 if self.operations is None else self.operations.closed
+        if self._context.auto is not None and closed != self._followed:
+            self._context.auto.notice()
         self._many, self._followed = self._behind or closed - self._followed >= _MANY, closed
         few = self.follower.files <= _FOLLOWED
         if not self.follower.files:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
+from otel_memwatch.config import shortest_interval
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
@@ -110,7 +111,7 @@ def start_fields(
         },
         "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
         "ended": None,
-        "interval": settings["interval"],
+        "interval": shortest_interval(settings["interval"]),
         # "exact" marks records of old releases that reset watermarks. The option is ignored now.
         "settings": {**settings, "exact": False},
         "allocator": {

@@ -20,6 +20,7 @@ from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.runtime.polling import Pace
 
 CPU_SHARE = 0.05
@@ -225,6 +226,7 @@ class Sampler:
         interval: seconds between samples.
         on_health: called with (name, health) whenever a source begins to fail, or recovers.
         clock: source of time.
+        auto: chooses the interval after each sample; `interval` is its shortest. `None`: it is constant.
 
     Attributes:
         complete: called with time and values of each sample before the subscribers. It fills in values that follow from
@@ -237,8 +239,12 @@ class Sampler:
         interval: float,
         on_health: Callable[[str, SourceHealth], None] | None = None,
         clock: Clock | None = None,
+        auto: AutoInterval | None = None,
     ) -> None:
         self.interval = interval
+        self._auto = auto
+        self._current = interval
+        """Seconds from the last sample to its deadline."""
         self.complete: Callable[[float, list[Value]], None] = _leave_as_read
         self.ticks = self.missed = 0
         self._clock = clock or SystemClock()
@@ -255,6 +261,8 @@ class Sampler:
             (i, column.period * STALE_PERIODS) for i, column in enumerate(self.columns) if column.period > 0
         ]
         self._fast_count = len(self.columns) - len(self._slow)
+        if auto is not None:
+            auto.declare(self.columns)
         self._nothing: list[Value] = [None] * len(self.columns)
         self._no_slow: list[Value] = [None] * len(self._slow)
         self._slow_values: dict[int, tuple[float, Value]] = {}
@@ -315,6 +323,13 @@ class Sampler:
         if called_for:
             self._early.spent(now, clock.cpu() - begun)
         assert self._deadline is not None
+        if self._auto is not None:
+            self._current = self._auto.after(now, values)
+            self._deadline = (
+                min(self._deadline, now + self.interval)
+                if self._current <= self.interval
+                else now + self._current
+            )
         self._early.plan(now, self._deadline)
         return snapshot
 
@@ -353,7 +368,7 @@ class Sampler:
             self._deadline = now + self.interval
             return 0.0, 0
         late = max(0.0, now - self._deadline)
-        missed = int(late / self.interval)
+        missed = int(late / self._current)
         self._deadline += (missed + 1) * self.interval
         return late, missed
 
@@ -397,7 +412,9 @@ class Sampler:
             self.interval,
             self._on_health,
             self._clock,
+            self._auto,
         )
+        joined._current = self._current
         joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
         joined._early = self._early
         for reader, before in zip(joined._readers, self._readers, strict=False):

@@ -42,7 +42,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
     curves = run.curves
     limit = phrases.limit(run)
     # Gaps of the record: the next bucket, and the ms at which it begins.
-    longest = max(_GAP * (run.interval or 0.1), 2 * curves.step)
+    longest = max(_GAP * run.longest_interval, 2 * curves.step)
     holes = [
         [index, round(curves.first[index] * 1000)]
         for index in range(1, len(curves.last))

@@ -112,4 +112,4 @@ def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
     values = samples.column(_CHARGED) - samples.column(_FILE) if needed else samples.column(_RESIDENT)
     if needed and np.isnan(values).all():
         needed, values = False, samples.column(_RESIDENT)
-    return line_of(samples.time, values, 0.0, run.interval or 0.1), needed
+    return line_of(samples.time, values, 0.0, run.longest_interval), needed

@@ -112,7 +112,9 @@ def _view(run: RecordedRun, options: Options) -> View:
     elif len(resident) and not np.isnan(resident).all():
         usual = float(np.nanmax(resident))
     byte_scale, byte_unit = size_scale(usual)
-    return View(run, samples, begin, end, run.interval or 0.1, *time_unit(end - begin), byte_scale, byte_unit)
+    return View(
+        run, samples, begin, end, run.longest_interval, *time_unit(end - begin), byte_scale, byte_unit
+    )
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:

@@ -15,6 +15,7 @@ from collections import deque
 from pathlib import Path
 
 from otel_memwatch import catalog
+from otel_memwatch.config import AUTO, auto_interval
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Evidence, ProcessEvent
 from otel_memwatch.record.follower import OperationFollower
@@ -300,7 +301,9 @@ class LiveRun:
 
     @property
     def interval(self) -> float:
-        """Requested sampling interval in seconds."""
+        """Requested sampling interval in seconds; now, if it varies."""
+        if self._fields.settings.get("interval") == AUTO:
+            return auto_interval(time.time() - (self._fields.started.wall or 0.0))
         return self._fields.interval or 0.1
 
     @property

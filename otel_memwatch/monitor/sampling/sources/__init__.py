@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Attributes, Column, ProcessRecord, Source, TreeSource, Value
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.runtime.polling import Pace
     from otel_memwatch.runtime.procfs.system import Allocated
 
@@ -61,7 +62,9 @@ class Context(NamedTuple):
     root: int
     """Pid of the target."""
     interval: float
-    """Seconds between samples."""
+    """Seconds between samples; the shortest, if they vary."""
+    auto: AutoInterval | None = None
+    """The interval that follows the run; `None`: it is constant."""
     started: float | None = None
     """Start of the run in monotonic seconds: the target's start if it is our child; `None`: unknown."""
     adopt: bool = False

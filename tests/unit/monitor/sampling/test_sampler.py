@@ -9,6 +9,7 @@ import pytest
 
 from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
+from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
 from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE
 from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
 from otel_memwatch.runtime.polling import Pace
@@ -376,3 +377,23 @@ def test_a_source_with_a_pace_is_read_when_it_is_due_and_at_the_end(clock: FakeC
     clock.sleep(0.1)
     assert sampler.tick().values == (1, None)
     assert sampler.health()["s"].stretched == 0
+
+
+def test_an_interval_that_follows_the_run(clock: FakeClock) -> None:
+    """On the grid at first; a thousandth of the age later; short again after a change; nothing counts as missed."""
+    source = Scripted("s", [Column("memwatch.tree.memory.usage")], clock)
+    source.values = [100 << 20]
+    sampler = Sampler([source], 0.1, clock=clock, auto=AutoInterval(clock.now))
+    run(sampler, clock, 900)
+    assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(900)])
+    while clock.now < 1000.0 + 20_000:
+        run(sampler, clock, 100)
+    del source.reads[:]
+    run(sampler, clock, 4)
+    source.values = [200 << 20]
+    run(sampler, clock, 5)
+    gaps = [after - before for before, after in zip(source.reads, source.reads[1:], strict=False)]
+    assert gaps == pytest.approx([10, 10, 10, 0.1, 0.15, 0.225])
+    assert sampler.missed == 0
+    late = sampler.joined_by([Scripted("t", [Column("system.memory.limit")], clock)])
+    assert late.left() == pytest.approx(sampler.left())

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import errno
+import math
 
 from otel_memwatch import catalog
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
@@ -109,6 +110,7 @@ class Cgroup:
         self._below = GroupsBelow(groups.memory, ours=groups.own) if alone else None
         self._outside = None if alone else Outside(context, groups)
         self._rests = context.rests
+        self._auto = context.auto
         self._slow_pace = context.pace(1.0)
         self._fast_pace = context.pace(FAST_PERIOD)
         self.paces = (self._slow_pace, self._fast_pace)
@@ -135,6 +137,15 @@ class Cgroup:
         """Values while nothing is due."""
         self._unchanged: list[Value] | None = None
         """Values of the next sample if neither the tree nor the charged memory changes; `None`: unknown."""
+
+    @property
+    def probe_after(self) -> float:
+        """Return the seconds until a probe is worth its cost; infinite unless the interval is long."""
+        return math.inf if self._auto is None or self._outside is not None else self._auto.probe_after
+
+    def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
+        """Return whether memory was charged or released since the last sample (2 us), so a sample now narrows the bounds."""
+        return not self._removed and self._readings.has_moved()
 
     def read(self, now: float) -> Sequence[Value]:
         """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""

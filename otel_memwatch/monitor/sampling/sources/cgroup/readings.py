@@ -75,6 +75,10 @@ At 2 GB/s per core (the speed of page faults), less memory is added meanwhile th
 """
 
 
+_NOTICED, _NOTICED_SHARE = 1 << 20, 0.05
+"""Bytes, and share of the usage, that are no noticeable change."""
+
+
 class _Files:
     """Open descriptors of one cgroup's files.
 
@@ -149,6 +153,25 @@ class _Files:
             return False
         return (
             self._needed(self.usage_file) == self._usage and os.pread(self._resettable, 64, 0) == self._usage
+        )
+
+    def has_moved(self) -> bool:
+        """Return whether the usage, or a watermark that is only read, differs noticeably from the last sample."""
+        if self._usage is None:
+            return False
+        usage, before = int(self._needed(self.usage_file)), int(self._usage)
+        noticed = max(_NOTICED, int(_NOTICED_SHARE * before))
+        if abs(usage - before) > noticed:
+            return True
+        if self._groups.own:
+            peak = (
+                None
+                if not self._resettable or self._resettable < 0
+                else int(os.pread(self._resettable, 64, 0))
+            )
+            return peak is not None and peak - before > noticed
+        return (
+            self._peak is not None and self._optional(f"{self._groups.memory}/{self.peak_file}") != self._peak
         )
 
     def _optional(self, path: str) -> bytes | None:

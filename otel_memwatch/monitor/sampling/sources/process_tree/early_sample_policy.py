@@ -22,6 +22,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 
@@ -53,11 +54,13 @@ class EarlySamplePolicy:
     """Decision between samples whether an early one pays.
 
     Args:
-        interval: seconds between samples.
+        interval: seconds between samples; the shortest, if they vary.
+        auto: the interval that follows the run. While it is long, an idle tree is probed less.
     """
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, auto: AutoInterval | None = None) -> None:
         self._interval = interval
+        self._auto = auto
         self._kept = 0
         """Upper bound in bytes at the end of the last scan."""
         self._most = 0
@@ -96,7 +99,9 @@ class EarlySamplePolicy:
         """Return whether a sample now narrows the range, given the changes since the last one."""
         if moved.gained + moved.given_back <= self.little / 4:
             self._idle += 1
-            self.within = min(WITHIN * 2 ** (self._idle // PATIENCE), self._interval)
+            pause = math.inf if self._auto is None else self._auto.probe_after
+            longest = self._interval if math.isinf(pause) else pause
+            self.within = min(WITHIN * 2 ** (self._idle // PATIENCE), longest)
             return False
         self._idle, self.within = 0, WITHIN
         if self._low + moved.gained - moved.given_back > self._least + max(LEAST, GROWTH * self._least):

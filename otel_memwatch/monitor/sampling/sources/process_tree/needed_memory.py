@@ -61,7 +61,7 @@ class NeededMemory:
         )
         self._tree = tree
         self._records = records
-        self._early = EarlySamplePolicy(context.interval)
+        self._early = EarlySamplePolicy(context.interval, context.auto)
         self._scanned = LastScan()
         self._unseen_faults = 0
         """Page faults of unseen processes, as of the last sample with a known number."""

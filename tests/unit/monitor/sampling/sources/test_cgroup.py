@@ -330,3 +330,44 @@ def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(t
         (group_path / "memory.peak").write_text("900")
         assert values(source, 1.2)["memory.window"] == 900
         (group_path / "memory.stat").write_text("anon 500\nfile 200\nshmem 30")
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, version: int) -> None:
+    context = version1(tmp_path) if version == 1 else version2(tmp_path)
+    path = tmp_path / ("memory/jobs/7" if version == 1 else "cgroup/a/b")
+    peak = path / ("memory.max_usage_in_bytes" if version == 1 else "memory.peak")
+    peak.write_text("900\n")
+    for name in ("self", str(ROOT_PID)):  # the monitor, and perhaps the main process, are elsewhere
+        (tmp_path / "proc" / name / "cgroup").write_text("4:memory:/\n" if version == 1 else "0::/\n")
+    source = open_source(context._replace(target_group=str(path)))
+    assert source.groups.target
+    read = values(source)
+    assert read["memory.peak"] == 900
+    assert read["memory.file"] is not None
+    assert not {"memory.window", "memory.window.gap", "outside"} & set(read)
+    assert peak.read_text() == "900\n"
+    source.close()
+
+
+def test_a_probe_finds_charged_memory_between_two_samples(tmp_path: Path) -> None:
+    context = version2(tmp_path)
+    path = tmp_path / "cgroup/a/b"
+    (path / "memory.current").write_text(f"{100 * MIB}\n")
+    (path / "memory.peak").write_text(f"{300 * MIB}\n")
+    auto = SimpleNamespace(probe_after=1.0)
+    source = open_source(context._replace(target_group=str(path), auto=cast("Any", auto)))
+    assert source.probe_after == 1.0
+    assert not source.probe(0.5)  # before the first sample
+    values(source)
+    assert not source.probe(1.5)
+    for name, mib, found in (("current", 103, False), ("current", 110, True), ("peak", 310, True)):
+        before = (path / f"memory.{name}").read_text()
+        (path / f"memory.{name}").write_text(f"{mib * MIB}\n")
+        assert source.probe(2.5) is found
+        (path / f"memory.{name}").write_text(before)
+    source.close()
+    assert open_source(context).probe_after == float("inf")
