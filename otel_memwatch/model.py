@@ -180,6 +180,8 @@ class Peak(NamedTuple):
     """Limit of the excluded files in memory: bytes that write calls wrote between two samples and that no disk got."""
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
+    low_at: float | None = None
+    """As `at`, of the lower bound, if that was another moment. It is not in JSON; `operations` is."""
 
     @property
     def how(self) -> str:

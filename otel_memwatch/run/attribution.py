@@ -15,6 +15,8 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 | none is as high as the peak                            | of the operations open between the sample before and this one,  |
 |                                                        | the one in the process that had most; if it begins or ends in   |
 |                                                        | between, it or the innermost of those that were open longest    |
+| none, and the range's lower bound was seen at another  | the same, or the operation of that sample                       |
+| sample than its best estimate                          |                                                                 |
 """
 
 from __future__ import annotations
@@ -225,9 +227,22 @@ def where(
         if ties not in operations.attributed:
             operations.attributed[ties] = _of_ties(ties, operations)
         return operations.attributed[ties]
-    if peak.at is None:
+    moments = (
+        _at_moment(peak, moment + started, operations, window, reading)
+        for moment in ((peak.at,) if peak.low_at is None else (peak.at, peak.low_at))
+        if moment is not None and peak.at is not None
+    )
+    found = [one for one in moments if one is not None]
+    if not found:
         return None
-    time = peak.at + started
+    names = dict.fromkeys(name for one in found for name in one.names)
+    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1])
+
+
+def _at_moment(
+    peak: Peak, time: float, operations: Candidates, window: float, reading: float
+) -> Attributed | None:
+    """Return the operation in which a sample at `time` (monotonic seconds) saw a peak; `None`: in none."""
     begin, end = time - window, time + reading
     there = list(operations.open_between(begin, end))
     if peak.pid is not None:

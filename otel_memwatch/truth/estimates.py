@@ -370,7 +370,7 @@ def with_estimate(peak: Peak, seen: int, at: float | None, between_samples: int)
     """Return a range with its best estimate: the larger of two, within the bounds.
 
     Example: between 80 and 300 MiB, 85 estimated at 3.5 s, 194 for a short-lived process: best estimate 194 MiB, at an unknown
-    moment.
+    moment. Without that process: 85 MiB at 3.5 s. If the 80 MiB were seen at another moment, either may be the peak's.
 
     Args:
         peak: a range with an upper bound.
@@ -383,6 +383,6 @@ def with_estimate(peak: Peak, seen: int, at: float | None, between_samples: int)
     estimate = max(low, min(high, max(between_samples, sampled)))
     if not is_one_figure(sampled, estimate):
         at = None  # it was between two samples: at none of them was there so much
-    elif not seen:
+    elif seen <= low:
         at = peak.at
-    return peak._replace(at=at, estimate=estimate)
+    return peak._replace(at=at, estimate=estimate, low_at=None if peak.at == at else peak.at)

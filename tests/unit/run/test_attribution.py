@@ -48,6 +48,16 @@ def test_a_near_equal_window_before_does_not_take_the_peak_from_the_highest_wate
     assert found.at == 7.26
 
 
+def test_the_sample_of_the_lower_bound_counts_beside_that_of_the_best_estimate() -> None:
+    """14.4 MiB were certain in the first operation, and 14.5 are likely in the second."""
+    peak = Peak.interval(15 * MIB, 22 * MIB, at=2.5, low_at=1.5, estimate=15 * MIB + 1)
+    operations = operation("write", 1.0, 2.0, 9), operation("read", 2.1, 3.0, 9)
+    found = tree(peak, *operations)
+    assert (found.operation, found.operations, found.at) == ("read", ("read", "write"), 2.5)
+    found = tree(peak._replace(low_at=2.2), *operations)
+    assert (found.operation, found.operations) == ("read", ())
+
+
 def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
     found = tree(
         Peak.exact(160 * MIB, ERROR, at=7.14),

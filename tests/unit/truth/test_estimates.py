@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_memwatch.model import Peak
 from otel_memwatch.truth.estimates import (
     brought_private,
     corrected,
@@ -19,6 +20,7 @@ from otel_memwatch.truth.estimates import (
     likely_of_member,
     likely_of_tasks,
     likely_shared,
+    with_estimate,
 )
 from tests.support.run_directory import MIB
 
@@ -175,3 +177,19 @@ def test_likely_shared(most: int, mapped: int, rise: int | None, before: int, sh
 )
 def test_likely_of_member(frees: bool, copied: int, likely: int) -> None:
     assert likely_of_member(24, 84, 30, 60, 71, family_frees=frees, copied=copied) == likely
+
+
+@pytest.mark.parametrize(
+    ("seen", "between", "at", "low_at"),
+    [
+        (85, 0, 3.5, 1.5),
+        (70, 0, 1.5, None),  # the lower bound is the estimate
+        (0, 0, 1.5, None),
+        (85, 194, None, 1.5),  # between two samples
+    ],
+)
+def test_an_estimate_keeps_the_moment_of_the_lower_bound(
+    seen: int, between: int, at: float | None, low_at: float | None
+) -> None:
+    peak = with_estimate(Peak.interval(80 * MIB, 300 * MIB, at=1.5), seen * MIB, 3.5, between * MIB)
+    assert (peak.at, peak.low_at) == (at, low_at)
