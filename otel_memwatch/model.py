@@ -181,7 +181,7 @@ class Peak(NamedTuple):
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
     low_at: float | None = None
-    """As `at`, of the lower bound, if that was another moment. It is not in JSON; `operations` is."""
+    """Moment of the lower bound, if it is another than `at`. It is not in JSON; `operations` is."""
 
     @property
     def how(self) -> str:

@@ -115,7 +115,6 @@ def test_the_referee_leaves_kernel_memory_out_where_the_figure_does(own_group: b
     found = list(operation_problems(report, 0, whole, truths, marked, own_group=own_group))
     assert len(found) == problems, found
     tree["operation"] = "sockets"
-    marked["sockets"] = marked["sockets"]._replace(least=25 * MIB)
     truths["sockets"] = Truth(25 * MIB, 26 * MIB, 0)
     (problem,) = operation_problems(report, 0, whole, truths, marked, own_group=own_group)
     assert problem.startswith("false attribution")

@@ -278,7 +278,7 @@ def operation_problems(
     reached = (whole or {}).get("low") or 0
     if whole and whole["high"] is not None:
         # Without a cgroup the figure excludes kernel memory, such as sockets, which may peak in another operation.
-        seen = (one.least - one.kernel for one in marked.values())
+        seen = (truth.least - marked[name].kernel for name, truth in truths.items())
         reached = run_truth.least if own_group else max(seen, default=0)
     if named and not any(truths[name].most + SLACK >= reached for name in named if name in truths):
         yield f"false attribution: the peak was in none of {named}"
