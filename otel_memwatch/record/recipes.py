@@ -180,6 +180,8 @@ def _info(line: Mapping[str, Any]) -> Mapping[str, Any]:
             cpus=whole(line.get("processors")), release=text(host.get("release")) or ""
         ),
         "fault_bytes": _HUGE_PAGE,
+        # A process beside the shell may have ignored SIGCHLD: the use of its children is then in no figure.
+        "blind": _unseen(line) > 0,
         "page_bytes": line.get("page_bytes"),
         "limits": {
             "cgroup_bytes": limit if limit is not None and 0 < limit < _UNLIMITED else None,

@@ -464,7 +464,8 @@ def recording(run: RecordedRun) -> str:
     )
     ticks = quality.get("ticks")
     if achieved is None:
-        return f"{count(ticks or 0, 'sample')}, interval of {duration(interval)} requested"
+        asked = "" if interval is None else f", interval of {duration(interval)} requested"
+        return f"{count(ticks or 0, 'sample')}{asked}"
     words = f"{achieved:.3g} Hz"
     if interval:
         varies = run.settings.get("interval") == AUTO

@@ -204,7 +204,7 @@ def totals(run: RecordedRun, page: Page) -> None:
         faults = count(found["major_faults"], "major fault")
         page.fact("page faults", f"{faults} (pages that had to be read from disk)")
     page.fact("processes", phrases.processes(run))
-    if found.get("unseen_processes"):
+    if found.get("processes") and found.get("unseen_processes"):
         page.fact("", "The upper count includes short-lived processes that may belong to other programs.")
 
 

@@ -87,8 +87,12 @@ def test_of_several_processes_the_largest_is_a_lower_bound(tmp_path: Path) -> No
     tree = run.peaks.tree
     assert tree is not None
     assert tree.certainty is not Certainty.EXACT
-    assert (tree.low or 0) <= 41 * MIB
-    assert tree.high is None or tree.high >= 3 * 40 * MIB
+    assert 39 * MIB < (tree.low or 0) <= 40 * MIB
+    assert (
+        tree.high is None or tree.high >= 8 << 30
+    )  # a process may have ignored SIGCHLD, and hidden a larger one
+    assert run.peaks.process is not None
+    assert run.peaks.process.certainty is not Certainty.EXACT
 
 
 def test_an_own_cgroup_makes_the_peak_exact(tmp_path: Path) -> None:
