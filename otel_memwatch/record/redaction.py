@@ -10,8 +10,16 @@ import json
 import re
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.format import BUDGETS_FILE, PROCESSES_FILE, RUN_FILE, SAMPLES_FILE, STACKS_FILE
+from otel_memwatch.record.format import (
+    BUDGETS_FILE,
+    MADE_OF_FILE,
+    PROCESSES_FILE,
+    RUN_FILE,
+    SAMPLES_FILE,
+    STACKS_FILE,
+)
 from otel_memwatch.record.jsonl import open_regular
+from otel_memwatch.record.made_of import KINDS
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -56,6 +64,8 @@ class Redactor:
         """Return a JSON value with placeholders for its texts. `named`: "name" is the name of an operation."""
         if isinstance(value, str):
             return value if self._stays(value, key, named=named) else self.text(value, _kind(key))
+        if key in ("tree", "parts") and isinstance(value, list):
+            return [self._part(one) for one in value]
         if key == "frames" and isinstance(value, list):
             return [self._frame(one) for one in value]
         if isinstance(value, list):
@@ -68,6 +78,13 @@ class Redactor:
                 for name, one in value.items()
             }
         return value
+
+    def _part(self, part: Any) -> Any:
+        """Return a part of `made_of.json`, [kind, name, bytes]. The kinds are the program's own words."""
+        if not isinstance(part, list) or len(part) != 3:
+            return []
+        kind = part[0] if part[0] in KINDS else self.value(part[0])
+        return [kind, self.value(part[1], "file"), part[2]]
 
     def _frame(self, frame: Any) -> Any:
         """Return a call of `stacks.json`, [function, file, line]."""
@@ -97,7 +114,10 @@ def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
     for path in sorted(source.iterdir()):
         name = path.name
         operations = name.startswith("operations-") and name.endswith(".jsonl")
-        if not (operations or name in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE)):
+        if not (
+            operations
+            or name in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE)
+        ):
             continue
         with open(open_regular(path), "rb") as file, (target / name).open("w", encoding="utf-8") as out:
             if name.endswith(".jsonl"):

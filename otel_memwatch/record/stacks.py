@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MOST_CAPTURES = 20
 """Captures that a run keeps."""
-MOST_PARTS = 20
-"""Kinds of memory and mapped files of one capture."""
 MOST_THREADS, MOST_FRAMES, MOST_CHARACTERS = 64, 200, 500
 """Limits of one capture: threads, frames of a thread, characters of a name."""
 _MAX_BYTES = 16 << 20
@@ -52,15 +50,6 @@ class CapturedThread(NamedTuple):
     """Innermost call first."""
 
 
-class MemoryPart(NamedTuple):
-    """Resident memory of one kind, as in `runtime.procfs.mappings`, page tables, or "other processes"."""
-
-    kind: str
-    name: str
-    """Path of a mapped file or of shared memory; empty for other kinds."""
-    bytes: int
-
-
 class Capture(NamedTuple):
     """Stacks of the process that had grown most."""
 
@@ -80,8 +69,6 @@ class Capture(NamedTuple):
     means: str
     """Name of the tool that read the stacks."""
     threads: tuple[CapturedThread, ...]
-    made_of: tuple[MemoryPart, ...] = ()
-    """Resident memory of the process by kind, then that of the other processes; empty if it was too costly to read."""
 
 
 class Stacks(NamedTuple):
@@ -123,7 +110,7 @@ def _as_object(capture: Capture) -> dict[str, Any]:
     threads = [
         {**thread._asdict(), "frames": [frame[:3] for frame in thread.frames]} for thread in capture.threads
     ]
-    return {**capture._asdict(), "threads": threads, "made_of": list(map(list, capture.made_of))}
+    return {**capture._asdict(), "threads": threads}
 
 
 def read_stacks(directory: Path) -> Stacks:
@@ -162,17 +149,7 @@ def _capture(value: Any) -> Capture | None:
         seconds=seconds,
         means=_short(value.get("means")),
         threads=kept,
-        made_of=_parts(value.get("made_of")),
         **sizes,
-    )
-
-
-def _parts(value: Any) -> tuple[MemoryPart, ...]:
-    rows = [row for row in (value if isinstance(value, list) else [])[:MOST_PARTS] if isinstance(row, list)]
-    return tuple(
-        MemoryPart(_short(row[0]), _short(row[1]), size)
-        for row in rows
-        if len(row) == 3 and (size := whole(row[2]) or 0) > 0
     )
 
 

@@ -107,6 +107,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "processes", map(_process, run.processes)
     yield "uncovered", [_gap(gap) for gap in run.uncovered]
     yield "running_at_peak", _running(run)
+    yield "made_of", _made_of(run)
     yield "stacks", [_captured(run, capture) for capture in run.stacks.captures]
     yield "torch_snapshots", [_torch_snapshot(run, one) for one in run.torch_snapshots]
     limit = phrases.limit(run)
@@ -236,6 +237,21 @@ def _running(run: RecordedRun) -> dict[str, Any] | None:
     }
 
 
+def _made_of(run: RecordedRun) -> dict[str, Any] | None:
+    found = run.made_of
+    if found is None:
+        return None
+    return {
+        "at": _rounded(found.time - run.started),
+        "level_bytes": found.level,
+        "tree": [part._asdict() for part in found.tree],
+        "processes": [
+            {"pid": one.pid, "parts": [part._asdict() for part in one.parts]} for one in found.processes
+        ],
+        "unread_processes": found.unread,
+    }
+
+
 def _torch_snapshot(run: RecordedRun, one: TorchSnapshot) -> dict[str, Any]:
     return {
         "kind": one.kind,
@@ -262,7 +278,6 @@ def _captured(run: RecordedRun, capture: Capture) -> dict[str, Any]:
         "after_bytes": capture.after,
         "grown_bytes": capture.grown,
         "means": capture.means,
-        "made_of": [part._asdict() for part in capture.made_of],
         "operation": None if span is None else span.name,
         "trace_id": run.trace.get("trace_id") if span is None else span.trace_id,
         "span_id": run.trace.get("span_id") if span is None else span.span_id,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.model import Ending, Peak, RecordedOperation
+    from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
@@ -217,6 +218,13 @@ class RecordedRun:
         from otel_memwatch.record.stacks import read_stacks
 
         return read_stacks(self.path)
+
+    @cached_property
+    def made_of(self) -> MadeOf | None:
+        """Kinds of memory at the last new peak that was read; `None` for short and small runs."""
+        from otel_memwatch.record.made_of import read_made_of
+
+        return read_made_of(self.path)
 
     @cached_property
     def torch_snapshots(self) -> list[TorchSnapshot]:

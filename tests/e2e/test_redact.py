@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.record.made_of import MadeOf, MemoryPart, ProcessParts, write_made_of
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks, write_stacks
 from otel_memwatch.reports import REPORTS
 from tests.support.wrapped import PROGRAM, environment
@@ -57,6 +58,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     document = json.loads(path.read_text())
     document["host"]["name"] = f"{SECRET}-host"
     path.write_text(json.dumps(document))
+    part = MemoryPart("file", f"/{SECRET}-model.bin", 5 << 20)
+    made_of = MadeOf(5001.0, 5 << 20, (part,), (ProcessParts(7, (part,)),), 0)
+    write_made_of(place / f"{SECRET}-run", made_of)
     frame = StackFrame("allocate", f"/{SECRET}-source.py", 3)
     thread = CapturedThread(1, f"{SECRET}-thread", True, None, (frame,))
     start, size = document["started"]["monotonic"], 60 << 20

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
+    from otel_memwatch.monitor.sampling.composition import Composition
     from otel_memwatch.monitor.sampling.file_use import FileUse
     from otel_memwatch.monitor.sampling.sampler import Flag, SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.record.follower import OperationFollower
+    from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
@@ -134,6 +136,9 @@ class RunRecording:
         """`None`: no operation has begun."""
         self.telemetry: Telemetry | None = None
         self.files: FileUse | None = None
+        self._composition: Composition | None = None
+        self._level_column = 0
+        """Index of the tree's resident memory in a sample's values."""
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
         self.guard = target.guard
@@ -180,6 +185,21 @@ class RunRecording:
         self._declare_columns()
         self.sampler.tick()
 
+    def _open_composition(self) -> None:
+        from otel_memwatch.catalog import MEMWATCH_TREE_MEMORY_USAGE
+        from otel_memwatch.monitor.sampling.composition import Composition
+        from otel_memwatch.record.made_of import write_made_of
+
+        def write(found: MadeOf) -> None:
+            if self.writer.in_place:
+                with contextlib.suppress(OSError):  # a full disk is reported with the samples
+                    write_made_of(self.writer.path, found)
+
+        metrics = [column.metric for column in self.sampler.columns]
+        if MEMWATCH_TREE_MEMORY_USAGE in metrics:
+            self._level_column = metrics.index(MEMWATCH_TREE_MEMORY_USAGE)
+            self._composition = Composition(write)
+
     def _declare_columns(self) -> None:
         """Write the columns of the following samples, and subscribe to these."""
         self.writer.columns(self.sampler.columns)
@@ -215,6 +235,7 @@ class RunRecording:
             from otel_memwatch.monitor.sampling.file_use import FileUse
 
             self.files = FileUse()
+            self._open_composition()
         self._join_drivers()
         self.batcher.open(
             self.sampler.columns, self.writer.info, drawn=self._settings["report"] and not stop.is_set()
@@ -232,6 +253,8 @@ class RunRecording:
             self.sampler.tick()
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
+        if self._composition is not None:
+            self._composition.close()
 
     def _join_drivers(self) -> bool:
         """Add the sources whose drivers have answered; return whether there are any."""
@@ -352,6 +375,8 @@ class RunRecording:
             action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
+        if self._composition is not None and (level := snapshot.values[self._level_column]):
+            self._composition.note(int(level), self.tree.pids, snapshot.time)
         if self._first is None:
             self._first = columns, snapshot
             limits = {

@@ -12,6 +12,7 @@ from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
+from otel_memwatch.reports.sections.made_of import made_of
 from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
@@ -63,6 +64,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     torch_snapshots(run, page)
     processes(run, page)
     memory(run, page)
+    made_of(run, page)
     totals(run, page)
     files(run, page)
     page.section("Run")

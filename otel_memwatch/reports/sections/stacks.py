@@ -9,14 +9,13 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size
 
 if TYPE_CHECKING:
-    from otel_memwatch.record.stacks import Capture, CapturedThread
+    from otel_memwatch.record.stacks import CapturedThread
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.stacks import PeakStack
 
 _FRAME = 76
 _SHOWN_FRAMES = 12
-_SMALL_PART = 0.02
 _COLUMNS = Columns(
     ("time", "memory", "growth", "pid", "running"), "rrrrl", first_to_go=("pid", "growth"), names="running"
 )
@@ -52,20 +51,6 @@ def place(thread: CapturedThread) -> str:
     )
 
 
-def made_of(capture: Capture) -> list[tuple[str, int]]:
-    """Return kinds of memory of the captured process in words, the largest first; small ones are one entry."""
-    total = sum(part.bytes for part in capture.made_of)
-    rows, rest = [], 0
-    for part in capture.made_of:
-        if part.bytes < _SMALL_PART * total:
-            rest += part.bytes
-        elif part.name:
-            rows.append((f"{part.kind} {shorten(clean(part.name), _FRAME)}", part.bytes))
-        else:
-            rows.append((clean(part.kind), part.bytes))
-    return [*rows, ("other", rest)] if rest and rows else rows
-
-
 def stacks(run: RecordedRun, page: Page) -> None:
     """Write the stack at the peak, and one line for each capture; nothing without captures."""
     captures, found = run.stacks.captures, run.peak_stack
@@ -80,8 +65,6 @@ def stacks(run: RecordedRun, page: Page) -> None:
     page.fact("process", shorten(clean(capture.command), _FRAME) + f" (pid {capture.pid})")
     name = clean(found.thread.name) or str(found.thread.id)
     page.fact("thread", f"{name}, one of {count(len(capture.threads), 'thread')}")
-    for index, (words, amount) in enumerate(made_of(capture)):
-        page.fact("" if index else "made of", f"{size(amount)} {words}")
     page.gap()
     for frame in found.thread.frames[:_SHOWN_FRAMES]:
         page.item(shorten(clean(frame_name(frame)), _FRAME))

@@ -15,7 +15,6 @@ from otel_memwatch.record.stacks import (
     NO_STACKS,
     Capture,
     CapturedThread,
-    MemoryPart,
     StackFrame,
     Stacks,
     bounded,
@@ -30,9 +29,7 @@ THREAD = CapturedThread(
     12,
     (StackFrame("load", "/app/train.py", 3), StackFrame("main", "/app/train.py", 9)),
 )
-CAPTURE = Capture(
-    5001.5, 300, 7, "python train.py", 100, 200, 90, 0.02, "py-spy", (THREAD,), (MemoryPart("heap", "", 5),)
-)
+CAPTURE = Capture(5001.5, 300, 7, "python train.py", 100, 200, 90, 0.02, "py-spy", (THREAD,))
 
 
 def test_captures_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ import contextlib
 import os
 import time
 
-from otel_memwatch.record.stacks import MOST_PARTS, MemoryPart
-from otel_memwatch.runtime.procfs.mappings import parts_of
-from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_resident_private, parse_shmem
+from otel_memwatch.runtime.procfs.process import parse_resident_private, parse_shmem
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.procfs.system import parse_last_pid
 from otel_memwatch.runtime.typed import NamedTuple
@@ -23,8 +21,6 @@ WIDE_STEP = 1.2
 """The factor once half of the budget is used."""
 SHARE, ADVANCE = 0.005, 1.0
 """CPU time of the tools: share of the run's time, and seconds that may be used ahead of it."""
-PER_BYTE, MOST_SECONDS = 11e-3 / (1 << 30), 0.05
-"""Expected seconds of reading the kinds of memory for each byte, and the most that a capture may take for it."""
 _SEARCH_SECONDS = 0.5
 """Seconds after which children are searched for even if the kernel has assigned no new PID."""
 
@@ -110,25 +106,6 @@ class GrowthWatch:
         """Return anonymous and shared memory of a process in bytes; 0 for a zombie. Raises `OSError`, `ValueError`."""
         status = self._read(pid, "status")
         return (parse_resident_private(status) or 0) + parse_shmem(status)
-
-    def made_of(self, pid: int) -> list[MemoryPart]:
-        """Return the resident memory of a process by kind, and that of the others; empty if too costly or denied."""
-        seconds = PER_BYTE * self.size(pid)
-        if seconds > MOST_SECONDS:
-            return []
-        with open(f"{self._proc}/{pid}/smaps", "rb") as file:
-            found = parts_of(file)
-        # Files in use are many and small: name the largest ones.
-        parts = [MemoryPart(*part) for part in found[: MOST_PARTS - 4]]
-        rest = sum(part.bytes for part in found[MOST_PARTS - 4 :])
-        tables = parse_page_tables(self._read(pid, "status"))
-        others = [process.size for other, process in self._processes.items() if other != pid]
-        more = (
-            ("other mappings", "", rest),
-            ("page tables", "", tables),
-            ("other processes", "", sum(others)),
-        )
-        return [*parts, *(MemoryPart(*part) for part in more if part[2] > 0)]
 
     def faults(self, pid: int) -> dict[int, int]:
         """Return the minor page faults of each thread so far; of ended ones nothing."""

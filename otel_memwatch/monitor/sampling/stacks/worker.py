@@ -19,7 +19,6 @@ from otel_memwatch.record.stacks import (
     MOST_THREADS,
     Capture,
     CapturedThread,
-    MemoryPart,
     Stacks,
     write_stacks,
 )
@@ -133,9 +132,6 @@ class Captures:
             return
         after, later = _size(watch, pid), watch.faults(pid)
         seconds = time.monotonic() - began
-        parts: list[MemoryPart] = []
-        with contextlib.suppress(OSError, ValueError):
-            parts = watch.made_of(pid)
         watch.captured(growth, _cpu() - cpu)
         self._failed = 0
         moment = round(began, 4)
@@ -153,7 +149,6 @@ class Captures:
                 seconds=round(seconds, 4),
                 means=name,
                 threads=_by_faults(threads, faults, later),
-                made_of=tuple(parts),
             )
         )
         if len(self._kept) > MOST_CAPTURES:
