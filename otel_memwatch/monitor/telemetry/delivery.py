@@ -108,12 +108,12 @@ class ExporterDelivery:
         self.arrived = 0
         """Spans that the endpoint has accepted."""
         self.shut_down: Callable[[float], object] = lambda _: None
-        """Shuts the SDK's component down after a last export, within the given seconds."""
+        """Makes the last export within the given seconds; for metrics it shuts the SDK's reader down, with the exporter."""
         self._opened = opened
         self._reopen = reopen
         self._export: Callable[..., Any] = opened.exporter.export
         self._replaced = False
-        """True if the exporter has replaced the one that the SDK's component knows and shuts down."""
+        """True if another exporter has replaced the first one."""
         self._attempts = Attempts(opened.answer)
         self._before_end: str | None = None
         """Problem of the endpoint before the end."""
@@ -173,7 +173,7 @@ class ExporterDelivery:
     def _close(self, until: float) -> None:
         with contextlib.suppress(Exception):  # undelivered spans are counted
             self.shut_down(max(0.0, until - time.monotonic()))
-            if self._replaced:
+            if self._replaced or self.signal != "metrics":  # a reader of metrics shuts its exporter down
                 self._opened.exporter.shutdown()
 
     def end(self, until: float) -> None:

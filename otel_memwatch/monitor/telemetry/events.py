@@ -53,7 +53,6 @@ class RunEvents:
 
     Args:
         delivery: delivery through the exporter.
-        exporter: SDK exporter of log records.
         run: fields of run.json known at the start.
         resource: resource of the records.
         context: context of the run's span; it links the records with the span.
@@ -62,7 +61,6 @@ class RunEvents:
     def __init__(
         self,
         delivery: ExporterDelivery,
-        exporter: Any,
         run: Mapping[str, Any],
         resource: Resource,
         context: Context,
@@ -75,8 +73,7 @@ class RunEvents:
         self._oom_kills = 0
         self._last: ReadableLogRecord | None = None
         self._sending: Thread | None = None
-        self._exporter = exporter
-        delivery.shut_down = self._shut_down
+        delivery.shut_down = self._send_last
 
     def look(self, frame: Frame, now: int) -> None:
         """Report processes that the OOM killer has killed since the last call; `now`: nanoseconds since 1970.
@@ -134,9 +131,8 @@ class RunEvents:
         values = zip(_LIMITS, frame.latest_values(_LIMITS), strict=True)
         return {name: value for (name, _), value in values if value is not None}
 
-    def _shut_down(self, seconds: float) -> None:
+    def _send_last(self, seconds: float) -> None:
         if self._sending is not None:
             self._sending.join(seconds)
         if self._last is not None:
             self._delivery.export([self._last])
-        self._exporter.shutdown()

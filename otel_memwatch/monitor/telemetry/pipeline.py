@@ -66,8 +66,6 @@ class Pipeline:
         self._failures_to_open: list[str] = []
         self._healths: dict[str, EndpointHealth] = {}
         self._readers: list[Any] = []
-        self._span_exporters: list[tuple[ExporterDelivery, Any]] = []
-        self._log_exporters: list[tuple[ExporterDelivery, Any]] = []
         self._events: list[RunEvents] = []
         self._senders: list[SpanSender] = []
         self._plain_readers: list[Any] = []
@@ -107,7 +105,7 @@ class Pipeline:
                 self._attempt(f"the OTLP exporter of {signal}", partial(self._open_otlp, signal, endpoint))
         for signal, name in wanted.plugins:
             self._attempt(f"the exporter {name!r}", partial(self._open_plugin, signal, name))
-        if self._readers or self._span_exporters or self._log_exporters:
+        if self._readers or self._deliveries:
             self._open_provider()
         if self._textfile is not None:
             self._textfile.start(wanted.interval, self._report_problem)
@@ -196,11 +194,7 @@ class Pipeline:
             return
         delivery = ExporterDelivery(signal, opened, reopen, health)
         self._deliveries.append(delivery)
-        if signal == "logs":
-            self._log_exporters.append((delivery, opened.exporter))
-            return
-        if signal == "traces":
-            self._span_exporters.append((delivery, opened.exporter))
+        if signal != "metrics":
             return
         reader = PeriodicReader(opened.exporter, self._wanted.interval * 1000)
         delivery.shut_down = lambda seconds: reader.shutdown(timeout_millis=seconds * 1000)
@@ -232,18 +226,17 @@ class Pipeline:
         os.environ.pop("OTEL_SDK_DISABLED", None)
         resource = self._resource()
         self._spans = Spans(self._parts.run, resource)
-        if self._spans.sampled:
-            for delivery, exporter in self._span_exporters:
-                follower = self._parts.follow()
-                sender = SpanSender(delivery, exporter, follower, self._span_of, self._parts.environment)
+        for delivery in self._deliveries:
+            if delivery.signal == "traces" and self._spans.sampled:
+                sender = SpanSender(delivery, self._parts.follow(), self._span_of, self._parts.environment)
                 self._senders.append(sender)
                 sender.start()
-        for delivery, exporter in self._log_exporters:
-            from otel_memwatch.monitor.telemetry.events import RunEvents
+            elif delivery.signal == "logs":
+                from otel_memwatch.monitor.telemetry.events import RunEvents
 
-            self._events.append(
-                RunEvents(delivery, exporter, self._parts.run, resource, self._spans.context_of_run())
-            )
+                self._events.append(
+                    RunEvents(delivery, self._parts.run, resource, self._spans.context_of_run())
+                )
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         self._meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._histograms = create_instruments(self._meter, self._frame, wanted_metrics(self._settings))

@@ -16,7 +16,7 @@ from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_val
 
 from otel_memwatch.errors import describe
 from otel_memwatch.runtime.threads import Thread
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -47,8 +47,7 @@ class SpanSender:
     """One exporter of spans and the thread that reads the record for it.
 
     Args:
-        delivery: watches the exporter; its `export` returns when a batch was accepted or cannot be delivered.
-        exporter: SDK exporter of spans.
+        delivery: sends through the exporter; its `export` returns when a batch was accepted or cannot be delivered.
         follower: reads the operations from the first one on.
         span_of: makes the span of an operation; `None` if the program exports it itself.
         environ: holds the OTEL_BSP_* variables.
@@ -58,13 +57,11 @@ class SpanSender:
     def __init__(
         self,
         delivery: ExporterDelivery,
-        exporter: Any,
         follower: Follower,
         span_of: Callable[[RecordedOperation], ReadableSpan | None],
         environ: Mapping[str, str],
     ) -> None:
         self.delivery = delivery
-        self._exporter = exporter
         self._follower = follower
         self._span_of = span_of
         self._batch = int(_positive(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")) or _BATCH)
@@ -76,7 +73,7 @@ class SpanSender:
         self._ending = threading.Event()
         self._wake = threading.Event()
         self._thread = Thread(self._run, "otel-memwatch-spans")
-        delivery.shut_down = self._shut_down
+        delivery.shut_down = lambda _: self._thread.join()
 
     def start(self) -> None:
         """Start to read the record."""
@@ -107,10 +104,6 @@ class SpanSender:
     def arrived(self) -> int:
         """Return the number of spans that the endpoint has accepted."""
         return self.delivery.arrived
-
-    def _shut_down(self, _: float) -> None:
-        self._thread.join()
-        self._exporter.shutdown()
 
     def _run(self) -> None:
         # Instrumented HTTP libraries must not create spans for our requests.

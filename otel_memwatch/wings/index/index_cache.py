@@ -120,10 +120,10 @@ class IndexCache:
             if name not in entries:
                 gone.append(name)
             # A damaged file may hold a name twice.
-            elif name in missing and entries[name] == kept[1:4] and sound(kept[4:]):
+            elif name in missing and entries[name] == kept[1:4] and sound(values := kept[4:]):
                 del missing[name]
                 if whole:
-                    yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
+                    yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *values))
         if newest is not None:
             # Removed and outdated rows may be among the newest.
             yield from self._newest(newest + len(gone) + len(missing), entries, missing)

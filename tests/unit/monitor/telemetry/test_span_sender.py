@@ -74,7 +74,7 @@ def _sender(exporter, record, environ=None, span_of=lambda operation: operation.
         "traces", Exporter(exporter, "http://c", lambda: exporter.answer), None, health
     )
     environ = {"OTEL_BSP_SCHEDULE_DELAY": "10", **(environ or {})}
-    return SpanSender(delivery, exporter, record, span_of, environ), problems
+    return SpanSender(delivery, record, span_of, environ), problems
 
 
 def _wait_for(arrived, number):
