@@ -11,6 +11,7 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.run.figures import OPERATION
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.gate import baseline as baselines
+from otel_memwatch.wings.gate.causes import explain
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
 from otel_memwatch.wings.gate.comparison_formats import FORMATS, regressions
 from otel_memwatch.wings.gate.judged_runs import comparable, fed, successful
@@ -117,6 +118,9 @@ def command(
         )
     name_skipped(found.left_out)
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
+    if baseline is None:
+        sides = ([run for run in side if run in succeeded] for side in (before, after))
+        found = found._replace(explanation=explain(*sides))
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
     gone = [one for one in found.figures if one.head is None and one.name.startswith(OPERATION)]

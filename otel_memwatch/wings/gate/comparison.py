@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from otel_memwatch.run.figures import Conditions, Figure, RunFigures
+    from otel_memwatch.wings.gate.causes import Explanation
 
 ENOUGH = 5
 """Runs of each side from which noise can be estimated."""
@@ -126,6 +127,8 @@ class Comparison(NamedTuple):
     """Compared runs of the base."""
     head: Sequence[RunFigures] = ()
     """Compared runs of the head."""
+    explanation: Explanation | None = None
+    """Causes of the difference in memory; `None`: there is none, or a side is a baseline."""
 
     def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
         """Return the figures with these verdicts."""

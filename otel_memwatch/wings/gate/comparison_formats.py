@@ -29,6 +29,7 @@ from otel_memwatch.wings.gate.junit import Case, junit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from otel_memwatch.wings.gate.causes import Explanation
     from otel_memwatch.wings.gate.comparison import Compared, Comparison
     from otel_memwatch.wings.gate.statistics import RunValues
 
@@ -134,7 +135,26 @@ def as_table(comparison: Comparison) -> str:
     lines = table(_rows([*changed(comparison), *unchanged(comparison)]), _HEADER, _ALIGNED)
     base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
     sides = compared_runs(comparison, lambda argv: command_line(argv, _COMMAND))
-    return "\n".join([*lines, "", *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
+    return (
+        "\n".join([*lines, "", *_why(comparison), *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
+    )
+
+
+def causes(explanation: Explanation) -> list[str]:
+    """Return a line for each cause of the difference in memory, one for the rest, and the notes."""
+
+    def signed(value: int) -> str:
+        return f"{'-' if value < 0 else '+'}{amount(abs(value), 'By')}"
+
+    lines = [f"{signed(one.bytes)} {one.text}" for one in explanation.causes]
+    if explanation.rest and abs(explanation.rest) >= max(1 << 20, abs(explanation.change) // 20):
+        lines.append(f"{signed(explanation.rest)} not explained")
+    return [*lines, *explanation.notes]
+
+
+def _why(comparison: Comparison) -> list[str]:
+    found = comparison.explanation
+    return ["Why memory differs:", *(f"  {line}" for line in causes(found)), ""] if found is not None else []
 
 
 def compared_runs(comparison: Comparison, name: Callable[[tuple[str, ...]], str]) -> list[str]:
@@ -178,6 +198,10 @@ def as_markdown(comparison: Comparison) -> str:
         page.item(line)
     if found:
         _markdown_table(found, page)
+    if comparison.explanation is not None:
+        page.paragraph("Why memory differs:")
+        for line in causes(comparison.explanation):
+            page.item(line)
     if rest:
         page.fold(count(len(rest), "other figure"))
         _markdown_table(rest, page)
@@ -225,8 +249,16 @@ def as_json(comparison: Comparison) -> str:
             side: [{"name": run.name, "command": list(run.command), "ratio": run.ratio} for run in runs]
             for side, runs in (("base", comparison.base), ("head", comparison.head))
         },
+        "why": None if comparison.explanation is None else _explained(comparison.explanation),
     }
     return strict_json.dumps(document, indent=2) + "\n"
+
+
+def _explained(found: Explanation) -> dict[str, Any]:
+    return found._asdict() | {
+        "causes": [one._asdict() for one in found.causes],
+        "explained": found.is_explained,
+    }
 
 
 def _values(values: RunValues | None) -> dict[str, Any] | None:

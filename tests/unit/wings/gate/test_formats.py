@@ -13,6 +13,7 @@ import pytest
 from otel_memwatch.model import Certainty
 from otel_memwatch.run.figures import Figure, RunFigures
 from otel_memwatch.wings.gate import budget_formats, comparison_formats
+from otel_memwatch.wings.gate.causes import Cause, Explanation
 from otel_memwatch.wings.gate.comparison import compare
 
 MIB = 1 << 20
@@ -34,7 +35,13 @@ BASE = {
 }
 HEAD = {**BASE, "memory": exact(110), "process": exact(80), "operation:New": exact(7)}
 del HEAD["operation:Gone"]
-COMPARISON = compare([RunFigures(BASE)], [RunFigures(HEAD), RunFigures(HEAD)])
+CAUSES = [Cause("operation", 8 * MIB, "in New <b> (operation), only in the head")]
+EXPLANATION = Explanation(
+    "runs/a", "runs/b", 10 * MIB, CAUSES, 2 * MIB, ["threads of the main process: 1 to 3"]
+)
+COMPARISON = compare([RunFigures(BASE)], [RunFigures(HEAD), RunFigures(HEAD)])._replace(
+    explanation=EXPLANATION
+)
 CHECKED = [
     ("runs/a|b", [
         {"figure": "memory", "unit": "By", "limit": 10.0 * MIB, "verdict": "over", "value": 12 * MIB, "low": 12 * MIB,
@@ -117,3 +124,13 @@ def test_tables_say_why():
     assert "(1 base run, 2 head runs)" in text
     assert "no operation of this name" in budget_formats.as_table(CHECKED)
     assert "**over**" in budget_formats.as_markdown(CHECKED)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_causes_are_lines_and_so_is_the_rest(form):
+    text = comparison_formats.FORMATS[form](COMPARISON)
+    assert "+8.0 MiB in New" in text
+    assert "+2.0 MiB not explained" in text
+    assert "threads of the main process: 1 to 3" in text
+    document = json.loads(comparison_formats.as_json(COMPARISON))["why"]
+    assert (document["rest"], document["explained"]) == (2 * MIB, True)
