@@ -52,7 +52,7 @@ class Cause(NamedTuple):
     """A part of the difference."""
 
     kind: str
-    """As in the table above; "unexplained" for the rest."""
+    """Name from the table above."""
     bytes: int
     """Part of the difference, head less base."""
     text: str
