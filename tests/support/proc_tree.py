@@ -49,11 +49,12 @@ class ProcTree:
         page_tables: int = 0,
         io: tuple[int, int, int, int] | None = (0, 0, 0, 0),
         ignored: int = 0,
+        flags: int = 0,
     ) -> None:
-        """Write the files of a process; `io` of `None`: the kernel does not count."""
+        """Write the files of a process; `io` of `None`: the kernel does not count. `flags`: 64 before its first exec."""
         folder = self.path / str(pid)
         (folder / "task" / str(pid)).mkdir(parents=True, exist_ok=True)
-        fields = [state, ppid, 1, 1, 0, -1, 0, minor, child_minor, 0, 0]
+        fields = [state, ppid, 1, 1, 0, -1, flags, minor, child_minor, 0, 0]
         fields += [int(user * TICKS), int(system * TICKS), int(child_user * TICKS), 0, 20, 0, threads, 0]
         fields += [int(start * TICKS), virtual, rss // PAGE, 2**64 - 1, 1, 1, stack, 0, 0]
         self._write(folder / "stat", f"{pid} ({command}) " + " ".join(map(str, fields)) + "\n")

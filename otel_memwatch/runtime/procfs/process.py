@@ -108,6 +108,7 @@ class Status(NamedTuple):
 
 
 _PF_EXITING = 0x4
+_PF_FORKNOEXEC = 0x40
 
 
 def _kib(data: bytes, key: bytes) -> int | None:
@@ -144,7 +145,16 @@ def parse_ignores_sigchld(data: bytes) -> bool:
 
 def is_exiting(data: bytes) -> bool:
     """Return only whether the process has begun to exit (flag PF_EXITING), from /proc/PID/stat."""
-    return bool(int(data[data.rindex(b")") + 2 :].split(None, 7)[6]) & _PF_EXITING)
+    return bool(_flags(data) & _PF_EXITING)
+
+
+def has_executed(data: bytes) -> bool:
+    """Return only whether the process has executed a program since its fork, from /proc/PID/stat."""
+    return not _flags(data) & _PF_FORKNOEXEC
+
+
+def _flags(data: bytes) -> int:
+    return int(data[data.rindex(b")") + 2 :].split(None, 7)[6])
 
 
 def parse_watermark(data: bytes) -> int | None:

@@ -13,6 +13,7 @@ from otel_memwatch.runtime.procfs.process import (
     Io,
     Stat,
     Status,
+    has_executed,
     parse_hugetlb,
     parse_ignores_sigchld,
     parse_io,
@@ -158,6 +159,7 @@ class Member:
         shares_memory: it runs in its parent's memory, between vfork and exec.
         status_outdated: a figure has changed since the last status, so its watermark may have changed.
         watermark: its high-water mark of resident memory.
+        executed_unseen: it had executed a program when it was first read. Before, it was a copy of its parent.
         recorded: its last record.
         stat_file, children_file: files that the windows and the discovery read too.
     """
@@ -173,6 +175,7 @@ class Member:
         "_status_file",
         "_totals",
         "children_file",
+        "executed_unseen",
         "file",
         "hugetlb",
         "ignores_sigchld",
@@ -222,7 +225,9 @@ class Member:
         self.needed: int | None = None
         self.watermark = Watermark()
         try:
-            self.stat: Stat = parse_stat(self.stat_file.read())
+            data = self.stat_file.read()
+            self.stat: Stat = parse_stat(data)
+            self.executed_unseen = has_executed(data)
             self._leader_ended = self.zombie = False
             self.start = monotonic_start(self.stat.start)
             self.recorded = LastRecord(self.stat.stack)

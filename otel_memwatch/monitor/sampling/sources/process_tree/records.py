@@ -160,6 +160,8 @@ class Records:
         was reset by another program                                unknown
         was never seen alive                                        the kernel's maximum
         was read, but without a watermark                           the kernel's maximum
+        is an orphan, first read after an exec: it may have been a  the kernel's maximum
+        copy of a large parent before
         any other                                                   its watermark plus the bytes it can have mapped since that
                                                                     reading, limited by the kernel's maximum; at least its
                                                                     watermark
@@ -175,7 +177,7 @@ class Records:
         watermark = member.watermark
         if watermark.reset_by_others:
             return None
-        if watermark.largest is None:
+        if watermark.largest is None or (member.executed_unseen and not reaped.exit.main):
             return most
         grown = most if reaped.stat is None else watermark.grown(reaped.stat, self._fault_bytes)
         return max(watermark.largest, min(most, max(watermark.before_exec, watermark.largest + grown)))

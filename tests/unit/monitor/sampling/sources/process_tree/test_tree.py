@@ -284,6 +284,23 @@ def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_e
     assert [(record.peak, record.peak_bound) for record in exits] == [(8 * MIB, 300 * MIB)]
 
 
+@pytest.mark.parametrize(("forked", "bound"), [(0, 88 * MIB), (64, 2 * MIB)])
+def test_a_copy_of_its_parent_before_the_first_sample_is_in_the_bound(
+    tmp_path: Path, forked: int, bound: int
+) -> None:
+    """A daemon was a copy of 88 MiB, executed a small program, and lost its parent, all before a sample saw it."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, ME, rss=MIB, minor=10)
+    proc.process(51, 50, "daemon", rss=2 * MIB, minor=20, flags=forked)
+    watched = open_tree(proc, adopt=True)
+    watched.tick(1.0)
+    stat = (proc.path / "51/stat").read_bytes()
+    watched.tree.note_exit(reaped(51, 1.3, stat, 88 * MIB, minor_faults=20)._replace(main=False))
+    watched.tick(1.4)
+    (end,) = [record for record in watched.records if record.event is ProcessEvent.EXIT]
+    assert (end.peak, end.peak_bound) == (2 * MIB, bound)
+
+
 def test_what_it_had_before_an_exec_bounds_a_process_that_outlives_the_record(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1, rss=8 * MIB, stack=777, minor=1000)
