@@ -104,9 +104,9 @@ class Report(NamedTuple):
 
 
 _ROWS = (
-    Report("text", "Full report: memory, operations, processes.", ".txt", ".text"),
+    Report("text", "Full report: memory, operations, processes.", ".txt", ".text_report"),
     Report("summary", "The lines at the end of wrap.", ".txt", ".summary"),
-    Report("markdown", "Summary for CI, in GitHub's Markdown.", ".md", ".markdown"),
+    Report("markdown", "Summary for CI, in GitHub's Markdown.", ".md", ".markdown_summary"),
     Report(
         "outputs",
         "Largest actions of a build by output file, and the -j that fits.",

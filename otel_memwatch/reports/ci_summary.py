@@ -25,7 +25,7 @@ TERMINATION_MAX = 4096
 def step_summary(run: RecordedRun, environ: Mapping[str, str]) -> None:
     """Add the summary of the run to the one of the GitHub step, if any. Raises `OSError`."""
     if environ.get(STEP_SUMMARY):
-        from otel_memwatch.reports.markdown import markdown
+        from otel_memwatch.reports.markdown_summary import markdown
 
         add_to_step(markdown(run), environ)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operation_digest import OperationDigest
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
-    from otel_memwatch.run.replay import Replayed
+    from otel_memwatch.run.replayed import Replayed
     from otel_memwatch.run.stacks import PeakStack
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
@@ -448,7 +448,7 @@ class RecordedRun:
         if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
             # Figures of operations, or of the run, need the same samples: read a day's samples once, not twice.
             from otel_memwatch.run.aggregate import METRICS
-            from otel_memwatch.run.replay import DRAWN
+            from otel_memwatch.run.replayed import DRAWN
 
             samples = self.samples(METRICS | DRAWN)
         if self.record.damage:
@@ -504,7 +504,7 @@ class RecordedRun:
 
     @cached_property
     def _replayed(self) -> Replayed:
-        from otel_memwatch.run.replay import replay
+        from otel_memwatch.run.replayed import replay
 
         return replay(self.record, whole=self._whole)
 

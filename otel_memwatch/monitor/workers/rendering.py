@@ -68,7 +68,7 @@ _HISTORY = (
 )
 _SUMMARIES = {
     "text": ("reports.summary", *_HISTORY),
-    "markdown": ("reports.markdown", *_HISTORY),
+    "markdown": ("reports.markdown_summary", *_HISTORY),
     "json": ("run.recorded_run", "record.open", "record.reader", "record.sample_lines", "reports.verdict"),
 }
 """Modules for each format of the summary."""
@@ -107,7 +107,7 @@ def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[
         "reports.phrases",
     )
     pages = (
-        "reports.text",
+        "reports.text_report",
         "reports.sections.run",
         "reports.sections.operations",
         "reports.html.data",
@@ -304,7 +304,7 @@ def _summaries_elsewhere(
 
 def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     if wanted["summary"] == "markdown":
-        from otel_memwatch.reports.markdown import markdown
+        from otel_memwatch.reports.markdown_summary import markdown
 
         return markdown(run).rstrip("\n")
     if wanted["summary"] == "json":

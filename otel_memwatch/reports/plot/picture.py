@@ -17,7 +17,7 @@ from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io, has_cpu, has_io
 from otel_memwatch.reports.plot.series import View, time_unit
 from otel_memwatch.run.aggregate import METRICS
-from otel_memwatch.run.replay import DRAWN
+from otel_memwatch.run.replayed import DRAWN
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean, command_line, size_scale
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.reports import REPORTS, render, renderer, text, write
+from otel_memwatch.reports import REPORTS, render, renderer, text_report, write
 from otel_memwatch.reports import csv as csv_report
 from otel_memwatch.run import RecordedRun, load
 from tests.support import recorded
@@ -76,7 +76,7 @@ def test_nobody_who_comes_first_is_replaced(
         out.write(b"ours")
         path.write_text("theirs")
 
-    monkeypatch.setattr(text, "render", slow)
+    monkeypatch.setattr(text_report, "render", slow)
     with pytest.raises(UsageError, match="already exists"):
         write("text", run, path, force=False)
     assert path.read_text() == "theirs"
@@ -89,7 +89,7 @@ def test_half_a_file_is_taken_away(run: RecordedRun, tmp_path: Path, monkeypatch
         out.flush()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(text, "render", failing)
+    monkeypatch.setattr(text_report, "render", failing)
     (tmp_path / "old.txt").write_text("old")
     for name in ("new.txt", "old.txt"):
         with pytest.raises(ZeroDivisionError):

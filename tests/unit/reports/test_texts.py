@@ -14,9 +14,9 @@ from markdown_it import MarkdownIt
 
 from otel_memwatch.model import Evidence, Peak
 from otel_memwatch.reports import phrases, render
-from otel_memwatch.reports.markdown import markdown
+from otel_memwatch.reports.markdown_summary import markdown
 from otel_memwatch.reports.summary import summary
-from otel_memwatch.reports.text import text
+from otel_memwatch.reports.text_report import text
 from otel_memwatch.run import Peaks, RecordedRun, load
 from otel_memwatch.runtime.terminal import Display
 from otel_memwatch.text import cells, duration

@@ -15,9 +15,9 @@ from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines, row_of
 from otel_memwatch.record.operation_writer import closing_line, opening_line
-from otel_memwatch.reports.markdown import markdown
+from otel_memwatch.reports.markdown_summary import markdown
 from otel_memwatch.reports.summary import summary
-from otel_memwatch.reports.text import text
+from otel_memwatch.reports.text_report import text
 from otel_memwatch.run import load, operation_aggregator, peak_holders
 from otel_memwatch.run.attribution import Candidates, attribute_peaks
 from otel_memwatch.run.operation_aggregator import OperationAggregator

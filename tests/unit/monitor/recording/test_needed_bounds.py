@@ -13,7 +13,7 @@ from otel_memwatch.record.open import read_run
 from otel_memwatch.run.cgroup_bounds import bounds_between
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.curves import curves_of
-from otel_memwatch.run.replay import replay
+from otel_memwatch.run.replayed import replay
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
 READINGS = [

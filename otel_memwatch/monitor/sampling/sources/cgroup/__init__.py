@@ -14,7 +14,7 @@ import math
 from otel_memwatch import catalog
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
-from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups, find
+from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.monitor.sampling.sources.cgroup.files import read_file
+from otel_memwatch.monitor.sampling.sources.cgroup.location import read_file
 from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from otel_memwatch.monitor.sampling.sources import Context
-    from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
+    from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups
 
 
 _FEW = 8

@@ -15,7 +15,7 @@ from otel_memwatch.truth.cgroup_windows import missed_seconds, slab_in_use
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.monitor.sampling.sources.cgroup.files import Groups
+    from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups
 
 
 class CgroupSample(NamedTuple):

@@ -14,7 +14,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import TreeSource
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.cgroup import Cgroup, open_source
-from otel_memwatch.monitor.sampling.sources.cgroup.files import find
+from otel_memwatch.monitor.sampling.sources.cgroup.location import find
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import readings
 
 UNLIMITED = 9223372036854771712
