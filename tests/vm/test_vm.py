@@ -235,6 +235,24 @@ def test_each_process_is_limited_where_that_is_asked_for(machine: Path) -> None:
     assert job.json("run")["limit"]["by"] == "process"
 
 
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [("short", True), ("short-of-nothing", False), ("scan", False)],
+)
+def test_a_run_that_reads_a_file_again_at_its_limit_is_short_of_memory(
+    machine: Path, name: str, slow: bool
+) -> None:
+    job = Job(machine, name)
+    assert job.exit_code == 0, job.output
+    shares = job.json("report")["stalled"]
+    assert shares["memory"] is not None
+    assert (shares["memory"] >= 0.1) is slow, shares
+    assert ("short of" in job.output) is slow, job.output
+    if slow:
+        assert job.json("truth")["seconds"] > 1.5 * Job(machine, "short-of-nothing").json("truth")["seconds"]
+    job.is_clean()
+
+
 def test_a_signal_comes_once_and_the_exit_code_is_the_commands(machine: Path) -> None:
     job = Job(machine, "terminated")
     assert job.exit_code == 3, job.output

@@ -47,6 +47,16 @@ def limited(name: str, options: str = "") -> str:
     return f"{PATIENT} wrap --limit 120MiB --out /tmp/{name}/run {options} -- {grows}"
 
 
+def rereads(name: str, mode: str, limit: str) -> str:
+    """`wrap --limit` of reading a file of 64 MiB; see rereads.py."""
+    data = f"/tmp/{name}/data"
+    program = f"{sys.executable} -S /opt/jobs/rereads.py /tmp/{name}/truth.json {mode} {data}"
+    return (
+        f"head -c 64M /dev/zero >{data}; sync; systemd-run --quiet --scope -p Delegate=yes"
+        f" {PATIENT} wrap --limit {limit} --out /tmp/{name}/run -- {program}"
+    )
+
+
 def processors(name: str, kind: str, options: str = "--cgroup require") -> str:
     """`wrap` of memory that the counters of many processors see late; see processors.c."""
     scope = "systemd-run --quiet --scope -p Delegate=yes " if "require" in options else ""
@@ -86,6 +96,9 @@ def jobs() -> dict[str, str]:
         "limit-delegated": "systemd-run --quiet --scope -p Delegate=yes " + limited("limit-delegated"),
         "limit-no-group": limited("limit-no-group"),
         "limit-rlimit": limited("limit-rlimit", "--limit-fallback rlimit"),
+        "short": rereads("short", "again", "40MiB"),
+        "short-of-nothing": rereads("short-of-nothing", "again", "200MiB"),
+        "scan": rereads("scan", "once", "40MiB"),
         "terminated": f'{TESTER} "{wrap("terminated", "term")} & {once("ready", "terminated")}; kill \\$!; wait \\$!"',
         "monitor-killed": f'{TESTER} "{wrap("monitor-killed", "hold", "6")} &'
         f' {once("ready", "monitor-killed")}; kill -9 \\$!; wait \\$!; {once("truth.json", "monitor-killed")}; sleep 3"',
