@@ -60,6 +60,7 @@ public class Work { public static void main(String[] a) { Map<String,Integer> m 
 """
 RUST = 'fn main() { let mut v: Vec<u64> = (0..1000).collect(); v.sort_by_key(|x| x % 7); let s: Vec<String> = v.iter().map(|x| format!("{x:?}")).collect(); println!("{}", s.join(",")); }'
 CXX = '#include <regex>\n#include <map>\n#include <iostream>\n#include <algorithm>\nint main() { std::map<std::string, int> m; std::regex r("a(b|c)*d"); std::cout << std::regex_search("abcd", r) << m.size(); }'
+SPILL = "import duckdb; c = duckdb.connect('x.duckdb'); c.execute(\"set memory_limit='120MB'; set threads=1\"); c.execute('select count(*) from (select hash(range) h, range r from range(12000000) order by h)').fetchall()"
 SQL = "create table t(k integer primary key, v text); with recursive n(i) as (select 1 union all select i+1 from n where i < 400000) insert into t select i, hex(randomblob(60)) from n; create index x on t(v);"
 READ = "select count(*) from (select 1 from t a join t b on b.k = (a.k * 7919) % 400000 where a.k < 200000);"
 
@@ -102,6 +103,12 @@ JOBS: dict[str, list[str]] = {
     "ruby": ["ruby", "-e", 'h = Hash.new(0); 2_000_000.times { |i| h["k#{i % 200000}"] += i }; puts h.size'],
     "php": ["php", "-r", "$h = []; for ($i = 0; $i < 3000000; $i++) { @$h['k' . ($i % 200000)] += $i; } echo count($h);"],
     "awk": ["awk", "{ n[substr($0, 1, 4)]++ } END { print length(n) }", "lines"],
+    "checksum": ["md5sum", "big"],
+    "gzip": ["gzip", "-k", "-f", "lines"],
+    "bzip2": ["bzip2", "-k", "-f", "lines"],
+    "duckdb": script(SPILL),
+    "json": script("import json; t = json.dumps([{'k': str(i), 'v': [i] * 5} for i in range(300_000)]); json.loads(t)"),
+    "r": ["Rscript", "-e", "m <- matrix(rnorm(1e6), 1000); s <- svd(m[1:400, 1:400]); d <- data.frame(g = 1:1e6 %% 99, v = rnorm(1e6)); aggregate(v ~ g, d, mean)"],
     "openssl": ["openssl", "dgst", "-sha512", "big"],
     "convert": ["convert", "-size", "1500x1500", "plasma:", "-blur", "0x4", "x.png"],
 }  # fmt: skip

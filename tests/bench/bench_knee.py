@@ -26,7 +26,7 @@ from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.bisection import Trial, bisect
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from tests.bench.bench_enough import JOBS, READ, _json, prepare, script, tried
+from tests.bench.bench_enough import JOBS, READ, SPILL, _json, prepare, script, tried
 
 LAYERS = """
 import mmap
@@ -44,7 +44,6 @@ lots = random.Random(1)
 for _ in range(120_000):
     os.pread(file, 4096, int(lots.betavariate(1, 8) * (200 << 20)))
 """
-SPILL = "import duckdb; c = duckdb.connect('x.duckdb'); c.execute(\"set memory_limit='120MB'; set threads=1\"); c.execute('select count(*) from (select hash(range) h, range r from range(12000000) order by h)').fetchall()"
 
 PROGRAMS: dict[str, list[str]] = {
     "map, random": JOBS["mapped file, random"],
