@@ -295,6 +295,10 @@ MEMWATCH_RUN_END_TIME = _row(
     "memwatch.run.end.time", _G, "s", "Time at which the target ended, in seconds since 1970.", (), "telemetry",
     note="Absent while the target runs. A textfile keeps its last values; alerts use this to find their age.",
     integer=False, profile=_MIN)
+MEMWATCH_RUN_STALLED = _row(
+    "memwatch.run.stalled", _G, "1", "Share of the run's time so far without progress: it read files again for lack of memory, waited "
+    "for storage, or was stopped by a CPU limit.", ("memwatch.pressure.resource",), "telemetry",
+    note="Needs a cgroup of the run. A resource without a series is unknown, not 0.", integer=False)
 MEMWATCH_OPERATION_ACTIVE = _row(
     "memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),
     "telemetry", note="Limited to the first 100 names; all later names are counted together as (other).")

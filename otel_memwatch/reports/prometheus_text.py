@@ -97,6 +97,12 @@ def _every_sample(run: RecordedRun) -> Iterator[str]:
     if ended and code is not None:
         yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
         yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
+    stalled = run.stalls.by_resource()
+    if stalled:
+        yield _head(catalog.MEMWATCH_RUN_STALLED)
+        for name, share in stalled.items():
+            of_resource = {**common, "memwatch.pressure.resource": name}
+            yield from _series(catalog.MEMWATCH_RUN_STALLED, of_resource, [end], [share])
     yield "# TYPE target info\n# HELP target Who the run is.\n"
     labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
     yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))

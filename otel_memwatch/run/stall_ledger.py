@@ -92,6 +92,11 @@ class Stalls(NamedTuple):
             for name, known, share in zip(_SHARES, whole, shares, strict=True)
         }
 
+    def by_resource(self) -> dict[str, float]:
+        """Return the known shares by resource, as pressure names it: "memory", "io" and "cpu"."""
+        shares = {"memory": self.memory, "io": self.disk, "cpu": self.cpu}
+        return {resource: share for resource, share in shares.items() if share is not None}
+
     @property
     def largest(self) -> float | None:
         """Return the larger share of memory and CPU; `None`: neither is known. Waiting for storage is a job's work."""

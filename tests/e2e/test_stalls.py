@@ -37,7 +37,8 @@ def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
             file.write(os.urandom(1 << 20))
         file.flush()
         os.fsync(file.fileno())  # dirty pages cannot be dropped
-    done = call("wrap", "--limit", "90MiB", "--out", "run", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
+    options = ["--limit", "90MiB", "--out", "run", "--textfile", str(tmp_path / "run.prom")]
+    done = call("wrap", *options, "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "slow " in done.stderr
     assert "short of" in done.stderr
@@ -45,6 +46,12 @@ def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
     shares = {one["name"]: one["stalled"]["memory"] for one in document["operations"]}
     assert shares["Whole"] > 0.1
     assert shares["Small"] < shares["Whole"]
+    exported = {
+        line.split("{")[0]: float(line.split()[-1])
+        for line in (tmp_path / "run.prom").read_text().splitlines()
+        if 'memwatch_pressure_resource="memory"' in line and line.startswith("memwatch_run_stalled")
+    }
+    assert [share > 0.1 for share in exported.values()] == [True]
     assert "of it short of memory" in call("report", "run", cwd=tmp_path).stdout
     largest = document["files"]["largest"][0]
     assert (largest["path"], largest["bytes"]) == (str(tmp_path / "big"), 160 << 20)

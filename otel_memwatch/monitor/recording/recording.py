@@ -148,6 +148,7 @@ class RunRecording:
         self._first: tuple[Sequence[Column], Snapshot] | None = None
         self._noted: set[str | None] = set()
         self._peaks: Peaks | None = None
+        self._stalls: Mapping[str, float] = {}
         """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
         self._follow = PeriodicAction(self._follow_operations)
         self._settle = PeriodicAction(self._settle_operations, _SETTLED_WITHOUT)
@@ -495,9 +496,12 @@ class RunRecording:
 
     def _update_peaks(self, now: float) -> None:
         aggregator = self.batcher.aggregator
-        self._peaks = None if aggregator is None else aggregator.peaks()
-        if self.guard is not None and aggregator is not None:
-            self.guard.note_stalls(now, (aggregator.stalls().memory or 0.0) * (aggregator.last_time or 0.0))
+        if aggregator is None:
+            return
+        self._peaks, stalls = aggregator.peaks(), aggregator.stalls()
+        self._stalls = stalls.by_resource()
+        if self.guard is not None:
+            self.guard.note_stalls(now, (stalls.memory or 0.0) * (aggregator.last_time or 0.0))
 
     # -- telemetry
 
@@ -518,6 +522,7 @@ class RunRecording:
             health=lambda: self.sampler.health(),  # noqa: PLW0108 - a late driver replaces the sampler
             ticks=lambda: (self.sampler.ticks, self.sampler.missed),
             peaks=lambda: self._peaks,
+            stalls=lambda: self._stalls,
             directory=writer.path,
             environment=dict(os.environ),
             listening=listening,

@@ -66,6 +66,7 @@ class TelemetryInputs:
         health: Callable[[], Mapping[str, Any]] = dict,
         ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
         peaks: Callable[[], Any] = lambda: None,
+        stalls: Callable[[], Mapping[str, float]] = dict,
         follow: Callable[[], Follower] | None = None,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
@@ -83,6 +84,8 @@ class TelemetryInputs:
         """Samples taken and deadlines missed."""
         self.peaks = peaks
         """Peaks so far: `tree` and `process` are exported."""
+        self.stalls = stalls
+        """Shares of the time without progress so far, by resource."""
         self.directory = directory
         """Run directory."""
         self.follow = follow or self._follow_directory

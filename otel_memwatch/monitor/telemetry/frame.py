@@ -49,6 +49,7 @@ class Frame:
         health: returns the state of each source (`up`, `seconds`, `failures`), by name.
         ticks: returns the samples taken and deadlines missed so far.
         peaks: returns the peaks so far, with the attributes `tree` and `process`; may return `None`, or raise.
+        stalls: returns shares of the time without progress so far, by resource.
         failures: returns the batches that each exporter could not deliver.
 
     """
@@ -61,6 +62,7 @@ class Frame:
         health: Callable[[], Mapping[str, Any]],
         ticks: Callable[[], tuple[int, int]],
         peaks: Callable[[], Any],
+        stalls: Callable[[], Mapping[str, float]] = dict,
         failures: Callable[[], Mapping[str, int]],
     ) -> None:
         self.columns: tuple[Column, ...] = ()
@@ -69,6 +71,7 @@ class Frame:
         self._health = health
         self._ticks = ticks
         self._peaks = peaks
+        self._stalls = stalls
         self._failures = failures
         self._values: Sequence[Value] = ()
         self._moment_peaks: Any = None
@@ -166,6 +169,10 @@ class Frame:
             catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH: lambda: self._peak_high("process"),
             catalog.MEMWATCH_RUN_ACTIVE: lambda: iter([(int(self.running), {})]),
             catalog.MEMWATCH_RUN_EXIT_CODE: lambda: iter([(self._exit_code, {})]),
+            catalog.MEMWATCH_RUN_STALLED: lambda: (
+                (share, {"memwatch.pressure.resource": resource})
+                for resource, share in self._stalls().items()
+            ),
             catalog.MEMWATCH_RUN_END_TIME: lambda: iter([(self._ended, {})]),
             catalog.MEMWATCH_OPERATION_ACTIVE: lambda: self._by_name(self._open),
             catalog.MEMWATCH_OPERATION_COUNT: self._counts,

@@ -86,6 +86,7 @@ class Pipeline:
             health=parts.health,
             ticks=parts.ticks,
             peaks=parts.peaks,
+            stalls=parts.stalls,
             failures=self._failures,
         )
 

@@ -133,6 +133,12 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     code = ending.shell_code
     if code is not None:
         yield single(catalog.MEMWATCH_RUN_EXIT_CODE, code, {})
+    stalled = [
+        _point(catalog.MEMWATCH_RUN_STALLED, attributes({"memwatch.pressure.resource": name}), share, times.end, times.start)
+        for name, share in run.stalls.by_resource().items()
+    ]  # fmt: skip
+    if stalled:
+        yield _metric(catalog.MEMWATCH_RUN_STALLED, stalled)
     yield from _operations(run, times)
 
 
