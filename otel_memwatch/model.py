@@ -172,6 +172,8 @@ class Peak(NamedTuple):
     operations: tuple[str, ...] = ()
     """Names of up to three operations that may have held it, or of the first four of more; `operation` is the first.
     Empty: it was in `operation`."""
+    operation_likely: bool = False
+    """A sample of a wide range decided about `operation`: the peak may have been in another one, between samples."""
     excludes: tuple[str, ...] = ()
     """Memory that may have existed beyond the bounds, in words: ("kernel", "files in memory").
 
@@ -224,6 +226,7 @@ class Peak(NamedTuple):
             **({"source": self.source} if self.source else {}),
             "estimate": self.estimate,
             **({"operations": list(self.operations)} if self.operations else {}),
+            **({"operation_likely": True} if self.operation_likely else {}),
             **({"excludes": list(self.excludes)} if self.excludes else {}),
             **({"excluded_bytes": self.excluded_bytes} if self.excluded_bytes else {}),
         }
@@ -279,6 +282,7 @@ _PEAK_FIELDS: dict[str, tuple[type, ...]] = {
     "at": (int, float),
     "pid": (int,),
     "operation": (str,),
+    "operation_likely": (bool,),
     "excluded_bytes": (int,),
 }
 """Types of a peak's fields in JSON, unless they are null."""

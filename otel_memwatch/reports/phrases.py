@@ -305,6 +305,8 @@ def peak_at(run: RecordedRun, peak: Peak | None) -> str:
 def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     """Return time and operation of a peak: "at 8.20 s, during Compilation"; empty if neither is known.
 
+    "likely during" if samples of a wide range decided about the operation.
+
     A peak is first visible at a sample, and the last sample is taken after the end. So the time is at most the end's.
     """
     if peak is None:
@@ -313,7 +315,8 @@ def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     if peak.at is not None:
         parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
-        parts.append(f"during {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
+        names = _one_of(peak.operations) if peak.operations else clean(peak.operation)
+        parts.append(f"{'likely ' if peak.operation_likely else ''}during {names}")
     return ", ".join(parts)
 
 

@@ -15,6 +15,7 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 | none is as high as the peak                            | of the operations open between the sample before and this one,  |
 |                                                        | the one in the process that had most; if it begins or ends in   |
 |                                                        | between, it or the innermost of those that were open longest    |
+| none, and the peak is a range wider than an exact figure | the same, as likely                                             |
 | none, and the range's lower bound was seen at another  | the same, or the operation of that sample                       |
 | sample than its best estimate                          |                                                                 |
 """
@@ -23,8 +24,9 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.model import Evidence
+from otel_memwatch.model import Certainty, Evidence
 from otel_memwatch.record.operation_lines import sizes
+from otel_memwatch.runtime.exactness import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Attributed(NamedTuple):
     operation: Candidate
     names: tuple[str, ...]
     """Names of the operations that may have held the peak, first that of `operation`: up to three, or four of more."""
+    likely: bool = False
+    """True if a sample of a wide range decided: the peak may have been between other samples."""
 
     @property
     def certain(self) -> bool:
@@ -179,13 +183,15 @@ def attribute_peaks(
         if peak is None or found is None:
             continue
         if not found.certain:
-            attributed[name] = peak._replace(operation=found.names[0], operations=found.names)
+            attributed[name] = peak._replace(
+                operation=found.names[0], operations=found.names, operation_likely=found.likely
+            )
             continue
         # A sample sees the peak late, possibly after the operation's end: move its moment into the operation.
         begin, end = found.operation.start - started, found.operation.end - started
         at = end if peak.at is None else min(max(peak.at, begin), end)
         at_in_it = None if math.isinf(at) else round(at, 4)
-        attributed[name] = peak._replace(operation=found.names[0], at=at_in_it)
+        attributed[name] = peak._replace(operation=found.names[0], at=at_in_it, operation_likely=found.likely)
     gpu, gpu_tree = (
         {device: _attributed_by_time(peak, operations, started) for device, peak in found.items()}
         for found in (peaks.gpu, peaks.gpu_tree)
@@ -236,7 +242,9 @@ def where(
     if not found:
         return None
     names = dict.fromkeys(name for one in found for name in one.names)
-    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1])
+    wide = peak.certainty is Certainty.INTERVAL and peak.high is not None
+    likely = wide and not is_exact(peak.bytes, peak.low or 0, peak.high or 0)
+    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1], likely)
 
 
 def _at_moment(

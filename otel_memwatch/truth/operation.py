@@ -150,7 +150,7 @@ def part_of_tree(part: Peak | None, whole: Peak | None, *, throughout: bool = Fa
         part = part._replace(excludes=whole.excludes or part.excludes, excluded_bytes=whole.excluded_bytes)
     if throughout and whole is not None:
         if part is None:
-            return whole._replace(operation=None, operations=())
+            return whole._replace(operation=None, operations=(), operation_likely=False)
         if (part.low or 0) < (whole.low or 0):
             part = part._replace(bytes=max(part.bytes, whole.low or 0), low=whole.low)
     if part is None or whole is None or part.certainty is Certainty.SAMPLED:

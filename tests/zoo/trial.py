@@ -274,9 +274,9 @@ def operation_problems(
             own, report["peaks"]["process"], f"process of operation {name!r}", "the run"
         )
     named = (whole or {}).get("operations") or ([whole["operation"]] if whole and whole["operation"] else [])
-    # "At least" names the operation in which so much was seen; a larger peak may have been in another.
+    # "At least" and "likely" name the operation in which so much was seen; a larger peak may have been in another.
     reached = (whole or {}).get("low") or 0
-    if whole and whole["high"] is not None:
+    if whole and whole["high"] is not None and not whole.get("operation_likely"):
         # Without a cgroup the figure excludes kernel memory, such as sockets, which may peak in another operation.
         seen = (truth.least - marked[name].kernel for name, truth in truths.items())
         reached = run_truth.least if own_group else max(seen, default=0)

@@ -58,6 +58,20 @@ def test_the_sample_of_the_lower_bound_counts_beside_that_of_the_best_estimate()
     assert (found.operation, found.operations) == ("read", ())
 
 
+def test_the_operation_of_a_wide_range_is_likely(tmp_path: Path) -> None:
+    """A copy of 40 MiB lived between two samples of the first operation; a sample saw 50 in the second."""
+    operations = operation("fork", 1.0, 2.0, 9), operation("read", 2.1, 3.0, 9)
+    wide = tree(Peak.interval(40 * MIB, 78 * MIB, at=2.5, estimate=50 * MIB), *operations)
+    assert (wide.operation, wide.operation_likely) == ("read", True)
+    assert Peak.from_json(wide.to_json()) == wide
+    run = load(recorded.short(tmp_path / "run"))
+    assert phrases.peak_at(run, wide).endswith("likely during read")
+    for certain in (Peak.exact(50 * MIB, at=2.5), Peak.interval(40 * MIB, None, at=2.5)):
+        assert tree(certain, *operations).operation_likely is False
+    by_its_own_mark = tree(Peak.interval(8 * MIB, 78 * MIB, at=2.5, pid=7), *operations)
+    assert by_its_own_mark.operation_likely is False
+
+
 def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
     found = tree(
         Peak.exact(160 * MIB, ERROR, at=7.14),
