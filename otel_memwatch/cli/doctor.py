@@ -234,6 +234,8 @@ def _stacks() -> Iterator[Finding]:
     allowed, remedy = permission()
     if not allowed:
         yield Finding("stacks: permission", "absent", "processes of this user may not be read", remedy)
+    elif remedy:
+        yield Finding("stacks: permission", "ok", remedy)
 
 
 _EXPORTERS = (

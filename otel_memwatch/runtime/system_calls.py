@@ -12,6 +12,7 @@ PR_GET_PDEATHSIG = 2
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PTRACER = 0x59616D61
 
 
 def prctl(option: int, argument: int | bytes) -> bool:

@@ -196,10 +196,14 @@ def ramps(folder: Path, repeat: int) -> None:
     print(f"{'all':15} {right} of {total} (goal: 19 of 20)")
 
 
-def cost(command: list[str], folder: Path) -> tuple[float, float]:
-    """Return CPU and elapsed seconds of a command with its children."""
+def cost(command: list[str], folder: Path) -> tuple[float, float] | None:
+    """Return CPU and elapsed seconds of a command with its children; `None` if it failed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        return None
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
 
@@ -212,7 +216,7 @@ def costs(folder: Path, repeat: int) -> None:
             continue
         command = command_of(name, folder)
         native = len(command) == 1
-        found: dict[str, list[tuple[float, float]]] = {}
+        found: dict[str, list[tuple[float, float] | None]] = {}
         for _ in range(repeat):
             for tool, prefix in TOOLS.items():
                 alone = not prefix or prefix[0] == sys.executable
@@ -222,8 +226,9 @@ def costs(folder: Path, repeat: int) -> None:
                 found.setdefault(tool, []).append(cost(words, folder))
         cells = []
         for tool in TOOLS:
-            best = tuple(map(min, zip(*found[tool], strict=True))) if tool in found else ()
-            cells.append(f"{best[0]:.2f} ({best[1]:.2f})" if best else "-")
+            worked = [one for one in found.get(tool, ()) if one is not None]
+            best = tuple(map(min, zip(*worked, strict=True)))
+            cells.append(f"{best[0]:.2f} ({best[1]:.2f})" if best else "failed" if tool in found else "-")
         print(f"{name:15} " + " ".join(f"{cell:>15}" for cell in cells), flush=True)
 
 

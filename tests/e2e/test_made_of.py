@@ -47,9 +47,9 @@ def test_kinds_are_those_of_the_program(tmp_path: Path) -> None:
     model = next(part for part in found["tree"] if part["name"].endswith("model.bin"))
     assert 69 * MIB <= model["bytes"] <= 70 * MIB
     text = call("report", "run", cwd=tmp_path).stdout
-    assert "Kinds of memory at" in text
+    assert "Kinds of memory (at" in text
     assert "model.bin 70.0 MiB" in text
-    assert "Kinds of memory at" in rendered(tmp_path / "run", "report.html").read_text()
+    assert "Kinds of memory (at" in rendered(tmp_path / "run", "report.html").read_text()
 
 
 def test_a_small_command_has_no_file(tmp_path: Path) -> None:

@@ -303,11 +303,11 @@ class RunResources:
             enter = self._scope.entered
         elif self._cgroup is not None:
             enter = self._cgroup.add_self
-        if self.settings["limit"] is None:
-            return enter
-        from otel_memwatch.monitor.guard.limit import guarded, limit_data
+        if self.settings["limit"] is not None:
+            from otel_memwatch.monitor.guard.limit import guarded, limit_data
 
-        return guarded(enter or limit_data(self.settings["limit"]))
+            enter = guarded(enter or limit_data(self.settings["limit"]))
+        return _traceable(enter) if self.settings["stacks"] else enter
 
 
 def wrap(
@@ -405,6 +405,22 @@ def _load() -> Iterator[None]:
         with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
             import_module(f"otel_memwatch.{name}")
         yield
+
+
+def _traceable(enter: Callable[[], None] | None) -> Callable[[], None]:
+    """Return a function that the child calls before exec, which lets our tools read its stacks.
+
+    If kernel.yama.ptrace_scope is 1, only ancestors of a process and one declared process with its descendants may read it.
+    The declaration stays across exec, and children of the command do not have it (yama_ptracer_add in the kernel).
+    """
+    from otel_memwatch.runtime import system_calls
+
+    def declare_and_enter() -> None:
+        system_calls.prctl(system_calls.PR_SET_PTRACER, os.getppid())
+        if enter is not None:
+            enter()
+
+    return declare_and_enter
 
 
 def _interrupted() -> bool:

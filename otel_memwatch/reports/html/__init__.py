@@ -29,7 +29,7 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "7a+/YJN/NHLhdrebW8yIaQeMZ2AX4H2T3IWEuNEa9F8=",
+    "page.css": "mJQYndpocek9ThT0lebXiSn9HvxLoyZ9SB/nTESItIQ=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "guC8ulmV+ass2O7IdbFp4kOTLld6AXfDk5UtcLYCtyQ=",

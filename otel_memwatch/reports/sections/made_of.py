@@ -35,7 +35,7 @@ def made_of(run: RecordedRun, page: Page) -> None:
     found = run.made_of
     if found is None:
         return
-    page.section(f"Kinds of memory at {duration(max(0.0, found.time - run.started))}")
+    page.section(f"Kinds of memory (at {duration(max(0.0, found.time - run.started))})")
     shown = [(kind, words) for kind, words in _KINDS if any(one.kind == kind for one in found.tree)]
     columns = Columns(("pid", "all", *(words for _, words in shown), "process"), "r" * (len(shown) + 2) + "l")
     programs = {process.pid: process.command for process in run.processes}
@@ -49,14 +49,15 @@ def made_of(run: RecordedRun, page: Page) -> None:
     named = ", ".join(_files(found.tree))
     if named:
         page.paragraph(f"Largest files and shared memory: {named}.")
-    unread = ""
+    words = [f"Resident memory was {size(found.level)} at this sample, the last new peak that was read."]
+    if len(rows) > 1:
+        words.append("In the first row a page that several processes map is divided among them.")
     if found.unread:
         verb = "was" if found.unread == 1 else "were"
-        unread = f" {count(found.unread, 'small or unreadable process', 'small or unreadable processes')} {verb} not read."
-    page.paragraph(
-        f"Resident memory was {size(found.level)} at this sample, the last new peak that was read. In the first row a page that "
-        f"several processes map is divided among them.{unread}"
-    )
+        words.append(
+            f"{count(found.unread, 'small or unreadable process', 'small or unreadable processes')} {verb} not read."
+        )
+    page.paragraph(" ".join(words))
 
 
 def _row(parts: Iterable[MemoryPart], shown: Iterable[tuple[str, str]]) -> Iterator[str]:

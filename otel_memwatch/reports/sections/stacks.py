@@ -73,12 +73,13 @@ def stacks(run: RecordedRun, page: Page) -> None:
         page.item(f"{count(left, 'outer call')} more")
     if len(captures) > 1:
         page.gap()
+        several = len({one.pid for one in captures}) > 1
         rows = [
             (
                 duration(max(0.0, one.time - run.started)),
                 size(one.level),
                 f"+{size(one.grown)}",
-                str(one.pid),
+                str(one.pid) if several else "",
                 place(busiest(one)),
             )
             for one in captures

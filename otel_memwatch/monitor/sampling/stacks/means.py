@@ -92,7 +92,7 @@ def hint(kind: str) -> str:
 
 
 def permission() -> tuple[bool, str]:
-    """Return whether this user may trace the processes that it starts, and a remedy or a restriction in words."""
+    """Return whether this user may read processes that it starts, and a restriction or a remedy in words."""
     try:
         with open(_YAMA, encoding="ascii") as file:
             scope = int(file.read())
@@ -102,9 +102,11 @@ def permission() -> tuple[bool, str]:
         return True, ""
     if scope == 3:
         return False, "kernel.yama.ptrace_scope is 3: no process may be traced until the next boot"
+    remedy = f"kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0, or run as root"
+    # `wrap` declares itself the tracer of the command: wrap._traceable.
     return (
-        False,
-        f"kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0, or run as root",
+        scope == 1,
+        f"only the process that wrap starts, not its children: {remedy}" if scope == 1 else remedy,
     )
 
 

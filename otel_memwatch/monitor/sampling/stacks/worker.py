@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PERIOD, POLL_SHARE = 0.02, 0.01
 """Shortest seconds between two polls, and the share of a core that polling many processes may take."""
+_REFUSALS = 5
+"""Processes that the kernel may refuse to read before captures end: with Yama, children of the command differ from it."""
 _FAILURES = 10
 """Captures that may fail one after the other before a message; programs that begin or end are often unreadable."""
 _PATIENCE, _LINES_PATIENCE = 2.0, 1.0
@@ -81,7 +83,7 @@ def main(_arguments: list[str]) -> None:
 
 def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     watch = GrowthWatch(job["root"], job["adopter"], frozenset(job["exclude"]))
-    captures = Captures(Path(job["directory"]))
+    captures = Captures(Path(job["directory"]), job["root"])
     period = PERIOD
     while not stop_requested(period):
         began = time.thread_time()
@@ -99,8 +101,9 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
 class Captures:
     """The captures kept so far, and their file."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, root: int) -> None:
+        self._directory, self._root = directory, root
+        self._refused: set[int] = set()
         self._kept: list[Capture] = []
         self._failed = 0
         self._stopped = False
@@ -117,12 +120,8 @@ class Captures:
         try:
             name, threads = means.capture(pid)
         except tools.NotPermittedError:
-            self._stopped = True
-            _, remedy = means.permission()
-            remedy = remedy or "run as the owner of the process, or as root"
-            self.problems.append(
-                f"stacks are not captured: the kernel refuses to read process {pid} ({remedy})"
-            )
+            watch.captured(growth, _cpu() - cpu)
+            self._note_refusal(pid)
             return
         except tools.NoStackError as error:
             watch.spend(_cpu() - cpu)
@@ -154,6 +153,17 @@ class Captures:
         if len(self._kept) > MOST_CAPTURES:
             thin(self._kept)
         self.write(watch.highest)
+
+    def _note_refusal(self, pid: int) -> None:
+        """Report the first refusal. Captures go on as long as the command itself may be read."""
+        if not self._refused:
+            _, remedy = means.permission()
+            remedy = remedy or "run as the owner of the process, or as root"
+            self.problems.append(
+                f"stacks are not captured: the kernel refuses to read process {pid} ({remedy})"
+            )
+        self._refused.add(pid)
+        self._stopped = pid == self._root or len(self._refused) >= _REFUSALS
 
     def lines_due(self) -> bool:
         """Return whether source lines are missing, and memory does not grow now."""
@@ -189,9 +199,16 @@ class Captures:
 
 
 def thin(kept: list[Capture]) -> None:
-    """Remove the capture with the smallest growth over the one before it; neither the first nor the last one."""
+    """Remove the capture with the smallest growth over the one before it; neither the first nor the last one.
+
+    The next capture of its process gets its growth, because that is counted since the last capture that is kept.
+    """
     ratios = {index: kept[index].level / max(1, kept[index - 1].level) for index in range(1, len(kept) - 1)}
-    del kept[min(ratios, key=ratios.__getitem__)]
+    removed = kept.pop(min(ratios, key=ratios.__getitem__))
+    for index, one in enumerate(kept):
+        if one.pid == removed.pid and one.time >= removed.time:
+            kept[index] = one._replace(grown=one.grown + removed.grown)
+            return
 
 
 def _by_faults(

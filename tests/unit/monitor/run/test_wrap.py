@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.run.wrap import _own_cgroup
+from otel_memwatch.monitor.run.wrap import _own_cgroup, _traceable
 from otel_memwatch.monitor.run_cgroup import own_cgroup, service_manager
+from otel_memwatch.runtime import system_calls
 
 SETTINGS = {"cgroup": "auto", "limit": None}
 ASK = "set Delegate=yes in the unit job.service"
@@ -35,3 +38,12 @@ def test_the_hint_names_the_first_obstacle(
     monkeypatch.setattr(own_cgroup, "systemd_runs", lambda: True)
     monkeypatch.setattr(service_manager, "find", find)
     assert _own_cgroup(SETTINGS) == (None, None, hint)
+
+
+def test_the_child_declares_its_parent_as_tracer_and_then_enters(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(system_calls, "prctl", lambda *arguments: seen.append(arguments))
+    _traceable(lambda: seen.append("entered"))()
+    _traceable(None)()
+    declared = (0x59616D61, os.getppid())
+    assert seen == [declared, "entered", declared]

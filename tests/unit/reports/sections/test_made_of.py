@@ -28,7 +28,7 @@ def _text(found: MadeOf | None) -> str:
 
 def test_one_process_is_one_row() -> None:
     text = _text(MadeOf(102.5, 110 * MIB, PARTS, (ProcessParts(7, PARTS),), 0))
-    assert "Kinds of memory at 2.50 s" in text
+    assert "Kinds of memory (at 2.50 s)" in text
     (row,) = [line for line in text.splitlines() if "all processes" in line]
     assert row.split()[:6] == ["101.0", "MiB", "80.0", "MiB", "21.0", "MiB"]
     assert "python a.py" not in text

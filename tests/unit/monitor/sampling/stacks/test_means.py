@@ -90,23 +90,27 @@ def test_no_tool_is_a_reason_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("scope", "root", "allowed"),
+    ("scope", "root", "expected"),
     [
-        ("0", False, True),
-        ("1", True, True),
-        ("1", False, False),
-        ("2", True, True),
-        ("3", True, False),
-        (None, False, True),
+        ("0", False, (True, False)),
+        ("1", True, (True, False)),
+        ("1", False, (True, True)),
+        ("2", True, (True, False)),
+        ("2", False, (False, True)),
+        ("3", True, (False, True)),
+        (None, False, (True, False)),
     ],
 )
 def test_permission_follows_the_ptrace_scope(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str | None, root: bool, allowed: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scope: str | None,
+    root: bool,
+    expected: tuple[bool, bool],
 ) -> None:
     if scope is not None:
         (tmp_path / "scope").write_text(f"{scope}\n")
     monkeypatch.setattr(means, "_YAMA", str(tmp_path / "scope"))
     monkeypatch.setattr(means.os, "geteuid", lambda: 0 if root else 1000)
-    found, remedy = means.permission()
-    assert found is allowed
-    assert bool(remedy) is not allowed
+    allowed, words = means.permission()
+    assert (allowed, bool(words)) == expected

@@ -42,7 +42,7 @@ def _capture(level: int) -> Capture:
 
 def test_the_thread_with_most_faults_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
-    Captures(tmp_path).take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    Captures(tmp_path, 1).take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
     (capture,) = read_stacks(tmp_path).captures
     assert [(thread.id, thread.faults) for thread in capture.threads] == [(2, 500), (1, 0)]
     assert (capture.level, capture.grown, capture.means) == (50 * MIB, 20 * MIB, "py-spy")
@@ -60,7 +60,7 @@ def test_lines_are_looked_up_when_memory_rests(tmp_path: Path, monkeypatch: pyte
         return {0x40118B: [StackFrame("grow", "/src/prog.c", 8)]}
 
     monkeypatch.setattr(native, "find_lines", look_up)
-    captures, watch = Captures(tmp_path), Watch()
+    captures, watch = Captures(tmp_path, 1), Watch()
     for level in (50, 60):
         captures.take(watch, NewPeak(level * MIB, 1, 20 * MIB))
     assert not captures.lines_due()
@@ -79,7 +79,7 @@ def test_growth_until_the_end_of_the_process_is_kept(tmp_path: Path, monkeypatch
     watch = Watch()
     sizes = iter([150 * MIB])
     monkeypatch.setattr(watch, "size", lambda pid: next(sizes, 0))  # a zombie has no memory
-    Captures(tmp_path).take(watch, NewPeak(150 * MIB, 1, 20 * MIB))
+    Captures(tmp_path, 1).take(watch, NewPeak(150 * MIB, 1, 20 * MIB))
     (capture,) = read_stacks(tmp_path).captures
     assert (capture.before, capture.after) == (150 * MIB, 150 * MIB)
 
@@ -96,9 +96,16 @@ def test_thinning_keeps_the_first_and_the_last_capture() -> None:
     ]
 
 
+def test_growth_of_a_removed_capture_belongs_to_the_next_one_of_its_process() -> None:
+    levels = ((10, 1, 10), (20, 1, 10), (21, 1, 1), (40, 2, 19), (60, 1, 20))
+    kept = [_capture(level)._replace(pid=pid, grown=grown) for level, pid, grown in levels]
+    thin(kept)
+    assert [(one.pid, one.grown) for one in kept] == [(1, 10), (1, 10), (2, 19), (1, 21)]
+
+
 def test_at_most_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "capture", lambda pid: ("py-spy", THREADS))
-    captures = Captures(tmp_path)
+    captures = Captures(tmp_path, 1)
     for level in range(10, 60):
         captures.take(Watch(), NewPeak(level * MIB, 1, MIB))
     levels = [one.level // MIB for one in read_stacks(tmp_path).captures]
@@ -115,12 +122,35 @@ def test_a_refusal_is_one_sentence_with_a_remedy(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(means, "capture", refuse)
     monkeypatch.setattr(means, "permission", lambda: (False, "the remedy"))
-    captures = Captures(tmp_path)
+    captures = Captures(tmp_path, 1)
     for _ in range(3):
         captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
     assert asked == [1]
     assert len(captures.problems) == 1
     assert "the remedy" in captures.problems[0]
+
+
+def test_a_refused_child_does_not_end_the_captures_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse_others(pid: int) -> tuple[str, list[CapturedThread]]:
+        asked.append(pid)
+        if pid != 1:
+            raise means.NotPermittedError("operation not permitted")
+        return "py-spy", THREADS
+
+    monkeypatch.setattr(means, "capture", refuse_others)
+    captures, watch = Captures(tmp_path, 1), Watch()
+    for pid in (7, 7, 1, 8, 1):
+        captures.take(watch, NewPeak(50 * MIB, pid, 20 * MIB))
+    assert asked == [7, 7, 1, 8, 1]
+    assert len(captures.problems) == 1
+    assert len(read_stacks(tmp_path).captures) == 2
+    for pid in (9, 10, 11, 12, 1):
+        captures.take(watch, NewPeak(50 * MIB, pid, 20 * MIB))
+    assert asked[5:] == [9, 10, 11]  # so many refusals end it
 
 
 def test_failures_are_reported_once_and_do_not_end_it(
@@ -130,7 +160,7 @@ def test_failures_are_reported_once_and_do_not_end_it(
         raise means.NoStackError("no python here")
 
     monkeypatch.setattr(means, "capture", fail)
-    captures = Captures(tmp_path)
+    captures = Captures(tmp_path, 1)
     for _ in range(worker._FAILURES * 2):
         captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
     assert captures.problems == ["stacks could not be captured: no python here"]
@@ -140,7 +170,7 @@ def test_failures_are_reported_once_and_do_not_end_it(
 
 
 def test_a_full_disk_is_reported_once(tmp_path: Path) -> None:
-    captures = Captures(tmp_path / "gone")
+    captures = Captures(tmp_path / "gone", 1)
     captures.write(0)
     captures.write(0)
     assert captures.problems == ["captured stacks could not be written: No such file or directory"]
