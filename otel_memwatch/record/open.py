@@ -55,8 +55,8 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
-        if is_recipe(directory):
-            return _recipe(directory)
+        if (recipe := read_recipe(directory)) is not None:
+            return recipe
         raise RunError(
             f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them"
         ) from None
@@ -125,27 +125,20 @@ def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
     return Record(directory, info)
 
 
-def is_recipe(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a recipe: a line of the file beside it. Its directory need not exist."""
-    parent, name = os.path.split(os.path.abspath(path))
-    if not os.path.lexists(f"{parent}/{RECIPES_STORE}"):
-        return False
-    from otel_memwatch.record.recipes import recipe_lines
+def read_recipe(path: str | os.PathLike[str]) -> Record | None:
+    """Return a recipe: a line of the file beside `path`, which need not exist. `None`: there is no such line."""
+    if not os.path.lexists(os.path.join(os.path.dirname(os.path.abspath(path)), RECIPES_STORE)):
+        return None
+    from otel_memwatch.record import recipes
 
-    return any(name == known for known, _ in recipe_lines(parent))
-
-
-def _recipe(path: Path) -> Record:
-    from otel_memwatch.record.recipes import read_recipe
-
-    return read_recipe(path)
+    return recipes.read_recipe(Path(path))
 
 
 def _without_description(directory: Path, names: list[str], *, has_otlp: bool) -> Record:
     """Open a directory without a `run.json`."""
     if not has_otlp:
-        if is_recipe(directory):
-            return _recipe(directory)
+        if (recipe := read_recipe(directory)) is not None:
+            return recipe
         _refuse_foreign(directory, names)
     return _otlp_record(directory, None)
 

@@ -70,20 +70,22 @@ def recipe_lines(directory: str | os.PathLike[str]) -> Iterator[tuple[str, tuple
         return
 
 
-def read_recipe(path: Path) -> RecipeRecord:
-    """Return the record of the recipe `DIRECTORY/ID`. Raises `RunError` if it cannot be read."""
+def read_recipe(path: Path) -> RecipeRecord | None:
+    """Return the record of the recipe `DIRECTORY/ID`; `None`: there is no such recipe. Raises `RunError` if it is damaged."""
+    parent, name = os.path.split(os.path.abspath(path))
+    line = None
     try:
-        with os.fdopen(open_regular(path.parent / RECIPES_STORE, os.O_NOFOLLOW), "rb") as file:
+        with os.fdopen(open_regular(f"{parent}/{RECIPES_STORE}", os.O_NOFOLLOW), "rb") as file:
             status = os.fstat(file.fileno())
-            begin, length = _places(str(path.parent), status.st_mtime_ns, status.st_size)[path.name]
-            file.seek(begin)
-            line = parse(file.read(length))
-    except (OSError, KeyError):
-        line = None
+            place = _places(parent, status.st_mtime_ns, status.st_size).get(name)
+            if place is None:
+                return None
+            file.seek(place[0])
+            line = parse(file.read(place[1]))
+    except OSError:
+        return None
     if not isinstance(line, dict):
-        raise RunError(
-            f"The recipe {path.name} in {path.parent / RECIPES_STORE} is damaged.", "restore the file"
-        )
+        raise RunError(f"The recipe {name} in {parent}/{RECIPES_STORE} is damaged.", "restore the file")
     return RecipeRecord(path, line)
 
 

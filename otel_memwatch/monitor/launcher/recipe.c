@@ -622,7 +622,8 @@ int main(int count, char **arguments)
     int signals = signalfd(-1, &all, SFD_CLOEXEC);
     struct pollfd waiting = {.fd = signals, .events = POLLIN};
     siginfo_t ended = {0};
-    poll(&waiting, 1, (int)(1000 * PATIENCE));
+    if (signals >= 0)
+        poll(&waiting, 1, (int)(1000 * PATIENCE));
     if (waitid(P_PID, (id_t)target, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != target) {
         if (child->misplaced && group[0]) {
             rmdir(group);

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, RUN_FILE, RUNNING
-from otel_memwatch.record.open import is_recipe, read_info
+from otel_memwatch.record.open import read_info, read_recipe
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -111,7 +111,7 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     """
     rows: dict[str, IndexedRun] = {}
     for one in map(here, given):
-        if os.path.lexists(one) or is_recipe(one):
+        if os.path.lexists(one) or read_recipe(one) is not None:
             path = Path(one)
             matching = index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
         elif one == LATEST or one.startswith(_LATEST_OF):

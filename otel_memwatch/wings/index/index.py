@@ -14,7 +14,7 @@ import os
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUNS_DIRECTORY
-from otel_memwatch.record.open import is_recipe
+from otel_memwatch.record.open import read_recipe
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.run_search import run_tree
 
@@ -71,7 +71,7 @@ def _each(given: Sequence[str], newest: int | None, *, for_removal: bool) -> Ite
     """Yield the runs in these paths without duplicates; with `newest`, some trees yield only their newest."""
     seen: set[str] = set()
     for path in given or (runs_home(),):
-        if given and not os.path.lexists(path) and not is_recipe(path):
+        if given and not os.path.lexists(path) and read_recipe(path) is None:
             raise RunError(f"There is no directory {path}.")
         for row in _below(path, newest, for_removal=for_removal):
             if row.state == "broken" and not os.path.lexists(row.path):

@@ -13,7 +13,7 @@ from otel_memwatch.record.format import (
     RUNS_DIRECTORY,
     SAMPLES_FILE,
 )
-from otel_memwatch.record.open import is_recipe
+from otel_memwatch.record.open import read_recipe
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_tree(root: str, *, follow_links: bool = True) -> Iterator[tuple[str, dic
 
     Recipes are among the runs, unless `follow_links` is false: they have no directories to remove.
     """
-    if os.path.lexists(f"{root}/{RUN_FILE}") or os.path.isfile(root) or is_recipe(root):
+    if os.path.lexists(f"{root}/{RUN_FILE}") or os.path.isfile(root) or read_recipe(root) is not None:
         yield root, {"": None}
         return
     try:
