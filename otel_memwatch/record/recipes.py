@@ -53,6 +53,12 @@ _LONGEST = 16 << 20
 """Bytes of the longest line: Linux starts commands of up to 6 MiB."""
 
 
+def id_of(line: bytes) -> str | None:
+    """Return the ID of the recipe in a whole line; `None`: it is torn, or no recipe."""
+    found = re.match(_BEGIN, line) if line.endswith(b"}\n") else None
+    return None if found is None else found[1].decode()
+
+
 def recipe_lines(directory: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Yield ID and signature of each recipe of a directory of runs; none if it has no recipes. Raises nothing.
 
@@ -62,9 +68,8 @@ def recipe_lines(directory: str | os.PathLike[str]) -> Iterator[tuple[str, tuple
         with os.fdopen(open_regular(os.path.join(directory, RECIPES_STORE), os.O_NOFOLLOW), "rb") as file:
             place = 0
             while line := file.readline(_LONGEST):
-                found = re.match(_BEGIN, line)
-                if found and line.endswith(b"}\n"):
-                    yield found[1].decode(), (place, len(line), zlib.crc32(line))
+                if (name := id_of(line)) is not None:
+                    yield name, (place, len(line), zlib.crc32(line))
                 place += len(line)
     except OSError:
         return

@@ -195,3 +195,11 @@ def test_nothing_remains_beside_the_line(tmp_path: Path) -> None:
         (line,) = lines(tmp_path)
         assert line["own_cgroup"] is None or not Path(str(line["own_cgroup"])).exists()
         assert (tmp_path / "memwatch-runs/recipes.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    shell = install(tmp_path)
+    (tmp_path / "memwatch-runs").mkdir()
+    (tmp_path / "memwatch-runs/recipes.jsonl").write_bytes(b'{"schema":1,"id":"20260101T0000')
+    assert code(shell, "true", tmp_path) == 0
+    assert len(index([tmp_path / "memwatch-runs"])) == 1

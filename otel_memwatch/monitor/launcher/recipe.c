@@ -519,6 +519,25 @@ static int make_directories(char *path)
     return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
+/* Append a line as a whole, or print why not. A line that another recorder left torn ends before it. */
+static void append(int file, Text *line, const char *store)
+{
+    struct stat status = {0};
+    char last = '\n';
+    flock(file, LOCK_EX);
+    if (fstat(file, &status) == 0 && status.st_size > 0 && pread(file, &last, 1, status.st_size - 1) == 1 && last != '\n') {
+        put(line, "", 1);
+        memmove(line->data + 1, line->data, line->length - 1);
+        line->data[0] = '\n';
+    }
+    ssize_t written = write(file, line->data, line->length);
+    if (written == (ssize_t)line->length)
+        return;
+    dprintf(2, "otel-memwatch: the recipe is not recorded: %s: %s\n", store, strerror(written < 0 ? errno : ENOSPC));
+    if (written > 0 && ftruncate(file, status.st_size) != 0)
+        dprintf(2, "otel-memwatch: %s ends in a torn line\n", store);
+}
+
 int main(int count, char **arguments)
 {
     char here[PATH_MAX], runs[PATH_MAX], directory[2 * PATH_MAX], store[PATH_MAX + 32], id[256], stamp[32], trace[64];
@@ -559,7 +578,7 @@ int main(int count, char **arguments)
     snprintf(store, sizeof store, "%s/recipes.jsonl", runs);
     if (!make_directories(runs))
         plain();
-    int file = open(store, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);
+    int file = open(store, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);
     if (file < 0 || mkdir(directory, 0700) != 0)
         plain();
     Child *child = mmap(NULL, sizeof *child, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -686,8 +705,6 @@ int main(int count, char **arguments)
         waitpid(witness, NULL, 0);
     }
     rmdir(directory); /* unless the recipe marked operations */
-    flock(file, LOCK_EX);
-    if (write(file, line.data, line.length) != (ssize_t)line.length)
-        dprintf(2, "otel-memwatch: the recipe is not recorded: %s: %s\n", store, strerror(errno));
+    append(file, &line, store);
     end_like(status);
 }

@@ -25,9 +25,10 @@ from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_opt
 from otel_memwatch.wings.index.remote import here, is_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
+    from otel_memwatch.wings.index.prune import Removal
     from otel_memwatch.wings.index.run_fields import RunField
 
 _LIST = "list"
@@ -302,7 +303,7 @@ def prune_command(
     """
     from otel_memwatch.config import parse_seconds, parsed
     from otel_memwatch.text import count, size
-    from otel_memwatch.wings.index.prune import old_runs, remove, resolve
+    from otel_memwatch.wings.index.prune import old_runs, resolve
 
     remote = next((one for one in directories if is_remote(one)), None)
     if remote is not None:
@@ -321,15 +322,32 @@ def prune_command(
     rows = index(there, accepts=accepts, for_removal=True) if there else []
     old, foreign = old_runs(rows, keep, seconds)
     freed, removed = 0, 0
-    for row in [*old, *foreign]:
-        outcome = remove(row, roots, dry_run=dry_run)
+    for paths, outcome in _removals([*old, *foreign], roots, dry_run=dry_run):
         if outcome.removed:
-            freed, removed = freed + outcome.size, removed + 1
-            click.echo(clean(row.path))
+            freed, removed = freed + outcome.size, removed + len(paths)
+            for path in paths:
+                click.echo(clean(path))
         if outcome.note:
             say(f"otel-memwatch: {clean(outcome.note)}")
     done = "would be removed" if dry_run else "removed"
     say(f"otel-memwatch: {count(removed, 'run')} of {len(rows)} {done}, {size(freed)}")
+
+
+def _removals(
+    rows: Sequence[IndexedRun], roots: Sequence[str], *, dry_run: bool
+) -> Iterator[tuple[Sequence[str], Removal]]:
+    """Remove runs; yield the paths of each removal and its result. The recipes of one file are one removal."""
+    from otel_memwatch.wings.index.prune import is_recipe, remove
+    from otel_memwatch.wings.index.prune_recipes import remove_recipes
+
+    recipes: dict[str, list[str]] = {}
+    for row in rows:
+        if is_recipe(row.path):
+            recipes.setdefault(os.path.dirname(row.path), []).append(row.id)
+        else:
+            yield [row.path], remove(row, roots, dry_run=dry_run)
+    for parent, ids in recipes.items():
+        yield [f"{parent}/{name}" for name in ids], remove_recipes(parent, ids, roots, dry_run=dry_run)
 
 
 @command.command("import")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, is_run_file
-from otel_memwatch.record.open import read_info
+from otel_memwatch.record.open import read_info, read_recipe
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.run.ending import is_monitor_visible, state_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -35,7 +35,7 @@ _NAMED = 3
 _ROOT = 0
 """User ID of root, trusted to place links like the caller."""
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Removal(NamedTuple):
@@ -88,18 +88,23 @@ def old_runs(
         try:
             ours = _is_run(RunInfo.of(read_info(Path(row.path) / RUN_FILE)))
         except RunError:
-            ours = False
+            ours = is_recipe(row.path)
         (runs if ours else foreign).append(row)
     old = runs[: max(0, len(runs) - keep)] if keep is not None else runs
     since = (time.time() if now is None else now) - (older or 0.0)
     return [row for row in old if older is None or row.started < since], foreign
 
 
+def is_recipe(path: str) -> bool:
+    """Return whether a run is a recipe, which `prune_recipes` removes."""
+    return not os.path.lexists(f"{path}/{RUN_FILE}") and read_recipe(path) is not None
+
+
 def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> Removal:
     """Remove a finished run in one of the directories `roots`. With `dry_run`, only return the result of a removal."""
     root = next(root for root in roots if f"{row.path}/".startswith(f"{root.rstrip('/')}/"))
     try:
-        with _opened(row.path, root) as (parent, name, directory):
+        with opened(row.path, root) as (parent, name, directory):
             ours, others, freed, written = [], [], 0, 0.0
             for one in sorted(os.listdir(directory)):
                 try:
@@ -142,7 +147,7 @@ def _is_run(info: RunInfo) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
+def opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
     """Yield descriptors of the parent of a run directory and of the directory itself, and its name in the parent.
 
     Every step below `root` is opened by its name in the step before, never through a link.
@@ -157,15 +162,15 @@ def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
         root, names = os.path.realpath(root), [name]
     with contextlib.ExitStack() as stack:
 
-        def opened(name: str, parent: int | None) -> int:
-            descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        def step(name: str, parent: int | None) -> int:
+            descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
             stack.callback(os.close, descriptor)
             return descriptor
 
-        parent = opened(root, None)
+        parent = step(root, None)
         for name in names[:-1]:
-            parent = opened(name, parent)
-        yield parent, names[-1], opened(names[-1], parent)
+            parent = step(name, parent)
+        yield parent, names[-1], step(names[-1], parent)
 
 
 def _why_not(row: IndexedRun, directory: int, written: float) -> str | None:

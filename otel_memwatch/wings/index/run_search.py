@@ -40,28 +40,26 @@ def run_tree(root: str, *, follow_links: bool = True) -> Iterator[tuple[str, dic
     Run directories are not searched. Links are followed only directly in the root, which excludes cycles, and nowhere
     without `follow_links`. Raises `RunError` if the root cannot be read; a missing root contains no runs.
 
-    Recipes are among the runs, unless `follow_links` is false: they have no directories to remove.
+    Recipes are among the runs, although they have no directories.
     """
     if os.path.lexists(f"{root}/{RUN_FILE}") or os.path.isfile(root) or read_recipe(root) is not None:
         yield root, {"": None}
         return
     try:
-        yield from _below(root, 0, follow=follow_links, recipes=follow_links)
+        yield from _below(root, 0, follow=follow_links)
     except FileNotFoundError:
         return
     except OSError as error:
         raise RunError(f"{root} cannot be read: {error.strerror}.") from None
 
 
-def _below(
-    parent: str, depth: int, *, follow: bool, recipes: bool
-) -> Iterator[tuple[str, dict[str, Signature | None]]]:
+def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict[str, Signature | None]]]:
     ours = os.path.basename(os.path.abspath(parent)) == RUNS_DIRECTORY
     found: dict[str, Signature | None] = {}
     deeper = []
     with os.scandir(parent) as entries:
         for entry in entries:
-            if recipes and entry.name == RECIPES_STORE:
+            if entry.name == RECIPES_STORE:
                 from otel_memwatch.record.recipes import recipe_lines
 
                 found.update(recipe_lines(parent))
@@ -80,7 +78,7 @@ def _below(
         yield parent, found
     for path in deeper:
         try:
-            yield from _below(path, depth + 1, follow=False, recipes=recipes)
+            yield from _below(path, depth + 1, follow=False)
         except OSError:
             continue  # it was removed meanwhile, or is unreadable
 

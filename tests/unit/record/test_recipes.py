@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.recipes import recipe_lines
 from otel_memwatch.run import load
+from otel_memwatch.wings.index.command import prune_command
 from otel_memwatch.wings.index.find import find_run, find_runs
 from otel_memwatch.wings.index.index import index
+from otel_memwatch.wings.index.prune_recipes import remove_recipes
 from tests.support.wrapped import MIB
 
 ID = "20260101T000000Z-bash-100"
@@ -128,7 +131,6 @@ def test_recipes_stand_among_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OTEL_MEMWATCH_RUNS", str(tmp_path))
     assert find_run(ids[3]) == tmp_path / ids[3]
     assert [row.id for row in find_runs([str(tmp_path / ids[3])])] == [ids[3]]
-    assert not index([tmp_path], for_removal=True)
 
 
 def test_a_changed_line_is_read_anew(tmp_path: Path) -> None:
@@ -174,3 +176,34 @@ def test_hostile_values_are_unknown(tmp_path: Path, seed: int) -> None:
     path = store(tmp_path, hostile)
     (row,) = index([tmp_path])
     assert row.path == str(path)
+
+
+def test_prune_removes_the_oldest_recipes_and_their_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"2026010{day}T000000Z-bash-1" for day in range(1, 6)]
+    lines = [line(id=name, started={"wall": 1.7e9 + n, "monotonic": 100.0}) for n, name in enumerate(ids)]
+    store(tmp_path, *lines[:2], b"torn\n", *lines[2:])
+    (tmp_path / ids[0]).mkdir()
+    (tmp_path / ids[0] / "operations-101.jsonl").touch()
+    (tmp_path / ids[1]).mkdir()
+    (tmp_path / ids[1] / "mine").touch()
+    monkeypatch.chdir(tmp_path.parent)
+    for arguments, left in ((["--dry-run"], ids), ([], ids[3:])):
+        done = CliRunner().invoke(prune_command, [tmp_path.name, "--keep", "2", *arguments])
+        assert done.exit_code == 0
+        assert [text for text in done.stdout.split() if text.startswith(tmp_path.name)] == [
+            f"{tmp_path.name}/{name}" for name in ids[:3]
+        ]
+        assert [row.id for row in index([tmp_path.name])] == left
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [ids[1], "recipes.jsonl"]
+
+
+def test_prune_follows_no_link(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    store(there, line())
+    (here / "recipes.jsonl").symlink_to(there / "recipes.jsonl")
+    assert not remove_recipes(str(here), [ID], [str(here)]).removed
+    assert [name for name, _ in recipe_lines(there)] == [ID]
