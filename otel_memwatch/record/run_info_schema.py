@@ -54,6 +54,8 @@ class TargetGroupFields(NamedTuple):
     kind: str | None
     """"cgroup", "unit", "container", "pod" or "job"."""
     name: str | None
+    born: bool
+    """True if the group began during the run."""
 
 
 class HostFields(NamedTuple):

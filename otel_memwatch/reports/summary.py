@@ -51,7 +51,7 @@ def summary(
     program, _, rest = command.partition(" ")
     # Avoid "otel-memwatch: otel-memwatch demo".
     subject = rest if os.path.basename(program) == own and rest else command
-    kind, target = run.fields.target_group
+    kind, target, _ = run.fields.target_group
     page.heading(f"{own}: {subject if kind is None or target is None else f'{kind} {clean(target)}'}")
     headline.facts(run, page, public=public)
     _group(run, page)

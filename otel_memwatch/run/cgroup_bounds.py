@@ -49,7 +49,7 @@ class CgroupBounds:
         # The first window begins with the run, when the group was empty. A group that we join has an earlier watermark.
         self._before: Sample | None = None
         self._current: Sample | None = None
-        if not conditions.joined:
+        if conditions.own_from_start or not conditions.joined:
             self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
         self.reset_by_others = False
         """The watermark of a group that we joined fell: another program reset it, so what it was before is not known."""
@@ -131,7 +131,9 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
         starts = np.concatenate(([conditions.started], time[:-2]))
         reading = samples.field("reading")
         untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
-        skipped = int(conditions.joined)  # the group is older than its first sample
+        skipped = int(
+            conditions.joined and not conditions.own_from_start
+        )  # the group is older than its first sample
         for column, values in zip(found, (starts, time[:-1], untils[:-1], low[1:], high[1:]), strict=True):
             column.frombytes(values[skipped:].tobytes())
         for sample in samples.last(2).each(conditions.started):

@@ -33,6 +33,8 @@ class RunConditions(NamedTuple):
     own_cgroup: bool
     """True if the cgroup in the samples holds the run and nothing else: from its first moment on, or, if the run has joined
     it, for as long as it was sampled."""
+    own_from_start: bool
+    """True if that cgroup began with the run, or during it: its high-water mark has nothing else."""
     unbroken_watermark: bool
     """True if that cgroup's high-water mark covers its whole life, even if it was reset for the windows between samples."""
     floor: int
@@ -90,12 +92,14 @@ class RunConditions(NamedTuple):
         host, target = fields.host, fields.target
         memory, swap = host.memory_bytes, host.swap_bytes
         rss_error = fields.rss_error_bytes or 0
+        joined = fields.monitor.mode in ("attach", "watch")
         return cls(
             started=fields.started.monotonic or 0.0,
             interval=fields.interval or 0.0,
             root=target.pid,
-            joined=fields.monitor.mode in ("attach", "watch"),
+            joined=joined,
             own_cgroup=bool(fields.own_cgroup),
+            own_from_start=bool(fields.own_cgroup) and (not joined or fields.target_group.born),
             unbroken_watermark=fields.cgroup_version == 2,
             floor=target.floor or 0,
             rss_error=rss_error,

@@ -436,7 +436,7 @@ def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
     if watermark.value is None or watermark.first is None:
         return None
     at, error = conditions.since_start(watermark.at), conditions.charge_error
-    own = conditions.own_cgroup and not conditions.joined
+    own = conditions.own_from_start
     if not whole:
         left = stopped_watermark(watermark.first, watermark.value, error, own=own)
         if left is not None:

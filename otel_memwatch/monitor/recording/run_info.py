@@ -121,7 +121,9 @@ def start_fields(
         },
         "own_cgroup": str(group.path) if group else None,
         "cgroup_version": group.version if group else None,
-        "target_group": {"kind": target.group.kind, "name": target.group.name} if target.group else None,
+        "target_group": {"kind": target.group.kind, "name": target.group.name, "born": target.group.born}
+        if target.group
+        else None,
         "cgroup_hint": target.cgroup_hint,
         "trace": {
             "trace_id": trace.trace_id,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.guard.events import EventWriter
     from otel_memwatch.monitor.guard.guard import Guard
+    from otel_memwatch.monitor.run.container_recorder import ContainerRecorder
     from otel_memwatch.monitor.run.monitor import Monitor
     from otel_memwatch.monitor.run.supervise import Target
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
@@ -90,6 +91,7 @@ class RunResources:
         self.uploader: Uploader | None = None
         self.guard: Guard | None = None
         self.stacks: StackWorker | None = None
+        self.container: ContainerRecorder | None = None
         self.monitor: Monitor | None = None
 
     def close(self) -> None:
@@ -104,7 +106,7 @@ class RunResources:
     @property
     def helpers(self) -> frozenset[int]:
         """Our helper processes, which are not part of the run."""
-        workers = (self.uploader, self.stacks)
+        workers = (self.uploader, self.stacks, self.container)
         return self.target.helpers | {worker.pid for worker in workers if worker is not None}
 
     def prepare(self) -> bool:
@@ -185,6 +187,8 @@ class RunResources:
 
     def start_monitor(self) -> None:
         """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
+        if "run" in self.argv[1:]:
+            self._start_container()
         if self.stacks is not None:
             from pathlib import Path
 
@@ -230,6 +234,19 @@ class RunResources:
                 self.listening.socket.close()  # the target would wait for answers that never come
         self.monitor = monitor
 
+    def _start_container(self) -> None:
+        """Start to record the container that the command starts, if it starts one."""
+        from otel_memwatch.monitor.run_cgroup.new_containers import client_of
+
+        if client_of(self.argv) is None:
+            return
+        from otel_memwatch.monitor.run.container_recorder import ContainerRecorder
+
+        try:
+            self.container = ContainerRecorder(self.argv, self.target.pid, self.directory, self.settings)
+        except OSError as error:
+            self.say(f"otel-memwatch: only the client is recorded: {describe(error)}")
+
     def finish(self, end: ChildExit) -> None:
         """Complete the record. A signal that asks us to end skips optional work."""
         if self.guard is not None:
@@ -239,6 +256,8 @@ class RunResources:
             self.monitor.finish(lambda: self._ending(end), _interrupted, problems)
             if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
                 self.monitor.messages.problem(problem)
+        if self.container is not None:
+            self.container.finish()
         if self.guard is not None:
             self.guard.write_end(end, None if self.monitor is None else self.monitor.tree_peak)
         if self.monitor is None or not self.monitor.summarized:

@@ -19,7 +19,7 @@ from pathlib import Path
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _LARGEST = 64 << 20
 """Bytes of a file of an engine that is read."""
@@ -28,6 +28,20 @@ _LARGEST = 64 << 20
 def ids_of_container(name: str, root: str = "/") -> set[str]:
     """Return the IDs of containers of this name; several engines may have one. In Kubernetes, also "pod/container"."""
     return {found for found, names in _containers(Path(root)) if name in names}
+
+
+def ids_of_command(words: Sequence[str], root: str = "/") -> set[str]:
+    """Return the IDs of Docker's containers with an image among the words of `docker run`, and the command after it."""
+    found = set()
+    for path in Path(root).glob("var/lib/docker/containers/*/config.v2.json"):
+        content = _json(path)
+        config = content.get("Config") if isinstance(content, dict) else None
+        image = config.get("Image") if isinstance(config, dict) else None
+        if isinstance(config, dict) and isinstance(image, str) and image in words:
+            command = list(words[words.index(image) + 1 :])
+            if not command or command == config.get("Cmd"):
+                found.add(path.parent.name)
+    return found
 
 
 def uids_of_pod(name: str, root: str = "/") -> set[str]:

@@ -50,6 +50,15 @@ class TargetGroup(NamedTuple):
     path: str
     """Directory of the group."""
     version: int
+    born: bool = False
+    """It began during the run, empty."""
+
+
+def container_of(path: str) -> str | None:
+    """Return the ID of the container with this group, or `None`."""
+    part = os.path.basename(path)
+    found = None if part.startswith(_MONITORS) else _ID.search(part)
+    return None if found is None else found[1]
 
 
 def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
@@ -66,7 +75,7 @@ def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
     for data in _memberships(proc):
         memberships = parse_memberships(data)
         location = locate(memberships, mounts, "memory")
-        path = None if location is None else _cut(location, matches)
+        path = None if location is None else cut(location, matches)
         if location is not None and path is not None:
             found[path] = location
         elsewhere = elsewhere or any(_has(membership.path, matches) for membership in memberships)
@@ -79,7 +88,7 @@ def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
             "pass one of these with --cgroup",
         )
     path, location = found.popitem()
-    return TargetGroup(kind, name, _innermost(path), location.version)
+    return TargetGroup(kind, name, innermost(path), location.version)
 
 
 def _memberships(proc: str) -> Iterable[bytes]:
@@ -110,10 +119,8 @@ def _matcher(kind: str, name: str) -> Callable[[str], bool]:
         ids = ids_of_container(name)
 
         def is_container(part: str) -> bool:
-            found = _ID.search(part)
-            if found is None or part.startswith(_MONITORS):
-                return False
-            return found[1] in ids or (by_id and found[1].startswith(name))
+            found = container_of(part)
+            return found is not None and (found in ids or (by_id and found.startswith(name)))
 
         return is_container
     uids = uids_of_pod(name)
@@ -126,7 +133,7 @@ def _matcher(kind: str, name: str) -> Callable[[str], bool]:
     return is_pod
 
 
-def _cut(location: Location, matches: Callable[[str], bool]) -> str | None:
+def cut(location: Location, matches: Callable[[str], bool]) -> str | None:
     """Return the directory of the outermost matching component; `None`: none matches."""
     point = location.point.rstrip("/")
     path = point
@@ -141,7 +148,7 @@ def _has(path: str, matches: Callable[[str], bool]) -> bool:
     return any(matches(part) for part in path.split("/") if part)
 
 
-def _innermost(path: str) -> str:
+def innermost(path: str) -> str:
     """Return the only group below that holds all processes, or the group itself.
 
     podman runs a container in a group "container" of its scope. Counts of the innermost group are never late.

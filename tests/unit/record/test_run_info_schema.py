@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
     "ended": {"wall": 1e9 + 2, "monotonic": 12.5},
     "interval": 0.1,
     "own_cgroup": "/sys/fs/cgroup/run",
-    "target_group": {"kind": "unit", "name": "nginx.service"},
+    "target_group": {"kind": "unit", "name": "nginx.service", "born": True},
     "cgroup_version": 2,
     "cgroup_hint": "wrap as root",
     "rss_error_bytes": 1,

@@ -1,0 +1,157 @@
+"""Search for the container that a client starts: `docker run`, `podman run`, `nerdctl run`, `kubectl run`.
+
+A daemon may start the container, so it is no descendant of the client. It is a control group with a main process younger
+than the client. Others may start containers at the same time, so one of these has to identify it:
+
+| engine | sign |
+| --- | --- |
+| podman | its process beside the container becomes our child |
+| docker, nerdctl | `--cidfile`, else `--name`, else image and command, as files of the engine show them |
+| kubectl | the name of the pod, if it runs on this machine |
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.monitor.run_cgroup.container_names import ids_of_command, ids_of_container
+from otel_memwatch.monitor.run_cgroup.target_groups import (
+    TargetGroup,
+    container_of,
+    cut,
+    find_group,
+    innermost,
+)
+from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
+from otel_memwatch.runtime.procfs.group_members import oldest_member
+from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CLIENTS = frozenset({"docker", "podman", "nerdctl", "kubectl"})
+"""Commands that may start a container outside their process tree."""
+_FIRST_WORDS = 8
+"""Words among which the subcommand "run" stands."""
+_SHORT_ID = 12
+
+
+class Client(NamedTuple):
+    """The client of a container engine, as a command line names it."""
+
+    engine: str
+    words: tuple[str, ...]
+    """Words after "run"."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its target: "container" or "pod"."""
+        return "pod" if self.engine == "kubectl" else "container"
+
+    @property
+    def name(self) -> str | None:
+        """Name of the container or pod; `None`: the engine chooses one."""
+        if self.engine == "kubectl":
+            return next((word for word in self.words if not word.startswith("-")), None)
+        return self.option("--name")
+
+    def option(self, flag: str) -> str | None:
+        """Return the value of an option, as "FLAG VALUE" or "FLAG=VALUE"; `None`: not given."""
+        for place, word in enumerate(self.words):
+            if word == flag:
+                return next(iter(self.words[place + 1 :]), None)
+            if word.startswith(f"{flag}="):
+                return word[len(flag) + 1 :]
+        return None
+
+
+def client_of(argv: Sequence[str]) -> Client | None:
+    """Return the client that a command line is; `None`: none, or not one that starts a container."""
+    program = os.path.basename(argv[0])
+    if program not in CLIENTS or "run" not in argv[1:_FIRST_WORDS]:
+        return None
+    return Client(program, tuple(argv[argv.index("run") + 1 :]))
+
+
+def find_new(client: Client, pid: int, proc: str = "/proc") -> TargetGroup | None:
+    """Return the control group that the client has started; `None`: none yet, or no sign that one is of the client.
+
+    Args:
+        client: the client.
+        pid: of the client.
+        proc: mount point of /proc.
+    """
+    if client.engine == "kubectl":
+        try:
+            return None if client.name is None else find_group("pod", client.name, proc)
+        except UsageError:
+            return None
+    found = _begun_since(pid, proc)
+    ids = _ids(client) if found and client.engine != "podman" else set()
+    for path, version in found.items():
+        container = container_of(path) or ""
+        if container in ids or (client.engine == "podman" and _descends(path, os.getppid(), proc)):
+            name = client.name or container[:_SHORT_ID]
+            return TargetGroup("container", name, innermost(path), version, born=True)
+    return None
+
+
+def _ids(client: Client) -> set[str]:
+    """Return the IDs that a container of the client can have."""
+    file = client.option("--cidfile")
+    if file is not None:
+        try:
+            return {Path(file).read_text("utf-8", "replace").strip()}
+        except OSError:  # it is not written yet
+            return set()
+    return ids_of_command(client.words) if client.name is None else ids_of_container(client.name)
+
+
+def _begun_since(pid: int, proc: str) -> dict[str, int]:
+    """Return the groups of containers with a main process younger than a process, with their versions."""
+    began = _start(pid, proc)
+    with open(f"{proc}/self/mountinfo", "rb") as file:
+        mounts = parse_mounts(file.read())
+    found = {}
+    for entry in os.listdir(proc):
+        # The kernel assigns PIDs in rising order, and starts again at the end of their range.
+        if not entry.isdigit() or (int(entry) < pid and int(entry) > 1000):
+            continue
+        try:
+            with open(f"{proc}/{entry}/cgroup", "rb") as file:
+                location = locate(parse_memberships(file.read()), mounts, "memory")
+        except (OSError, ValueError):
+            continue
+        if location is None:
+            continue
+        path = cut(location, lambda part: container_of(part) is not None)
+        main = None if path is None else oldest_member(path, proc)
+        start = None if main is None else _start(main, proc)
+        if path is not None and began is not None and start is not None and start >= began:
+            found[path] = location.version
+    return found
+
+
+def _start(pid: int, proc: str) -> int | None:
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            return parse_stat(file.read()).start
+    except (OSError, ValueError):
+        return None
+
+
+def _descends(path: str, ancestor: int, proc: str) -> bool:
+    """Return whether a container's main process descends from a process: podman's do, a daemon's do not."""
+    pid = oldest_member(path, proc)
+    while pid is not None and pid > 1:
+        try:
+            with open(f"{proc}/{pid}/stat", "rb") as file:
+                pid = parse_stat(file.read()).ppid
+        except (OSError, ValueError):
+            return False
+        if pid == ancestor:
+            return True
+    return False
