@@ -1,0 +1,59 @@
+"""`stop`: end the recording of a process that goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import click
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.open import read_info
+from otel_memwatch.record.run_info_schema import RunInfo
+from otel_memwatch.run.ending import is_monitor_visible, state_of
+from otel_memwatch.text import from_here
+from otel_memwatch.wings.index.find import find_running
+
+_PATIENCE = 60.0
+"""Longest wait for the end of the record, in seconds."""
+_POLL_SECONDS = 0.05
+
+
+@click.command()
+@click.argument("run", required=False)
+def command(run: str | None) -> None:
+    """End the recording of RUN, which `attach` or watch() records. The recorded process goes on.
+
+    RUN is a run directory, the name of a run, or the PID of the recorded process. Without RUN, it is the newest run. The record
+    is complete when the command returns.
+    """
+    path = find_running(run)
+    here = from_here(path)
+    fields = RunInfo.of(read_info(path / RUN_FILE))
+    if (state := state_of(fields, path)) != "running":
+        why = "its monitor died" if state == "incomplete" else "it is finished"
+        raise UsageError(f"{here} is not being recorded: {why}.")
+    pid = fields.monitor.pid
+    if not is_monitor_visible(fields) or pid is None:
+        raise UsageError(f"{here} is recorded on another machine or in another container.", "stop it there")
+    if fields.monitor.mode not in ("attach", "watch"):
+        # wrap passes the signal on to its command.
+        raise UsageError(
+            f"{here} is recorded by wrap, which ends with its command.", f"kill {fields.target.pid} ends both"
+        )
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has just ended
+    except PermissionError:
+        raise UsageError(
+            f"The monitor of {here} (PID {pid}) belongs to another user.", "run stop as that user"
+        ) from None
+    deadline = time.monotonic() + _PATIENCE
+    while state_of(RunInfo.of(read_info(path / RUN_FILE)), path) == "running":
+        if time.monotonic() > deadline:
+            raise UsageError(f"The monitor of {here} (PID {pid}) has not ended within {_PATIENCE:.0f} s.")
+        time.sleep(_POLL_SECONDS)
+    click.echo(f"Stopped. otel-memwatch report {here}")
