@@ -130,7 +130,7 @@ class RunAggregator:
         # If the run has its cgroup, the cgroup bounds the memory needed, not page faults.
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
-        self._ledger = StallLedger(columns, self.conditions)
+        self.ledger = StallLedger(columns, self.conditions)
         self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
         self._held_by_tree = DeviceMaxima(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, columns)
         maxima = [
@@ -161,7 +161,7 @@ class RunAggregator:
             self._add_main(sample)
             self._add_unseen(sample)
             self._add_cgroup(sample)
-            self._ledger.add(sample)
+            self.ledger.add(sample)
             self._devices.add(sample)
             self._held_by_tree.add(sample)
             self._latest = self._evidence.last_tick = time
@@ -268,7 +268,7 @@ class RunAggregator:
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
         with self._lock:
-            self._ledger.join(columns)
+            self.ledger.join(columns)
             self._devices.join(columns)
             self._held_by_tree.join(columns)
 
@@ -339,7 +339,7 @@ class RunAggregator:
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""
-        return self._ledger.stalls(self.last_time or 0.0)
+        return self.ledger.stalls(self.last_time or 0.0)
 
     def quality(self) -> dict[str, float | None]:
         """Return the quality of the recording so far."""

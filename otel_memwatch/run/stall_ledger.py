@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import number
 from otel_memwatch.record.schema import series_picker
@@ -57,6 +59,8 @@ _PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRE
 _COVERED = 0.5
 """Least share of a run between two readings of pressure that limit its waiting. It is read once a second, and at the end."""
 
+_PRESSURE_AGE = 1.0
+"""Seconds that a reading of pressure may be old."""
 _SHARES = ("memory", "disk", "cpu")
 
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
@@ -126,6 +130,29 @@ class _Reading(NamedTuple):
     read: float
     major_faults: float
     minor_faults: float
+
+
+class StallMark(NamedTuple):
+    """Counters of the ledger at one moment: seconds and bytes since the start of the run."""
+
+    time: float
+    """Monotonic seconds of the reading. Refaults are read once a second on cgroups v2."""
+    reread_wait: float
+    """Waiting for pages that were read again."""
+    read_wait: float
+    """Waiting for all pages that were read."""
+    memory: float
+    """Pressure of memory, up to a second old; infinite if unknown."""
+    io: float
+    system: float
+    chars: int
+    asked: int
+    """Passed to read calls beyond the first readings: a call that copies a whole file is counted at its end."""
+    surplus: int
+    late_read: int
+    """Since memory was full; so the following ones."""
+    late_refaulted: int
+    faulted: int
 
 
 class StallLedger:
@@ -294,11 +321,7 @@ class StallLedger:
         again = self._asked_again(self._reread if refaults else late, max(0, self._read - self._refaulted))
         if refaults and not are_enough(again, late, late_chars):
             return Stalls(memory=0.0, reread_bytes=again), REREAD
-        own = are_proven(self._first_read) and not (
-            are_foreign(self._early_refaulted, self._early_read)
-            or are_foreign(*not_own(self._refaulted, self._read, self._held, self._written))
-        )
-        if refaults and own:
+        if refaults and self._is_own():
             wait = self._curve.total(REREAD) * again / min(self._reread, late)
             sizes = shortage(self._read, again, self._refaulted, self._held)
             return Stalls(self._share_of(wait, again, seconds), None, None, *sizes), REREAD
@@ -307,6 +330,67 @@ class StallLedger:
             return Stalls(), READ
         wait = self._curve.total(READ) * min(1.0, again / late)
         return Stalls(self._share_of(wait, again, seconds), reread_bytes=again), READ
+
+    def _is_own(self) -> bool:
+        """Return whether the counter of refaults shows this run only."""
+        return are_proven(self._first_read) and not (
+            are_foreign(self._early_refaulted, self._early_read)
+            or are_foreign(*not_own(self._refaulted, self._read, self._held, self._written))
+        )
+
+    def mark(self) -> StallMark:
+        """Return the counters at the last reading of all. Costs some 20 us."""
+        return StallMark(
+            0.0 if self._before is None else self._before.time,
+            self._curve.total(REREAD),
+            self._curve.total(READ),
+            self._stalled("memory"),
+            self._stalled("io"),
+            self._system,
+            self._chars,
+            max(0, self._chars - max(0, self._read - self._refaulted)),
+            surplus(self._read, self._chars, self._virtual),
+            self._late_read,
+            self._reread,
+            self._faulted,
+        )
+
+    def _stalled(self, resource: str) -> float:
+        """Return the seconds of pressure at its last reading; infinite if unknown."""
+        return self._pressure[resource][1][1] if resource in self._pressure else inf
+
+    def waited(self, first: StallMark, last: StallMark) -> float:
+        """Return the seconds between two marks in which the run waited for memory; 0 if that is not certain.
+
+        The rules are those for a whole run. A run that has read much before hides a shortage from them for long.
+        """
+        reread = last.late_refaulted - first.late_refaulted
+        read = last.late_read - first.late_read
+        chars = last.chars - first.chars
+        counted = "refaults" in self._places
+        if counted and not are_enough(reread, read, chars):
+            return 0.0
+        if counted and self._is_own():
+            found, wait = min(reread, read), last.reread_wait - first.reread_wait
+            asked = last.asked - first.asked
+        else:
+            reread, found, wait = last.surplus - first.surplus, read, last.read_wait - first.read_wait
+            asked = 0
+        again = asked_again(min(reread, read), 0, asked, last.faulted - first.faulted)
+        if not again or not are_enough(again, read, chars):
+            return 0.0
+        wait *= min(1.0, again / found)
+        if inf in (first.memory, first.io):
+            return wait
+        most = longest_wait(
+            last.memory - first.memory + _PRESSURE_AGE,
+            last.io - first.io + _PRESSURE_AGE,
+            last.system - first.system,
+            again=again,
+            read=read,
+            read_chars=chars,
+        )
+        return min(wait, most)
 
     def _asked_again(self, reread: int, first: int) -> int:
         """Return bytes read again that the program asked for, at most; `first`: bytes read that were no refaults."""

@@ -36,16 +36,21 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.guard.events import EventWriter
     from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+    from otel_memwatch.run.stall_ledger import StallLedger, StallMark
 
 TIMEOUT_EXIT_CODE = 124
 """Exit code of a run that ended within its grace period, as that of timeout(1)."""
 
 _KINDS = {"limit": "limit", "cgroup": "limit", "machine": "machine"}
 """Verdict that a warning announces, by scope."""
-_STALLED_SHARE = 0.8
-"""Share of the time of `--stalled` without progress from which a run counts as stalled: a sample may come late."""
+_STALLED_SHARE, _LATE_SHARE = 0.6, 0.75
+"""Shares of the time of `--stalled`, and of its second half, that a stalled run waits."""
+_ONSET, _ONSET_SHARE = 0.05, 0.1
+"""Part of that time in which the stall begins, and the share of this part that the run waits."""
+_EARLY = 0.9
+"""Share of that time after which the verdict is due: samples come late, and memory fills by and by."""
 _WARN_STALLED = 0.5
-"""Share of that time from which a warning is due."""
+"""Share of that time after which a warning is due."""
 _CALM = 0.05
 """A share of memory that must become free below a threshold before it warns again."""
 _ROOM = 2 << 20
@@ -101,8 +106,7 @@ class Guard:
         self._grace: float = KILL_AFTER if grace is None else grace
         self._terminating: Thread | None = None
         """Thread of the grace period after a SIGTERM to this process."""
-        self._stalls: deque[tuple[float, float]] = deque()
-        """Time, and seconds without progress until then."""
+        self._stalls: deque[StallMark] = deque()
         self._stall_warned = False
 
     # -- called by the supervisor's thread
@@ -210,23 +214,54 @@ class Guard:
 
     # -- called by the sampling thread
 
-    def note_stalls(self, now: float, waited: float) -> None:
-        """Note the seconds until `now` in which the run waited for memory; end a run that only waits."""
-        seconds = self._settings["stalled"]
-        if seconds is None:
+    def note_stalls(self, ledger: StallLedger) -> None:
+        """Note the stalls up to the last reading; end a run that only waits for memory."""
+        seconds, marks, mark = self._settings["stalled"], self._stalls, ledger.mark()
+        if seconds is None or (marks and mark.time <= marks[-1].time):
             return
-        stalls = self._stalls
-        stalls.append((now, waited))
-        while len(stalls) > 2 and now - stalls[1][0] >= seconds:
-            stalls.popleft()
-        lost = waited - stalls[0][1]
+        # The stall began, and the next reading comes, up to this much later.
+        gap = mark.time - marks[-1].time if marks else 0.0
+        marks.append(mark)
+        while len(marks) > 2 and mark.time - marks[1].time >= seconds:
+            marks.popleft()
+        lost = self._lost(max(seconds * _EARLY - gap, seconds / 2), ledger)
+        warn = lost is None and not self._stall_warned
+        if warn:
+            lost = self._lost(seconds * _WARN_STALLED, ledger)
+        if lost is None:
+            return
         facts = {"stalled_seconds": round(lost, 3), "limit_seconds": seconds}
-        if lost >= _STALLED_SHARE * seconds:
-            if self._decide("stalled", largest=self._processes.largest(), **facts):
-                self._processes.end()
-        elif lost >= _WARN_STALLED * seconds and not self._stall_warned:
+        if warn:
             self._stall_warned = True
             self._write("warning", "stalled", largest=self._processes.largest(), **facts)
+        elif self._decide("stalled", largest=self._processes.largest(), **facts):
+            self._processes.end()
+
+    def _lost(self, seconds: float, ledger: StallLedger) -> float | None:
+        """Return the seconds lost in the last `seconds`, if the run was stalled in all that time.
+
+        A run is stalled if it waits most of the time, all the more in the second half, and both at the beginning and now. The
+        share rises slowly after memory is full: pages that are read for the first time are no shortage.
+        """
+        last = self._stalls[-1]
+        if last.time - self._stalls[0].time < seconds:
+            return None
+        begin, onset, middle = (
+            next(mark for mark in reversed(self._stalls) if mark.time <= last.time - before)
+            for before in (seconds, seconds * (1 - _ONSET), seconds / 2)
+        )
+        if onset is begin:  # readings are less dense
+            onset = self._stalls[self._stalls.index(begin) + 1]
+        parts = (
+            (begin, onset, _ONSET_SHARE),
+            (middle, last, _LATE_SHARE),
+            (self._stalls[-2], last, _STALLED_SHARE),
+        )
+        for first, until, share in parts:
+            if ledger.waited(first, until) < share * (until.time - first.time):
+                return None
+        lost = ledger.waited(begin, last)
+        return lost if lost >= _STALLED_SHARE * (last.time - begin.time) else None
 
     # -- the guard's thread
 
@@ -285,8 +320,9 @@ class Guard:
 
     def _warn(self, scope: MemoryScope, used: int, now: float) -> None:
         """Write a warning if memory has crossed an armed threshold; arm it again once memory is free again."""
-        crossed = [share for share in scope.armed if used >= scope.bytes * share]
-        news = any(scope.armed[share] for share in crossed)
+        if any(armed and used >= scope.bytes * share for share, armed in scope.armed.items()):
+            self._write("warning", _KINDS[scope.of], **self._facts(scope), largest=self._processes.largest())
+        # Disarm afterwards: a breach meanwhile warns as well, before this warning could be written.
         for share in scope.armed:
             level = scope.bytes * share
             if used >= level:
@@ -295,8 +331,6 @@ class Guard:
                 scope.armed[share] = True
             if used < level and scope.armed[share]:
                 self._hurry(scope, int(level), now)
-        if news:
-            self._write("warning", _KINDS[scope.of], **self._facts(scope), largest=self._processes.largest())
 
     def _leaves(self, scope: MemoryScope) -> bool:
         return scope.of == "machine" and self._settings["leave"] is not None

@@ -7,6 +7,7 @@ has ended, `completion` completes the record. The first sample waits only for th
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +97,8 @@ Before that, they are loaded between samples if a processor may be idle.
 _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
+_STALL_CHECKS, _STALL_SAMPLES = 40, 10
+"""Number of checks and least number of samples within the time of --stalled."""
 _PEAKS_SECONDS = 1.0
 """Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
 
@@ -152,7 +155,10 @@ class RunRecording:
         """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
         self._follow = PeriodicAction(self._follow_operations)
         self._settle = PeriodicAction(self._settle_operations, _SETTLED_WITHOUT)
-        self._peaks_so_far = PeriodicAction(self._update_peaks, _PEAKS_SECONDS)
+        self._peaks_so_far, self._stall_checks = (
+            PeriodicAction(self._update_peaks, _PEAKS_SECONDS),
+            PeriodicAction(self._watch_stalls),
+        )
         self._settled = 0
         """Number of closed operations in the aggregator."""
         self._behind = False
@@ -164,7 +170,7 @@ class RunRecording:
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
-        self._interval = shortest_interval(settings["interval"])
+        self._interval = min(shortest_interval(settings["interval"]), _longest_interval(settings))
         self._context = self._make_context()
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()
@@ -319,7 +325,9 @@ class RunRecording:
         return Context(
             root=target.pid,
             interval=self._interval,
-            auto=AutoInterval(target.started) if self._settings["interval"] == AUTO else None,
+            auto=AutoInterval(target.started, _longest_interval(self._settings))
+            if self._settings["interval"] == AUTO
+            else None,
             started=target.started,
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
@@ -372,7 +380,7 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        for action in (self._follow, self._settle, self._peaks_so_far):
+        for action in (self._follow, self._settle, self._peaks_so_far, self._stall_checks):
             action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
@@ -494,14 +502,15 @@ class RunRecording:
             boundaries, open_operations = operations.boundaries, self.follower.open_operations
             history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)
 
-    def _update_peaks(self, now: float) -> None:
+    def _update_peaks(self, now: float) -> None:  # noqa: ARG002
         aggregator = self.batcher.aggregator
-        if aggregator is None:
-            return
-        self._peaks, stalls = aggregator.peaks(), aggregator.stalls()
-        self._stalls = stalls.by_resource()
-        if self.guard is not None:
-            self.guard.note_stalls(now, (stalls.memory or 0.0) * (aggregator.last_time or 0.0))
+        if aggregator is not None:
+            self._peaks, self._stalls = aggregator.peaks(), aggregator.stalls().by_resource()
+
+    def _watch_stalls(self, now: float) -> None:  # noqa: ARG002
+        aggregator = self.batcher.aggregator
+        if self.guard is not None and aggregator is not None:
+            self.guard.note_stalls(aggregator.ledger)
 
     # -- telemetry
 
@@ -509,8 +518,12 @@ class RunRecording:
         sampler, writer = self.sampler, self.writer
         write_identity(writer, self._target, self._settings)
         self._follow.due = self._settle.due = 0.0
-        if self._settings.get("stalled"):
-            self._peaks_so_far.due = 0.0
+        stalled = self._settings.get("stalled")
+        if stalled:
+            self._stall_checks.due, self._stall_checks.period = (
+                0.0,
+                min(_PEAKS_SECONDS, stalled / _STALL_CHECKS),
+            )
         if listening is None and not may_export(self._settings):
             return
         from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
@@ -552,3 +565,9 @@ class RunRecording:
             return snapshot._replace(values=tuple(map(rebase.of, sampler.columns, snapshot.values)))
 
         return latest_of_run
+
+
+def _longest_interval(settings: Mapping[str, Any]) -> float:
+    """Return the longest interval with which a stalled run is seen in time."""
+    stalled: float | None = settings.get("stalled")
+    return stalled / _STALL_SAMPLES if stalled else math.inf

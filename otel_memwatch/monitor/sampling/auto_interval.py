@@ -48,14 +48,15 @@ class AutoInterval:
 
     Args:
         started: start of the run, in monotonic seconds.
+        longest: seconds between samples at most.
 
     Attributes:
         now: the current interval, in seconds.
     """
 
-    def __init__(self, started: float) -> None:
+    def __init__(self, started: float, longest: float = math.inf) -> None:
         self.now = SHORTEST_AUTO
-        self._started = started
+        self._started, self._longest = started, longest
         self._spare = _SPARE
         self._accounted_at = started
         self._last: dict[tuple[str, Attributes], tuple[float, Value]] = {}
@@ -89,7 +90,7 @@ class AutoInterval:
             value = values[place]
             if value is not None:
                 happened = self._changed(series, time, value) or happened
-        longest = auto_interval(time - self._started)
+        longest = min(self._longest, auto_interval(time - self._started))
         self._spare = min(_SPARE, self._spare + (time - self._accounted_at) * _REFILL)
         self._accounted_at = time
         interval = SHORTEST_AUTO if happened else self.now * _GROWTH

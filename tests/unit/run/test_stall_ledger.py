@@ -231,3 +231,42 @@ def test_the_ledger_is_written_and_read_again() -> None:
     found = run(2400, 2144)
     assert Stalls.of(found.to_json()) == found
     assert Stalls.of({"memory": "much", "reread_bytes": None}) == Stalls()
+
+
+def waited_in_parts(rows: list[tuple[float, float, float, float]], every: int) -> list[float]:
+    """Seconds waited between every so many rows: time, MiB read, passed to calls and refaulted; full from the second on."""
+    ledger = StallLedger(COLUMNS, RunConditions.of(INFO))
+    make = sample_maker(COLUMNS)
+    marks = []
+    for time, read, chars, refaults in rows:
+        usage = 103.0 * MIB if marks else 80.0 * MIB
+        ledger.add(
+            make((100.0 + time, 0.0, read * MIB, chars * MIB, 300.0 * MIB, usage, 98.0 * MIB, 104.0 * MIB, refaults * PAGES, 0,
+                  None, None, None))
+        )  # fmt: skip
+        marks.append(ledger.mark())
+    return [
+        ledger.waited(first, last) for first, last in zip(marks[::every], marks[every::every], strict=False)
+    ]
+
+
+def test_a_long_scan_does_not_hide_the_shortage_after_it() -> None:
+    """10 GB read once, then 10 s in which everything is read again: a tenth of all reads."""
+    scan = [(step / 10, 98 + 10.0 * step, 98 + 10.0 * step, 0.0) for step in range(1, 1001)]
+    again = [(100 + step / 10, 10_098 + 10.0 * step, 10_098 + 10.0 * step, 10.0 * step) for step in range(1, 101)]  # fmt: skip
+    parts = waited_in_parts([(0.0, 98.0, 98.0, 0.0), *scan, *again], 50)
+    assert parts[:20] == [0.0] * 20
+    assert parts[20:] == pytest.approx([5.0, 5.0], rel=0.05)
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+@pytest.mark.parametrize("every", [1, 5, 25])
+def test_copies_with_one_call_each_are_no_stall(copies: int, every: int) -> None:
+    """Each copies 1 GB in 10 s and reads half of it twice. The call is counted at its end."""
+    rows = [(0.0, 98.0, 98.0, 0.0)]
+    for copy in range(copies):
+        rows += [
+            (copy * 10 + step / 10, 98 + 1500.0 * copy + 15 * step, 98 + 1000.0 * (copy + (step == 100)), 500.0 * copy + 5 * step)
+            for step in range(1, 101)
+        ]  # fmt: skip
+    assert sum(waited_in_parts(rows, every)) == 0

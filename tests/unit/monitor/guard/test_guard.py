@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -163,6 +164,21 @@ def test_a_breach_between_two_probes_has_its_warning_and_the_verdict_is_last() -
     assert guard.verdict is not None
 
 
+def test_a_breach_while_a_warning_is_prepared_has_its_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard, events, processes = guard_of(limit="150MiB", warn=["85%"])
+    scope = Readings("limit", 150 << 20)
+    scope.armed, scope.now = {0.85: True}, 149 << 20
+    guard._scopes.append(scope)
+
+    def breach() -> list[dict[str, Any]]:
+        guard._breached([])
+        return []
+
+    monkeypatch.setattr(processes, "largest", breach)
+    guard._check(scope, 1.0)
+    assert events.kinds == [("warning", "limit"), ("verdict", "limit")]
+
+
 def test_nothing_is_decided_after_the_end() -> None:
     guard, events, processes = guard_of(leave="1KiB")
     guard._done.set()
@@ -182,20 +198,72 @@ def test_a_signal_that_is_not_ours_is_killed() -> None:
     assert events.kinds == [("verdict", "killed")]
 
 
-def test_a_run_without_progress_is_warned_of_and_ended() -> None:
+class Mark(NamedTuple):
+    time: float
+    lost: float
+
+
+class Waits:
+    """A ledger of a run that waits for a share of each moment."""
+
+    def __init__(self, share: Callable[[float], float]) -> None:
+        self._share = share
+        self._now = self._lost = 0.0
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            self._now += 0.05
+            self._lost += self._share(self._now) * 0.05
+
+    def mark(self) -> Mark:
+        return Mark(self._now, self._lost)
+
+    def waited(self, first: Mark, last: Mark) -> float:
+        return last.lost - first.lost
+
+
+def events_of(share: Callable[[float], float], every: float = 0.25) -> tuple[Recorder, Processes, float]:
+    """Events of a run under `--stalled 10s` with a reading every so many seconds, and the time of the last event."""
     guard, events, processes = guard_of(stalled="10s")
-    for second in range(30):  # 10 s of work, then nothing but waiting
-        guard.note_stalls(float(second), float(max(0, second - 10)))
+    ledger, last = Waits(share), 0.0
+    while ledger.mark().time < 100 and guard.verdict is None:
+        ledger.pass_time(every)
+        before = len(events.written)
+        guard.note_stalls(ledger)  # type: ignore[arg-type]
+        last = ledger.mark().time if len(events.written) > before else last
+    return events, processes, last
+
+
+@pytest.mark.parametrize("every", [0.1, 0.25, 1.0])
+def test_a_run_without_progress_is_warned_of_and_ended(every: float) -> None:
+    events, processes, last = events_of(lambda now: 0.9 if now > 20.3 else 0.0, every)
     assert events.kinds == [("warning", "stalled"), ("verdict", "stalled")]
-    assert [facts["stalled_seconds"] for _, _, facts in events.written] == [5.0, 8.0]
+    assert 7.5 < last - 20.3 < 9.7
+    warning, verdict = (facts["stalled_seconds"] for _, _, facts in events.written)
+    assert 3.9 < warning <= 5
+    assert 6.5 < verdict <= 9.2
     assert processes.asked == ["end"]
 
 
-def test_a_run_that_waits_now_and_then_goes_on() -> None:
-    guard, events, _ = guard_of(stalled="10s")
-    for second in range(100):
-        guard.note_stalls(float(second), second * 0.4)
-    assert events.written == []
+def test_a_stall_that_sets_in_slowly_counts_from_its_first_tenth() -> None:
+    events, _, last = events_of(lambda now: min(0.92, max(0.0, (now - 20) * 0.2)))
+    assert events.kinds[-1] == ("verdict", "stalled")
+    assert last - 20.5 < 10
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda _: 0.7,  # three times slower goes on
+        lambda now: 1.0 if now % 14 < 7 else 0.0,
+        lambda now: 1.0 if now % 5 < 3 else 0.0,
+        lambda now: 1.0 if 20 < now < 27.5 else 0.0,
+    ],
+)
+def test_a_run_that_waits_now_and_then_goes_on(share: Callable[[float], float]) -> None:
+    events, processes, _ = events_of(share)
+    assert [event for event, _ in events.kinds if event == "verdict"] == []
+    assert processes.asked == []
 
 
 @pytest.mark.parametrize(
