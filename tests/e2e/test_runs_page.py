@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import recorded
+from tests.support.accessible import violations
 from tests.support.browser import Opened, browser
 from tests.support.wrapped import PROGRAM, environment
 
@@ -70,3 +71,36 @@ def test_it_fits_a_phone_and_says_the_figures_without_scripts(chrome: Any, page:
     plain = Opened(chrome, page, java_script_enabled=False)
     assert plain.page.locator("#runs tbody tr").count() == 6
     plain.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_no_complaint(chrome: Any, page: Path, scheme: str) -> None:
+    opened = Opened(chrome, page, color_scheme=scheme).wait()
+    opened.page.locator(".chart").first.focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert violations(opened.page) == []
+    opened.page.set_viewport_size({"width": 360, "height": 700})
+    assert violations(opened.page) == []
+    opened.page.emulate_media(media="print")
+    assert violations(opened.page) == []
+    opened.close()
+
+
+def test_a_step_is_marked(chrome: Any, tmp_path: Path) -> None:
+    for number in range(12):
+        run = tmp_path / "runs" / f"r{number:02}"
+        recorded.short(run)
+        document = json.loads((run / "run.json").read_text())
+        document["name"] = "job"
+        for moment in ("started", "ended"):
+            document[moment]["wall"] += 3600 * number
+        document["peaks"]["tree"] = recorded.peak(100 if number < 6 else 110)
+        (run / "run.json").write_text(json.dumps(document))
+    file = tmp_path / "all.html"
+    command = [*PROGRAM, "runs", str(tmp_path / "runs"), "--page", str(file)]
+    subprocess.run(command, check=True, capture_output=True, env=environment(), timeout=60)
+    opened = Opened(chrome, file).wait()
+    assert "changes +10.0 MiB (+10.0 %)" in opened.page.locator(".chart").first.inner_text()
+    assert "r06" in opened.page.locator("#changes").inner_text()
+    assert opened.errors == []
+    opened.close()

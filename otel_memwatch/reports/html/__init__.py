@@ -29,10 +29,11 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "mJQYndpocek9ThT0lebXiSn9HvxLoyZ9SB/nTESItIQ=",
+    "page.css": "P/pBLwTnbzpDn7BubYndE6CUb/Y7tE2w6PNehpCOzww=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "guC8ulmV+ass2O7IdbFp4kOTLld6AXfDk5UtcLYCtyQ=",
+    "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""

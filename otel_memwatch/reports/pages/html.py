@@ -82,13 +82,17 @@ class HtmlPage:
                 classes = ["number"] if columns.align[index] == "r" else []
                 if columns.strong and cells[index] == columns.strong:
                     classes.append("strong")
-                scope = "col" if name == "th" else None
-                shown.append(tag(name, indent + escaped(text), scope=scope, class_=" ".join(classes) or None))
+                # A heading without text would be announced as one.
+                kind = name if text else "td"
+                scope = "col" if kind == "th" else None
+                shown.append(tag(kind, indent + escaped(text), scope=scope, class_=" ".join(classes) or None))
             return tag("tr", "".join(shown))
 
         head, body = row("th", columns.header), "\n".join(row("td", cells) for cells in rows)
         table = tag("table", tag("thead", head) + tag("tbody", body))
-        self.raw(tag("div", table, class_="scroll"))
+        # The tab key reaches it, as it may have to scroll.
+        label = ", ".join(text for text in columns.header if text)
+        self.raw(tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label))
 
     def gap(self) -> None:
         """End the list that is open, if any."""

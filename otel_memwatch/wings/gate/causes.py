@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.results import ProcessFigures
 
 _SHARE, _LEAST = 0.01, 1 << 20
 """Smallest difference that is a cause: this share of the base, and these bytes."""
@@ -97,7 +98,7 @@ class _Makeup(NamedTuple):
 
 def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explanation | None:
     """Return the causes of the difference between the runs with median memory; `None`: it is too small, or unknown."""
-    one, other = _median(base), _median(head)
+    one, other = median_run(base), median_run(head)
     if one is None or other is None:
         return None
     was, now = _makeup(one), _makeup(other)
@@ -112,7 +113,8 @@ def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explana
     return Explanation(str(one.path), str(other.path), change, found, rest, notes)
 
 
-def _median(runs: Sequence[RecordedRun]) -> RecordedRun | None:
+def median_run(runs: Sequence[RecordedRun]) -> RecordedRun | None:
+    """Return the run with median memory, the smaller of two; `None`: no run has a memory figure."""
     known = sorted((run for run in runs if run.peaks.tree is not None), key=_memory)
     return known[(len(known) - 1) // 2] if known else None
 
@@ -140,7 +142,7 @@ def _makeup(run: RecordedRun) -> _Makeup:
         if process.pid == main:
             file = max(file, pages)
         if alive and memory:
-            key = "" if process.pid == main else _role(run, process.argv or (process.command or "?",))
+            key = "" if process.pid == main else role_of(run, process)
             roles.setdefault(key, []).append(memory)
     return _Makeup(
         _memory(run), roles, _gained(run, at, sum(roles.get("", ()))), threads, file,
@@ -161,8 +163,9 @@ def _private(run: RecordedRun, until: float) -> dict[tuple[int, float], tuple[in
     return found
 
 
-def _role(run: RecordedRun, argv: Sequence[str]) -> str:
+def role_of(run: RecordedRun, process: ProcessFigures) -> str:
     """Return a name that is equal for all processes with the same work, in runs of several versions too."""
+    argv = process.argv or (process.command or "?",)
     if any("multiprocessing" in word for word in argv):
         return "multiprocessing, spawned"
     if tuple(argv[1:]) == run.command[1:]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import click
 
 from otel_memwatch.config import parse_effect, parsed
-from otel_memwatch.errors import UsageError
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.record.redaction import Redactor, redacted_copy
+from otel_memwatch.run import load
 from otel_memwatch.run.figures import OPERATION
+from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean
 from otel_memwatch.wings.gate import baseline as baselines
 from otel_memwatch.wings.gate.causes import explain
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
@@ -28,9 +34,13 @@ from otel_memwatch.wings.gate.verdicts import (
     print_verdicts,
     verdict_options,
 )
+from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.wings.gate.comparison import Comparison
 
 _DIVIDER = "\0"
 """Replacement of `--` among the runs: no path can have this name."""
@@ -39,7 +49,7 @@ _DIVIDER = "\0"
 _USAGE = "compare BASE HEAD, compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
 
 
-class _TwoSides(click.Command):
+class _TwoSides(RedactingCommand):
     """Keep the `--` between the two sides, which Click would drop as the end of the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -69,6 +79,12 @@ class _TwoSides(click.Command):
     metavar="NAME",
     help="Compare only these figures: memory, operation:*.",
 )
+@click.option(
+    "--page",
+    metavar="FILE",
+    help="Also write a page with both curves and paired tables: one file for any browser, without a network.",
+)
+@redact_option
 @click.option("--require-operations", is_flag=True, help="Fail if an operation of the base is missing.")
 @verdict_options(FORMATS)
 def command(
@@ -79,6 +95,8 @@ def command(
     wanted: tuple[str, ...],
     form: str,
     also: tuple[str, ...],
+    page: str | None,
+    redact: str,
     require_operations: bool,
     strict: bool,
 ) -> int:
@@ -87,6 +105,10 @@ def command(
     A run may be a directory of runs. One run of each is enough for programs with one process and one thread; others need
     five. Exit codes: 0; 1 if a figure regressed; 2 if nothing could be compared; 3 with --strict if one is inconclusive.
     """
+    if redact and page is None:
+        raise UsageError("--redact is for --page.", "name the file with --page")
+    if page is not None and baseline is not None:
+        raise UsageError("A baseline has no curves for --page.", "compare with the runs of the base")
     effect, others = _effect(effects), parse_also(also, FORMATS)
     base_names, head_names = _sides(runs, has_baseline=baseline is not None)
     base_names, base_groups = find_groups(base_names)
@@ -119,8 +141,10 @@ def command(
     name_skipped(found.left_out)
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
     if baseline is None:
-        sides = ([run for run in side if run in succeeded] for side in (before, after))
+        sides = [[run for run in side if run in succeeded] for side in (before, after)]
         found = found._replace(explanation=explain(*sides))
+        if page is not None:
+            _write_page(found, sides, page, redact)
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
     gone = [one for one in found.figures if one.head is None and one.name.startswith(OPERATION)]
@@ -128,6 +152,44 @@ def command(
         return FAILED
     open_ = found.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
     return UNKNOWN if strict and open_ else 0
+
+
+def _write_page(found: Comparison, sides: Sequence[Sequence[RecordedRun]], file: str, redact: str) -> None:
+    """Write the page; with `redact` from redacted copies of the runs. Raises `RunError`."""
+    from otel_memwatch.wings.gate.comparison_page import html
+
+    if not redact:
+        content = html(found, *sides, redacted=False)
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            copies = _redacted(sides, Path(place), everything=redact == "all")
+            figures = [
+                [one._replace(name=Path(one.name).name) for one in comparable(side)[0]] for side in copies
+            ]
+            again = compare(figures[0], figures[1])._replace(explanation=explain(*copies), left_out=())
+            content = html(again, *copies, redacted=True)
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}.") from None
+    say(clean(file))
+
+
+def _redacted(
+    sides: Sequence[Sequence[RecordedRun]], place: Path, *, everything: bool
+) -> list[list[RecordedRun]]:
+    """Copy the runs into a directory with placeholders for their texts; return the copies."""
+    redactor = Redactor(everything=everything)
+    found = []
+    for side, runs in zip(("base", "head"), sides, strict=True):
+        copies = []
+        for number, run in enumerate(runs, 1):
+            copy = place / f"{side}-{number}"
+            copy.mkdir()
+            redacted_copy(run.path, copy, redactor)
+            copies.append(load(copy))
+        found.append(copies)
+    return found
 
 
 def _sides(runs: Sequence[str], *, has_baseline: bool) -> tuple[Sequence[str], Sequence[str]]:

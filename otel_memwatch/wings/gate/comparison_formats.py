@@ -54,7 +54,7 @@ _MEASURES = {PROCESS: "process-memory", GPU: "gpu-memory", WRITTEN: "written-byt
 
 _COMMAND, _NAMED = 60, 3
 """Columns of a command, and runs of a side that are named."""
-_HEADER, _ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
+HEADER, ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
 
 
 def typical(values: RunValues | None, name: str) -> str:
@@ -116,7 +116,8 @@ def _by_share(figures: Sequence[Compared]) -> list[Compared]:
     return sorted(figures, key=lambda one: -abs(one.share or 0.0))
 
 
-def _rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
+def figure_rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
+    """Return a row of each figure, as `HEADER` names its cells."""
     return [
         (
             figure_name(one.name),
@@ -132,7 +133,7 @@ def _rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
 
 def as_table(comparison: Comparison) -> str:
     """Return a table for a terminal, changed figures first."""
-    lines = table(_rows([*changed(comparison), *unchanged(comparison)]), _HEADER, _ALIGNED)
+    lines = table(figure_rows([*changed(comparison), *unchanged(comparison)]), HEADER, ALIGNED)
     base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
     sides = compared_runs(comparison, lambda argv: command_line(argv, _COMMAND))
     return (
@@ -215,7 +216,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 def _markdown_table(figures: Sequence[Compared], page: MarkdownPage) -> None:
     regressed = VERDICT_WORDS[ComparisonVerdict.REGRESSED]
-    page.table(_rows(figures[:_MOST_ROWS]), Columns(_HEADER, _ALIGNED, strong=regressed))
+    page.table(figure_rows(figures[:_MOST_ROWS]), Columns(HEADER, ALIGNED, strong=regressed))
     if len(figures) > _MOST_ROWS:
         page.paragraph(f"{count(len(figures) - _MOST_ROWS, 'more figure')}.")
 

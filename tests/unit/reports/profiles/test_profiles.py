@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,6 +141,17 @@ def test_the_flame_can_be_reached_by_keyboard_and_runs_nothing() -> None:
     assert "<script" not in picture
     assert "<img" not in picture
     assert flame(_run()) == ""
+
+
+def test_calls_have_the_colour_of_their_difference_from_another_run() -> None:
+    grown, less, alike = "#c8500a", "#2f7fb8", "#8a949e"
+    picture = flame(RUN, _run(_capture(101, 60, MAIN)))
+    assert "main (train.py), 45.0 MiB, 100 %, -15.0 MiB" in picture
+    assert "40.0 MiB, 89 %, +40.0 MiB" in picture
+    assert grown in picture
+    assert less in picture
+    assert set(re.findall('fill="(#[^"]+)"', flame(RUN, RUN))) == {alike}
+    assert flame(RUN, _run()) == ""
 
 
 def test_a_deep_recursion_is_drawn_in_bounds() -> None:

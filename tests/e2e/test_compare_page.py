@@ -1,0 +1,114 @@
+"""The page of a comparison in a real Chromium: curves, alignment, keyboard, hostile names, secrets, a phone, axe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.accessible import violations
+from tests.support.browser import Opened, browser
+from tests.support.wrapped import PROGRAM, environment
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+SECRET = "hunter2-zebra"
+JOB = """
+import sys, time
+from otel_memwatch import operation
+with operation("load"):
+    model = bytearray(30 << 20)
+    time.sleep(0.15)
+with operation(sys.argv[3]):
+    more = bytearray(int(sys.argv[1]) << 20)
+    time.sleep(0.25)
+"""
+
+
+def run(*words: str, place: Path) -> str:
+    done = subprocess.run(
+        [*PROGRAM, *words], capture_output=True, text=True, env=environment(), timeout=60, cwd=place
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp(SECRET)
+    (place / "job.py").write_text(JOB)
+    for name, amount in (("base", "20"), ("head", "80")):
+        command = [sys.executable, "job.py", amount, SECRET, HOSTILE]
+        run("wrap", "--quiet", "--tag", f"key={SECRET}", "--out", name, "--", *command, place=place)
+    run("compare", "base", "head", "--page", "page.html", place=place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+def test_both_curves_share_an_axis_and_can_be_aligned_at_an_operation(chrome: Any, place: Path) -> None:
+    opened = Opened(chrome, place / "page.html").wait()
+    shown = opened.page
+    assert shown.get_by_label("Align the runs").locator("option").all_inner_texts() == [
+        "aligned at the start",
+        "aligned at load",
+        f"aligned at {HOSTILE}",
+    ]
+    shown.get_by_label("Align the runs").select_option("1")
+    shown.locator(".chart").focus()
+    shown.keyboard.press("ArrowRight")
+    assert "head" in shown.locator("[aria-live]").first.inner_text()
+    assert "MiB in </script>" in shown.locator("#why-memory-differs").inner_text()
+    assert HOSTILE in shown.locator("#operations").inner_text()
+    assert opened.errors == []
+    assert opened.requests == [(place / "page.html").as_uri()]
+    opened.close()
+
+
+def test_without_scripts_and_on_a_phone_it_has_all_figures(chrome: Any, place: Path) -> None:
+    plain = Opened(chrome, place / "page.html", java_script_enabled=False)
+    assert plain.page.locator("#processes tbody tr").count() >= 1
+    plain.close()
+    opened = Opened(chrome, place / "page.html").wait()
+    opened.page.set_viewport_size({"width": 360, "height": 700})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_no_complaint(chrome: Any, place: Path, scheme: str) -> None:
+    opened = Opened(chrome, place / "page.html", color_scheme=scheme).wait()
+    assert violations(opened.page) == []
+    opened.page.emulate_media(media="print")
+    assert violations(opened.page) == []
+    opened.close()
+
+
+@pytest.mark.parametrize("how", ["--redact", "--redact=all"])
+def test_a_redacted_page_has_no_secret(place: Path, how: str) -> None:
+    run("compare", "base", "head", "--page", "redacted.html", how, place=place)
+    text = (place / "redacted.html").read_text()
+    assert SECRET not in text
+    assert "job.py" not in text
+    assert "Redacted" in text
+    assert ('"load"' in text) == (how == "--redact")
+
+
+def test_a_page_needs_runs_on_both_sides(place: Path) -> None:
+    run("check", "base", "--save-baseline", "baseline.json", place=place)
+    words = [*PROGRAM, "compare", "--baseline", "baseline.json", "head", "--page", "x.html"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60, cwd=place)
+    assert done.returncode == 2
+    assert "no curves" in done.stderr
+    done = subprocess.run(
+        [*PROGRAM, "compare", "base", "head", "--page", "missing/x.html"],
+        capture_output=True, text=True, env=environment(), timeout=60, cwd=place,
+    )  # fmt: skip
+    assert "cannot be written" in done.stderr
