@@ -41,16 +41,17 @@ class Cost(NamedTuple):
 
 def record(command: list[str], size: int, hertz: int, seconds: float, cgroup: str) -> Cost:
     """Record a crowd, and return what that cost."""
-    bare = _cpu(_crowd(size, seconds))
+    bare = _cpu(crowd(size, seconds))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         options = ["--quiet", "--interval", f"{1000 // hertz}ms", "--cgroup", cgroup, "--out", str(out)]
-        used = _cpu([*command, "wrap", *options, "--", *_crowd(size, seconds)])
+        used = _cpu([*command, "wrap", *options, "--", *crowd(size, seconds)])
         with (out / "samples.jsonl").open("rb") as lines:
             return Cost(used - bare, sum(1 for _ in lines) - 1)
 
 
-def _crowd(size: int, seconds: float) -> list[str]:
+def crowd(size: int, seconds: float) -> list[str]:
+    """Return a command of that many idle processes."""
     return [sys.executable, "-S", str(CROWD), os.devnull, str(size), str(seconds)]
 
 

@@ -1,6 +1,7 @@
 """What a rule of a workflow costs more because a recording shell runs it: the installed `bash` beside the real one.
 
     python tests/bench/bench_shell.py [--rules 200] [--seconds 0.1] [--snakemake PROGRAM]
+    python tests/bench/bench_shell.py --make 2000
 
 Each rule runs under one shell and then under the other, one at a time and two at a time: wall time a rule, and CPU time of it with all
 that it started. With Snakemake also workflows of as many rules, with `-c 2`, in turns: their whole time, a rule. None may be lost.
@@ -28,6 +29,8 @@ from otel_memwatch.wings.index.index import index
 from tests.support.wrapped import PROGRAM, environment
 
 BUDGET_MS = 60.0
+RECIPE_MS = 10.0
+"""CPU time of a short recipe with its recording."""
 SNAKEFILE = """
 rule all:
     input: expand("out/{n}", n=range(RULES))
@@ -90,6 +93,26 @@ def loops(rules: int, script: str) -> None:
         print(f"recorded: {recorded} of {rules + rules // 2 * 2}")
 
 
+def build(recipes: int) -> None:
+    """Prints wall and CPU time of a build of so many recipes with make, by the real shell and by ours."""
+    print(f"\nmake, {recipes} recipes, s{'wall':>12}{'CPU':>9}")
+    names = " ".join(f"t{number}" for number in range(recipes))
+    used = {name: value for name, value in environment().items() if name != "CI"}
+    with shells() as (folder, compared):
+        (folder / "Makefile").write_text(f"all: {names}\n{names}:\n\t@true; :\n")
+        for name, shell in compared.items():
+            begun = time.perf_counter()
+            pid = os.posix_spawn(
+                shutil.which("make") or "make", ["make", "-s", "-C", str(folder), f"SHELL={shell}"], used
+            )
+            _, status, usage = os.wait4(pid, 0)
+            assert status == 0, name
+            cpu = usage.ru_utime + usage.ru_stime
+            print(f"  {name:<20}{time.perf_counter() - begun:>12.1f}{cpu:>9.2f}")
+        print(f"budget {RECIPE_MS * recipes / 1000:g} s of CPU, ratio {1000 * cpu / RECIPE_MS / recipes:.2f}")
+        assert len(index([folder / "memwatch-runs"])) == recipes
+
+
 def snakemake(program: str, rules: int, seconds: float, rounds: int) -> None:
     print(f"\nSnakemake, {rules} rules of {seconds} s, -c 2")
     found: dict[str, list[float]] = {"bash": [], "shells/bash": []}
@@ -129,8 +152,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=3, help="workflows, each without and with us")
     parser.add_argument("--snakemake", metavar="PROGRAM", help="a workflow too, with this Snakemake")
+    parser.add_argument("--make", type=int, metavar="RECIPES", help="only a build of so many recipes")
     arguments = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+    if arguments.make:
+        build(arguments.make)
+        return
     for script in ("true", f"sleep {arguments.seconds}"):
         loops(arguments.rules, script)
     if arguments.snakemake:

@@ -1,6 +1,7 @@
 """How long a person waits: the whole time of commands of 0, 1, 5 and 60 s under us and under other tools, in one run.
 
     python tests/bench/bench_waiting.py [--seconds 0 1 5 60] [--rounds 3] [--operations 100000]
+    python tests/bench/bench_waiting.py --only-short --watching 20    # the goals of a start and of 10 Hz, beside the tools
 
 Every tool in its default manner; the tools take turns. What a tool adds to the command alone is what one waits for. Behind
 it, for us: the time from the command's end until the shell is back, against the budget, also after many operations.
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.bench.bench_samples import record
+from tests.bench.bench_samples import crowd, record
 from tests.bench.bench_shell import shells
 from tests.bench.compare import peers
 from tests.support.wrapped import PROGRAM, environment
@@ -148,7 +149,37 @@ def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
         median = 1000 * statistics.median(time for time, _ in found[row.name])
         goal = "" if row.goal is None else f"{row.goal:>9.0f}{beyond / row.goal:>9.2f}"
         print(f"{row.name:<28}{wall:>9.1f}{median:>9.1f}{cpu:>9.1f}{beyond:>9.1f}{goal}")
+    for command in ("true", "python"):
+        bare = least[f"{command}, alone"][0]
+        beyond = {name: least[f"{command}, {name}"][0] - bare for name in tools if name != "alone"}
+        beside_tools(f"{command}, ms beyond the command alone", beyond)
     return {name: cpu for name, (_, cpu) in least.items()}
+
+
+def beside_tools(title: str, figures: Mapping[str, float]) -> None:
+    """Prints a figure of each tool, and ours as a multiple of it: below 1 we need less."""
+    ours = figures["otel-memwatch"]
+    print(f"\n{title:<44}{'figure':>9}{'ours/it':>9}")
+    for name, figure in sorted(figures.items(), key=lambda item: item[1]):
+        print(f"  {name:<42}{figure:>9.2f}{ours / figure:>9.2f}")
+
+
+def watching(tools: Mapping[str, Start], seconds: float, rounds: int) -> None:
+    """CPU seconds of each tool that samples one idle process ten times a second, in turns; the least of all rounds."""
+    known = {peer.name: peer.at_10_hz for peer in peers.PEERS if peer.at_10_hz is not None}
+    starts = {name: known[name] for name in tools if name in known and name != "otel-memwatch"}
+    starts = {"alone": tools["alone"], "otel-memwatch": tools["otel-memwatch"], **starts}
+    found: dict[str, list[float]] = {name: [] for name in starts}
+    for _ in range(rounds):
+        for name, start in starts.items():
+            with tempfile.TemporaryDirectory() as folder:
+                argv = start(crowd(1, seconds), Path(folder))
+                found[name].append(spent(argv, Path(folder), environment())[1])
+    least = {name: min(times) for name, times in found.items()}
+    bare = least.pop("alone")
+    beside_tools(
+        f"CPU s over {seconds:g} s, 1 process, 10 Hz", {name: cpu - bare for name, cpu in least.items()}
+    )
 
 
 def spent(
@@ -235,6 +266,9 @@ def main() -> None:
     parser.add_argument("--only-us", action="store_true", help="no other tools")
     parser.add_argument("--short", type=int, default=9, help="rounds of the short commands")
     parser.add_argument("--only-short", action="store_true", help="only the short commands")
+    parser.add_argument(
+        "--watching", type=float, metavar="SECONDS", help="also the CPU time of each tool over so long a run"
+    )
     parser.add_argument("--save", type=Path, help="file for the short commands' CPU times")
     parser.add_argument("--beside", type=Path, help="such a file, of the last release")
     arguments = parser.parse_args()
@@ -243,6 +277,8 @@ def main() -> None:
         peers.ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     tools = tools_to_compare(only_us=arguments.only_us)
     figures = short_commands(tools, arguments.short)
+    if arguments.watching:
+        watching(tools, arguments.watching, 1)
     if arguments.save or arguments.beside:
         unit = figures["python, alone"]
         figures |= sample_costs(2)
