@@ -151,7 +151,7 @@ def _of_job(
             f"from what {makers} polled, which misses what happens between two samples; {POLLED_MARGIN:.0%} are added"
         )
     need = _above_kills(need, partial, predicted)
-    files = max(row.library_bytes + row.reread_bytes for row in used)
+    files = max(_files(row) for row in used)
     if whole is succeeded and limited:
         need, files = _within_limits(need, whole, files)
     elif limited:
@@ -171,6 +171,15 @@ def _of_job(
         )
     advice = _advice(job, system, whole, need, odds)
     return finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
+
+
+def _files(row: IndexedRun) -> int:
+    """Return the bytes of files that a run needs in memory for full speed.
+
+    Other processes may map other parts of the same files: a browser's largest process maps 170 MiB, and it needs 200.
+    """
+    several = row.processes is not None and row.processes > 1
+    return math.ceil(row.library_bytes * (1 + ONE_RUN_MARGIN * several)) + row.reread_bytes
 
 
 def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:
@@ -286,7 +295,7 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     need = _Need(at_least=max(floor, killed), guess=True)
     need = need.noting("no successful run yet; this is a guess from the limit that runs were killed at")
     needed = round(max(floor, killed) * KILLED_MARGIN) + monitor_share
-    files = max(row.library_bytes for row in rows)
+    files = max(_files(row) for row in rows)
     basis = f"a guess: a run was killed at {size(killed)}"
     return finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
 

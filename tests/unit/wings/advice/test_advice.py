@@ -218,6 +218,17 @@ def at_limit(limit: float, **more: Any) -> IndexedRun:
     return row(6, **(fields | more))
 
 
+def test_several_processes_may_map_different_parts_of_a_file() -> None:
+    """Chromium needed 200 MiB and 170 of files in one process; it hung at 391 MiB and ran at 430."""
+    browser = row(209, file_bytes=171 * MIB, how="cgroup watermark", processes=12)
+    (advice,) = advise([browser], by=job_of)
+    (alone,) = advise([browser._replace(processes=1)], by=job_of)
+    assert advice.full_speed is not None
+    assert alone.full_speed is not None
+    assert advice.full_speed - alone.full_speed == pytest.approx(17.1 * MIB, abs=2)
+    assert advice.minimum == alone.minimum
+
+
 def test_page_cache_of_a_copy_is_not_requested() -> None:
     """A copy of 256 MiB was advised 560 MiB; it runs as quickly in 18."""
     copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
