@@ -8,9 +8,11 @@ import math
 import re
 import time
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_memwatch import config, units
 from otel_memwatch import text as formatting
@@ -160,3 +162,23 @@ def test_texts(what: str) -> None:
 @pytest.mark.parametrize("what", FILES)
 def test_files(what: str) -> None:
     assert_linear(lambda text: FILES[what](text.encode()))
+
+
+def test_batches_of_spans(tmp_path: Path) -> None:
+    """A program may send thousands of spans at once, and waits for the answer."""
+
+    def record(count: int) -> float:
+        request = ExportTraceServiceRequest()
+        spans = request.resource_spans.add().scope_spans.add().spans
+        for number in range(count):
+            spans.add(
+                trace_id=number.to_bytes(16, "big"), span_id=number.to_bytes(8, "big"), name="work" * 20
+            )
+        received = store.ReceivedSpans(tmp_path / str(count), 42, 0.0)
+        (tmp_path / str(count)).mkdir(exist_ok=True)
+        return cost(lambda: received.record(request.resource_spans))
+
+    record(1)  # loads what is needed
+    few = record(1_000)
+    allowed = WORST_GROWTH * 16 * max(few, LEAST_SECONDS)
+    assert any(record(16_000) <= allowed for _ in range(2))

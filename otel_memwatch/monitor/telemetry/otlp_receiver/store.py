@@ -119,7 +119,7 @@ class _ProcessFile:
     def append(self, spans: Iterable[Span], offset: float) -> int:
         """Write the spans that the process did not record itself, in one call; return their number. They have ids."""
         self._read_own_spans()
-        lines = self._header
+        lines = bytearray(self._header)  # grows in place: a batch may have thousands of spans
         count = 0
         for span in spans:
             if span.span_id.hex().encode() in self._known:
