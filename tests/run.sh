@@ -38,6 +38,7 @@ debian_packages() {
     command -v unshare >/dev/null || missing="$missing util-linux"
     command -v groff >/dev/null || missing="$missing groff-base"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
+    command -v eu-stack >/dev/null || missing="$missing elfutils" # stacks of native programs
     command -v go >/dev/null || missing="$missing golang-go" # its pprof reads exported profiles
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"

@@ -18,7 +18,9 @@ _GREW = 1 << 20
 _HALF, _SAME_RAMP_SECONDS = 0.5, 0.25
 """An earlier capture explains the last one from this share of its level, or if it grew this shortly before."""
 
-_LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<__array_function__")
+_LIBRARIES = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^(?:java|jdk)\.[a-z.]+@|^<__array_function__"
+)
 _NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
 
 

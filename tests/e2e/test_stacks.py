@@ -44,6 +44,24 @@ int main(void) { usleep(300000); ramp(); return 0; }
 """
 
 
+JAVA_PROGRAM = """
+import java.util.*;
+public class Grow {
+  static List<byte[]> load() throws Exception {
+    List<byte[]> held = new ArrayList<>();
+    for (int i = 0; i < 60; i++) {
+      byte[] block = new byte[4 << 20];
+      Arrays.fill(block, (byte) 1);
+      held.add(block);
+      Thread.sleep(30);
+    }
+    return held;
+  }
+  public static void main(String[] words) throws Exception { System.out.println(load().size()); }
+}
+"""
+
+
 def _tool(name: str) -> str:
     """Path of a tool; the test is skipped without it, and fails in CI."""
     beside = os.path.join(os.path.dirname(sys.executable), name)
@@ -95,6 +113,16 @@ def test_a_native_program_names_its_function(tmp_path: Path) -> None:
     done = call("wrap", "--stacks", "--", "./ramp", cwd=tmp_path)
     assert done.returncode == 0
     assert "running ramp (ramp.c:" in done.stderr, done.stderr
+
+
+def test_a_java_program_names_its_method(tmp_path: Path) -> None:
+    if shutil.which("jcmd") is None or shutil.which("javac") is None:
+        pytest.skip("needs a JDK, of several hundred megabytes")
+    (tmp_path / "Grow.java").write_text(JAVA_PROGRAM)
+    subprocess.run(["javac", "Grow.java"], cwd=tmp_path, check=True)
+    done = call("wrap", "--stacks", "--", "java", "-Xmx600m", "Grow", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "60\n")
+    assert "Grow.load (Grow.java:" in done.stderr, done.stderr
 
 
 def test_an_attached_process_is_captured(tmp_path: Path) -> None:

@@ -107,6 +107,9 @@ def test_own_code_is_told_from_libraries() -> None:
         is None
     )
     assert own_frame(_thread(StackFrame("f", "", 0))) is None
+    sleeping = StackFrame("java.lang.Thread.sleep", "java.base@17.0.15/Native Method", 0)
+    load = StackFrame("Grow.load", "Grow.java", 5)
+    assert own_frame(_thread(sleeping, load)) == load
 
 
 def test_names_of_frames() -> None:

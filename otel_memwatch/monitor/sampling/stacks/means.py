@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | the program's own interpreter (`_remote_debugging`) | Python 3.14 and later | no |
 | py-spy | Python 3.10 and later | no; for 1 to 2 ms if that reading failed |
-| jcmd | JVM | at its next safepoint |
+| jcmd, then its socket | JVM | at its next safepoint |
 | eu-stack (elfutils) | all others, with symbols | for a few milliseconds |
 
 None loads anything into the process. All but jcmd need the right to trace it, which `permission` checks.
@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 
+from otel_memwatch.monitor.sampling.stacks.jvm import read_jvm
 from otel_memwatch.monitor.sampling.stacks.native import read_functions
 from otel_memwatch.monitor.sampling.stacks.tools import (
     NoStackError,
@@ -180,37 +181,8 @@ def _py_spy_threads(found: Any) -> list[CapturedThread]:
     return threads
 
 
-# -- other programs
-
-_JAVA_THREAD = re.compile(r'^"(.*)" .*?(?:nid=(0x[0-9a-f]+|\d+)).*?(runnable)?', re.MULTILINE)
-_JAVA_FRAME = re.compile(r"^\s+at (\S+)\(([^:)]*)(?::(\d+))?\)")
-
-
-def parse_jcmd(output: str) -> list[CapturedThread]:
-    """Parse the output of `jcmd PID Thread.print`."""
-    threads: list[tuple[int, str, bool, list[StackFrame]]] = []
-    for row in output.splitlines():
-        if head := _JAVA_THREAD.match(row):
-            number = int(head[2], 0)
-            threads.append((number, head[1], " runnable " in row, []))
-        elif threads and (call := _JAVA_FRAME.match(row)):
-            threads[-1][3].append(StackFrame(call[1], call[2], int(call[3] or 0)))
-    return [
-        CapturedThread(number, name, active, None, bounded(frames))
-        for number, name, active, frames in threads
-        if frames
-    ]
-
-
-def _by_jcmd(path: str, pid: int) -> list[CapturedThread]:
-    threads = parse_jcmd(output_of([path, str(pid), "Thread.print"]))
-    if not threads:
-        raise NoStackError("jcmd found no thread")
-    return threads
-
-
 MEANS = (
     Means("py-spy", "python", find_py_spy, _by_py_spy, 'pip install "otel-memwatch[stacks]"'),
-    Means("jcmd", "jvm", lambda: shutil.which("jcmd"), _by_jcmd, "install a JDK"),
+    Means("jcmd", "jvm", lambda: shutil.which("jcmd"), read_jvm, "install a JDK"),
     Means("eu-stack", "native", lambda: shutil.which("eu-stack"), read_functions, "install elfutils"),
 )

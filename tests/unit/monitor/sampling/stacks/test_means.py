@@ -11,34 +11,6 @@ import pytest
 from otel_memwatch.monitor.sampling.stacks import means
 from otel_memwatch.record.stacks import StackFrame
 
-JCMD = """77:
-2026-11-24 15:00:00
-Full thread dump OpenJDK 64-Bit Server VM:
-
-"main" #1 prio=5 os_prio=0 cpu=120.35ms elapsed=1.07s tid=0x00007f nid=0x4d1 runnable  [0x00007f]
-   java.lang.Thread.State: RUNNABLE
-\tat Grow.load(Grow.java:7)
-\tat Grow.main(Grow.java:12)
-
-"Reference Handler" #2 daemon prio=10 os_prio=0 tid=0x00007f nid=1235 waiting on condition  [0x00007f]
-   java.lang.Thread.State: RUNNABLE
-\tat java.lang.ref.Reference.waitForReferencePendingList(java.base@17/Native Method)
-
-"GC Thread#0" os_prio=0 tid=0x00007f nid=0x4d2 runnable
-"""
-
-
-def test_java_threads_have_their_native_id() -> None:
-    main, handler = means.parse_jcmd(JCMD)
-    assert (main.id, main.name, main.active) == (0x4D1, "main", True)
-    assert main.frames == (StackFrame("Grow.load", "Grow.java", 7), StackFrame("Grow.main", "Grow.java", 12))
-    assert (handler.id, handler.active) == (1235, False)
-    assert handler.frames[0].line == 0
-
-
-def test_output_without_frames_is_no_stack() -> None:
-    assert means.parse_jcmd("") == []
-
 
 def _process(proc: Path, executable: str, maps: bytes = b"") -> int:
     (proc / "5").mkdir()
