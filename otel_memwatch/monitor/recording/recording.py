@@ -16,6 +16,7 @@ from importlib import import_module
 from otel_memwatch.config import AUTO, shortest_interval
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
+from otel_memwatch.monitor.recording.followed_operations import FollowedOperations
 from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
     FIRST_OF_ITS_KIND,
@@ -45,30 +46,9 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
-    from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.made_of import MadeOf
-    from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
-    from otel_memwatch.run.operation_aggregator import OperationAggregator
-
-_FOLLOW_SECONDS = 1.0
-"""Seconds after which operations reach the aggregator."""
-
-_NOTICED_SECONDS = 0.09
-"""Seconds between two searches for the first process that marks operations: ten a second, with room for a late sample."""
-
-_SETTLED_WITHOUT = 10.0
-"""Seconds between two batches of samples while no operation has begun: adding many at once costs less."""
-
-_FOLLOWED = 16
-"""Number of marking processes up to which every sample reads their operations, to shorten the end of the run.
-
-With more processes, a sample has time for that only once in `_FOLLOW_SECONDS`.
-"""
-
-_MANY = 100
-"""Number of operations closed since the last sample from which they are also read between samples."""
 
 _ALONE = (os.cpu_count() or 1) == 1
 """True if the program and we share one processor."""
@@ -84,9 +64,6 @@ _PAUSE = 0.01
 
 _PAUSE_BEFORE = 0.02
 """Seconds between two such readings early in a program that has marked none: most never do."""
-
-_KNOWN_AFTER = 5.0
-"""Seconds after which a boundary has certainly been read, unless its process was stopped between clock and write."""
 
 _SETTLED_SECONDS = 0.4
 """Seconds after which a command counts as long: each sample then loads some of the modules that its end needs.
@@ -134,9 +111,6 @@ class RunRecording:
 
         self.writer = writer
         self.batcher = SampleBatcher()
-        self.follower: OperationFollower | None = None
-        self.operations: OperationAggregator | None = None
-        """`None`: no operation has begun."""
         self.telemetry: Telemetry | None = None
         self.files: FileUse | None = None
         self._composition: Composition | None = None
@@ -147,31 +121,22 @@ class RunRecording:
         self.guard = target.guard
         self._target = target
         self._settings = settings
-        self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
         self._noted: set[str | None] = set()
         self._peaks: Peaks | None = None
         self._stalls: Mapping[str, float] = {}
         """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
-        self._follow = PeriodicAction(self._follow_operations)
-        self._settle = PeriodicAction(self._settle_operations, _SETTLED_WITHOUT)
         self._peaks_so_far, self._stall_checks = (
             PeriodicAction(self._update_peaks, _PEAKS_SECONDS),
             PeriodicAction(self._watch_stalls),
         )
-        self._settled = 0
-        """Number of closed operations in the aggregator."""
-        self._behind = False
-        """True if the files of operations have unread data."""
-        self._followed = 0
-        """Number of closed operations at the last sample."""
-        self._many = False
-        """True if operations are marked faster than one reading per sample can follow."""
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
         self._interval = min(shortest_interval(settings["interval"]), _longest_interval(settings))
         self._context = self._make_context()
+        auto = self._context.auto
+        self.followed = FollowedOperations(writer.path, self.batcher, None if auto is None else auto.notice)
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()
         tree: Any = next((source for source in sources if source.name == "process_tree"), None)
@@ -237,7 +202,7 @@ class RunRecording:
             self._open_needed_bounds()
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
-        self.follow_operations()
+        self.followed.follow()
         if self._context.system == "linux" and not stop.is_set():
             from otel_memwatch.monitor.sampling.file_use import FileUse
 
@@ -279,26 +244,28 @@ class RunRecording:
           would delay the prompt after a command of a tenth of a second.
         """
         settled = self._target.started + _SETTLED_SECONDS
-        if not self._many and time.monotonic() >= settled:
+        if not self.followed.many and time.monotonic() >= settled:
             return self.sampler.wait(stop)
         interval = self._interval
         # If samples are late, little time remains to the next one, but there is no less to read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
-        until = begun + max(_READING_SHARE * self.sampler.left_to_probe(), least if self.operations else 0.0)
+        until = begun + max(
+            _READING_SHARE * self.sampler.left_to_probe(), least if self.followed.aggregator else 0.0
+        )
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
                 self._load_one()
             # No longer than until the sample is due: at a short interval it would be late or missed.
-            elif not self.read_operations() and stop.wait(
-                min(until - now, _PAUSE if self.operations else _PAUSE_BEFORE)
+            elif not self.followed.read() and stop.wait(
+                min(until - now, _PAUSE if self.followed.aggregator else _PAUSE_BEFORE)
             ):
                 return True
             if stop.is_set():
                 return True
         until = begun + max(_READING_SHARE * self.sampler.left(), least)
-        while self._many and time.monotonic() < until:
+        while self.followed.many and time.monotonic() < until:
             # No pause while there is more: on a busy machine our next turn may come much later.
-            if stop.is_set() if self.read_operations() else stop.wait(_PAUSE):
+            if stop.is_set() if self.followed.read() else stop.wait(_PAUSE):
                 return True
         return self.sampler.wait(stop)
 
@@ -380,7 +347,7 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        for action in (self._follow, self._settle, self._peaks_so_far, self._stall_checks):
+        for action in (*self.followed.actions, self._peaks_so_far, self._stall_checks):
             action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
@@ -411,96 +378,9 @@ class RunRecording:
         state = "works again" if health.up else f"failed: {health.error}"
         self.writer.mark(f"source {name} {state}")
 
-    # -- operations
-
     def _marks_operations(self, pid: int) -> bool:
         """Return whether a process resets its watermark itself. Called for few processes, perhaps early."""
-        self.follow_operations()
-        assert self.follower is not None
-        return self.follower.marks_operations(pid)
-
-    def follow_operations(self) -> None:
-        """Begin to follow the target's files of operations, without reading them yet."""
-        from otel_memwatch.record.follower import OperationFollower
-
-        if self.follower is None:
-            self.follower = OperationFollower(self.writer.path)
-
-    def read_operations(self, *, last: bool = False) -> bool:
-        """Read operations into aggregator and digest; return whether there are more.
-
-        Args:
-            last: all processes have ended, so a line without its newline is complete.
-
-        """
-        assert self.follower is not None
-        if self.follower.poll(last=last, on_close=self._close_operation).opened:
-            self._aggregate_operations()
-        if last and self.operations is not None:
-            self._add_boundaries()
-        return self.follower.behind
-
-    def _close_operation(self, row: OperationRow) -> None:
-        self._aggregate_operations().close(row)
-
-    def _aggregate_operations(self) -> OperationAggregator:
-        """Return the aggregator of operations. It is imported for the first one: most programs mark none."""
-        if self.operations is None:
-            from otel_memwatch.run.operation_aggregator import OperationAggregator
-
-            self.operations = OperationAggregator()
-        return self.operations
-
-    def _add_boundaries(self) -> None:
-        """Give the aggregator the readings of processes at the boundaries of their operations."""
-        aggregator = self.batcher.aggregator
-        assert aggregator is not None
-        assert self.follower is not None
-        aggregator.boundaries(self.follower.lines())
-
-    def _follow_operations(self, now: float) -> None:
-        """Read operations: at each sample, or once a second if there are many files.
-
-        The aggregator gets them once a second, or once there are `_MANY`. A sample with cold caches has no time for more.
-        """
-        assert self.follower is not None
-        self._behind = self.read_operations()
-        closed = 0 if self.operations is None else self.operations.closed
-        if self._context.auto is not None and closed != self._followed:
-            self._context.auto.notice()
-        self._many, self._followed = self._behind or closed - self._followed >= _MANY, closed
-        few = self.follower.files <= _FOLLOWED
-        if not self.follower.files:
-            self._follow.period = _NOTICED_SECONDS
-        else:
-            self._follow.period = 0.0 if few or self._many else _FOLLOW_SECONDS
-        if self.operations is not None and self._settle.period > _FOLLOW_SECONDS:
-            self._settle.period, self._settle.due = _FOLLOW_SECONDS, now
-        if closed - self._settled >= _MANY:
-            self._settle.due = now
-
-    def _settle_operations(self, now: float) -> None:
-        """Give the aggregator and the history the operations that were read, and make room for the next ones."""
-        assert self.follower is not None
-        self._settled = 0 if self.operations is None else self.operations.closed
-        operations, history, aggregator = self.operations, self.batcher.history, self.batcher.aggregator
-        if history is None or aggregator is None:
-            return
-        if operations is None:
-            history.merge(lambda: (), now - _KNOWN_AFTER)
-            return
-        self._add_boundaries()
-        from otel_memwatch.run.operation_aggregator import LIMIT
-        from otel_memwatch.run.operation_digest import moments_of
-
-        if operations.closed > LIMIT:
-            moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
-            operations.look_at(
-                moments, aggregator.window, self.follower.open_operations(), aggregator.reading
-            )
-        if not self._behind:
-            boundaries, open_operations = operations.boundaries, self.follower.open_operations
-            history.merge(lambda: boundaries(open_operations()), now - _KNOWN_AFTER)
+        return self.followed.follow().marks_operations(pid)
 
     def _update_peaks(self, now: float) -> None:  # noqa: ARG002
         aggregator = self.batcher.aggregator
@@ -517,7 +397,7 @@ class RunRecording:
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
         sampler, writer = self.sampler, self.writer
         write_identity(writer, self._target, self._settings)
-        self._follow.due = self._settle.due = 0.0
+        self.followed.begin()
         stalled = self._settings.get("stalled")
         if stalled:
             self._stall_checks.due, self._stall_checks.period = (

@@ -132,11 +132,12 @@ def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
 
 def _operations(recording: RunRecording) -> _Operations:
     """Read the operations that the target has written since the last read."""
-    assert recording.follower is not None
-    while recording.read_operations():
+    followed = recording.followed
+    while followed.read():
         pass
-    recording.read_operations(last=True)
-    still_open, so_far = recording.follower.open_operations(), recording.operations
+    followed.read(last=True)
+    assert followed.follower is not None
+    still_open, so_far = followed.follower.open_operations(), followed.aggregator
     path = recording.writer.path
     if recording.writer.in_place and os.path.isfile(path / TRACES_OTLP_FILE):
         from otel_memwatch.record.open import open_record
@@ -179,13 +180,13 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
     history, aggregator, follower = (
         recording.batcher.history,
         recording.batcher.aggregator,
-        recording.follower,
+        recording.followed.follower,
     )
     assert history is not None
     assert aggregator is not None
     assert follower is not None
     return KnownOperations(
-        recording.operations,
+        recording.followed.aggregator,
         operations.still_open,
         follower.lines(),
         history.ticks(all_ended=not aggregator.processes.living),

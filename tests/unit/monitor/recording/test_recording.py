@@ -107,7 +107,7 @@ def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_
     monkeypatch.setattr(run, "_to_load", ["what.the.end.needs", "and.this"])
     monkeypatch.setattr(recording, "import_module", loaded.append)
     run.take_first_tick()
-    run.follow_operations()
+    run.followed.follow()
     lines = [recorded.opened(2, 1.0, "step"), recorded.closed(2, 2.0, 9.0)]
     text = "".join(
         json.dumps(line) + "\n" for line in ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, *lines)
@@ -116,11 +116,11 @@ def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_
 
     class EndsOnceRead(Flag):
         def wait(self, timeout: float) -> bool:
-            return run.operations is not None or super().wait(timeout)
+            return run.followed.aggregator is not None or super().wait(timeout)
 
     run._wait(EndsOnceRead())
 
-    closed = 0 if run.operations is None else run.operations.closed
+    closed = 0 if run.followed.aggregator is None else run.followed.aggregator.closed
     assert (closed, loaded) == ((0, []) if alone else (1, ["what.the.end.needs", "and.this"]))
     writer.close()
 
@@ -135,7 +135,7 @@ def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
     )
     monkeypatch.setattr(run, "_to_load", [])
     run.take_first_tick()
-    run.follow_operations()
+    run.followed.follow()
     waits: list[float] = []
 
     class Noted(Flag):
@@ -161,9 +161,9 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
         writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
     )
     run.take_first_tick()
-    run.follow_operations()
+    run.followed.follow()
     if marks:
-        run.operations = OperationAggregator()
+        run.followed.aggregator = OperationAggregator()
     monkeypatch.setattr(run, "_to_load", [])
     monkeypatch.setattr(run.sampler, "left_to_probe", lambda: 0.0)
     reads: list[bool] = []
@@ -172,7 +172,7 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
         reads.append(True)
         return False
 
-    monkeypatch.setattr(run, "read_operations", read)
+    monkeypatch.setattr(run.followed, "read", read)
     run._wait(Flag())
     assert bool(reads) is marks
     writer.close()
