@@ -84,22 +84,18 @@ def attach(
     wake = _wake_on_signals() if wake is None else wake
     directory = Path(settings["out"] if prepared else make_run_directory(settings, argv, say))
     trace = run_context(environment)
-    mode = "attach" if stop_fd is None else "watch"
-    target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment, group=group)
-    uploader = _start_uploader(settings, say)
-    stacks = _start_stacks(settings, say)
-    target = target._replace(helpers=frozenset(one.pid for one in (uploader, stacks) if one is not None))
+    mode, started = "attach" if stop_fd is None else "watch", time.monotonic()
+    uploader, stacks = _start_uploader(settings, say), _start_stacks(settings, say)
+    helpers = frozenset(one.pid for one in (uploader, stacks) if one is not None)
+    target = TargetInfo(mode, argv, pid, started, environment=environment, group=group, helpers=helpers)
     monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()
     if uploader is not None:
         uploader.begin(directory)
     if stacks is not None:
-        stacks.begin(directory, pid, None, target.helpers)
+        stacks.begin(directory, pid, None, helpers)
     if ready_fd is not None:
-        monitor.wait_for_first_tick(30.0)
-        with contextlib.suppress(OSError):
-            os.write(ready_fd, b"1")
-            os.close(ready_fd)
+        _report_first_sample(monitor, ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
     if group is not None:
         why = _wait_for_group(group.path, why, wake)
@@ -141,6 +137,14 @@ def attach_group(
 def _run_name(group: TargetGroup) -> str:
     """Return the name of a group's runs: for a path, its last component."""
     return os.path.basename(group.path) if group.kind == "cgroup" else group.name
+
+
+def _report_first_sample(monitor: Monitor, ready_fd: int) -> None:
+    """Write a byte to the descriptor once the first sample is recorded, or after 30 s."""
+    monitor.wait_for_first_tick(30.0)
+    with contextlib.suppress(OSError):
+        os.write(ready_fd, b"1")
+        os.close(ready_fd)
 
 
 def _start_uploader(settings: Mapping[str, Any], say: Callable[[str], None]) -> Uploader | None:
