@@ -10,6 +10,7 @@ from otel_memwatch.reports import REPORTS
 from otel_memwatch.reports.output import print_report, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run, find_running
+from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.live.seconds import Seconds
@@ -60,6 +61,7 @@ _SHORT = {"md": "markdown"}
 @click.option("--within", metavar="SIZE", help="Memory available to the build, for --by output.")
 @redact_option
 @old_clock_options
+@open_option("--html")
 def command(
     run: str | None,
     *,

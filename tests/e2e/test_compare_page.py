@@ -101,6 +101,11 @@ def test_a_redacted_page_has_no_secret(place: Path, how: str) -> None:
     assert ('"load"' in text) == (how == "--redact")
 
 
+def test_equal_runs_have_a_page_too(place: Path) -> None:
+    run("compare", "base", "base", "--page", "equal.html", place=place)
+    assert "Why memory differs" not in (place / "equal.html").read_text()
+
+
 def test_a_page_needs_runs_on_both_sides(place: Path) -> None:
     run("check", "base", "--save-baseline", "baseline.json", place=place)
     words = [*PROGRAM, "compare", "--baseline", "baseline.json", "head", "--page", "x.html"]

@@ -34,6 +34,7 @@ from otel_memwatch.wings.gate.verdicts import (
     print_verdicts,
     verdict_options,
 )
+from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class _TwoSides(RedactingCommand):
 @redact_option
 @click.option("--require-operations", is_flag=True, help="Fail if an operation of the base is missing.")
 @verdict_options(FORMATS)
+@open_option("--page")
 def command(
     runs: tuple[str, ...],
     *,

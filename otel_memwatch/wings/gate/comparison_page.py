@@ -65,9 +65,7 @@ def html(
         page.section("Why memory differs")
         for line in causes(comparison.explanation):
             page.item(line)
-        others = [
-            one for one in comparison.figures if not one.name.startswith((OPERATION, OPERATION_PROCESS))
-        ]
+    others = [one for one in comparison.figures if not one.name.startswith((OPERATION, OPERATION_PROCESS))]
     page.section(f"Figures ({len(others)})")
     page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed"))
     if len(runs) == len(sides):

@@ -21,6 +21,7 @@ from otel_memwatch.text import clean
 from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.index import index, runs_home
+from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
 from otel_memwatch.wings.index.remote import here, is_remote
 
@@ -93,6 +94,7 @@ def command() -> None:
     help="Write a page with the table and charts: one file for any browser, without a network.",
 )
 @redact_option
+@open_option("--page")
 def list_command(
     directories: tuple[str, ...],
     *,

@@ -1,0 +1,52 @@
+"""`--open` opens the page that a command wrote, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import recorded
+from tests.support.wrapped import PROGRAM, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = {
+    "--html": ["report", "runs/a", "--html"],
+    "--page": ["runs", "runs", "--page"],
+    "compare --page": ["compare", "runs/a", "runs/b", "--page"],
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name in "ab":
+        recorded.short(tmp_path / "runs" / name)
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" >> opened\n')
+    browser.chmod(0o755)
+    return tmp_path
+
+
+def run(place: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    settings = environment(BROWSER=f"{place}/browser %s")
+    return subprocess.run(
+        [*PROGRAM, *words], capture_output=True, text=True, env=settings, timeout=60, cwd=place
+    )
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
+def test_the_written_page_is_opened(place: Path, words: list[str]) -> None:
+    done = run(place, [*words, "a page.html", "--open"])
+    assert done.returncode in (0, 1), done.stderr
+    assert (place / "opened").read_text() == (place / "a page.html").as_uri() + "\n"
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
+def test_without_a_page_there_is_nothing_to_open(place: Path, words: list[str]) -> None:
+    done = run(place, [*words[:-1], "--open"])
+    assert done.returncode == 2
+    assert f"--open opens a page (name its file with {words[-1]})" in done.stderr
+    assert not (place / "opened").exists()
