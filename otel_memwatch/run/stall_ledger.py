@@ -183,6 +183,10 @@ class StallLedger:
         self._read = self._refaulted = self._chars = self._written = 0
         self._held = self._virtual = 0
         """Largest page cache charged, and largest address space."""
+        self._burst: StallWindow | None = None
+        """Last window with reads, and those after it."""
+        self._counted = [0.0, 0.0]
+        """Seconds of it in the curve so far, as `REREAD` and as `READ`."""
         self._curve = StallCurve()
         self._threads = 1.0
         self._cores: float | None = None
@@ -290,8 +294,22 @@ class StallLedger:
         if self._windows > 1:  # the first has the start of the program
             again = refaulted if "refaults" in self._places else read
             self._faulted += faulted_again(again, faults, int(now.minor_faults - before.minor_faults))
-        self._wait(REREAD, before.time, now.time, waited(StallWindow(seconds, user, read, refaulted, faults)))
-        self._wait(READ, before.time, now.time, waited(StallWindow(seconds, user, read, read, faults)))
+        self._add_burst(before.time, now.time, StallWindow(seconds, user, read, refaulted, faults))
+
+    def _add_burst(self, start: float, end: float, window: StallWindow) -> None:
+        """Add the waiting of a window. One without reads waits for those before: the kernel counts bytes as it asks for them."""
+        last = self._burst
+        if last is None or window.read_bytes:
+            self._burst, self._counted = window, [0.0, 0.0]
+        else:
+            added = (one + more for one, more in zip(last, window, strict=True))
+            self._burst = StallWindow(*added)  # type: ignore[arg-type]
+        burst = self._burst
+        assert burst is not None
+        waits = waited(burst), waited(burst._replace(reread_bytes=burst.read_bytes))
+        for index, (kind, seconds) in enumerate(zip((REREAD, READ), waits, strict=True)):
+            self._wait(kind, start, end, seconds - self._counted[index])
+            self._counted[index] = max(seconds, self._counted[index])
 
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""

@@ -69,7 +69,7 @@ _FOREIGN = 0.1, 1 << 20
 
 
 class StallWindow(NamedTuple):
-    """Readings between two samples after the charge reached a limit."""
+    """Readings between samples after the charge reached a limit: one window with reads, and those without that follow it."""
 
     seconds: float
     user_seconds: float

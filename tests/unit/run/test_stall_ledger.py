@@ -167,6 +167,19 @@ def test_waiting_for_a_processor_is_not_short_of_memory(io: float, slow: bool) -
     assert (share >= 0.1) is slow
 
 
+def test_windows_between_bursts_of_reads_wait_for_the_burst_before() -> None:
+    """A file read twice at 104 MiB, from a disk of 60 MB/s: 8.9 s instead of 4.6. Every third window has reads."""
+    rows: list[tuple[float | None, ...]] = []
+    for step in range(1, 89):
+        read = 18 * (step // 3)
+        rows.append(
+            (step / 10, 0.0, read, read, 6, min(read, 103), min(read, 103), 104, max(0, read - 256), 2, None, None, None)
+        )  # fmt: skip
+    found = ledger_of(rows)
+    assert found.memory is not None
+    assert found.memory == pytest.approx(0.5, abs=0.06)
+
+
 def test_a_limit_reached_at_the_first_sample_still_shows_the_runs_own_refaults() -> None:
     """A file read twice by calls at 104 MiB: the first sample finds 105 MiB read."""
     rows: list[tuple[float | None, ...]] = [
