@@ -15,6 +15,7 @@ monitor_pid        pid of the recorder
 processors         processors that are online, on which the errors of the kernel's counters depend
 page_bytes         size of a base page
 traceparent        W3C trace context of the recipe
+environment        variables that identify a job of GitHub or GitLab
 =================  ==================================================================================================
 
 Its record has one sample, of the end, and one process, the shell.
@@ -35,6 +36,8 @@ from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import FINISHED, RECIPES_STORE
 from otel_memwatch.record.jsonl import open_regular, parse
 from otel_memwatch.record.reader import Record
+from otel_memwatch.record.resource import ci_attributes
+from otel_memwatch.record.tags import engine_tags
 from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -173,12 +176,16 @@ def _info(line: Mapping[str, Any]) -> Mapping[str, Any]:
         whole(group.get("hierarchical_memory_limit")),
         (text(line.get("traceparent")) or "").split("-"),
     )
+    environment = {
+        name: value for name, value in mapping(line.get("environment")).items() if isinstance(value, str)
+    }
     code, number_of_signal = whole(ending.get("exit_code")), whole(ending.get("signal"))
     return {
         **line,
         "state": FINISHED,
         "name": None,
-        "tags": {},
+        "tags": engine_tags(environment, None, {}, 0),
+        "ci": ci_attributes(environment),
         "monitor": {"pid": line.get("monitor_pid"), "mode": "wrap"},
         "exit": {"exit_code": code, "signal": number_of_signal, "oom_kills": whole(group.get("oom_kill"))},
         "cgroup_version": 1 if group else None,

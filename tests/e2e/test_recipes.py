@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.record.resource import ci_attributes
+from otel_memwatch.record.tags import engine_tags
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.index import index
 from tests.e2e.test_shell import BASH, SCRIPTS, install, recorded
 from tests.support.wrapped import MIB, environment
 
 RECORDER = Path(__file__).parents[2] / "otel_memwatch/monitor/launcher/recipe"
-SURROUNDINGS = ("CI", "RANK", "TRACEPARENT", "GITHUB_ACTIONS", "GITLAB_CI", "KUBERNETES_SERVICE_HOST")
+SURROUNDINGS = ("RANK", "TRACEPARENT", "JENKINS_URL", "KUBERNETES_SERVICE_HOST")
 """Variables of the test's own surroundings that make Python record."""
 WAIT = "touch ready; while [ ! -e go ]; do sleep 0.02; done; "
 
@@ -85,7 +87,7 @@ def test_names_that_are_no_text_are_kept(tmp_path: Path) -> None:
 def test_both_recorders_agree(tmp_path: Path) -> None:
     shell = install(tmp_path)
     script = f"{sys.executable} -c 'x = bytearray(80 << 20)'; exit 3"
-    for variables in ({}, {"CI": "true"}):
+    for variables in ({}, {"RANK": "0"}):
         assert code(shell, script, tmp_path, **variables) == 3
     runs = [load(row.path) for row in index([tmp_path / "memwatch-runs"])]
     assert len(runs) == 2
@@ -100,7 +102,9 @@ def test_both_recorders_agree(tmp_path: Path) -> None:
         assert run.totals["cpu_seconds"]
 
 
-@pytest.mark.parametrize("name", ["CI", "SLURM_JOB_ID", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_MEMWATCH_TAG"])
+@pytest.mark.parametrize(
+    "name", ["JENKINS_URL", "SLURM_JOB_ID", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_MEMWATCH_TAG"]
+)
 def test_surroundings_that_a_record_describes_are_left_to_python(tmp_path: Path, name: str) -> None:
     shell = install(tmp_path)
     value = "http://127.0.0.1:9" if name.startswith("OTEL_EXPORTER") else "a=b"
@@ -203,3 +207,46 @@ def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
     (tmp_path / "memwatch-runs/recipes.jsonl").write_bytes(b'{"schema":1,"id":"20260101T0000')
     assert code(shell, "true", tmp_path) == 0
     assert len(index([tmp_path / "memwatch-runs"])) == 1
+
+
+def test_a_job_of_ci_is_identified_and_its_secrets_are_not_kept(tmp_path: Path) -> None:
+    shell = install(tmp_path)
+    job = {
+        "CI": "true",
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_RUN_ID": "7",
+        "GITHUB_SHA": "abc",
+        "GITHUB_TOKEN": "secret",
+    }
+    assert code(shell, "true", tmp_path, **job) == 0
+    (row,) = index([tmp_path / "memwatch-runs"])
+    assert row.tags["github.run"] == "7"
+    assert row.tags["commit"] == "abc"
+    assert load(row.path).info["ci"]["vcs.ref.head.revision"] == "abc"
+    assert not any(
+        b"secret" in path.read_bytes() for path in tmp_path.glob("memwatch-runs/**/*") if path.is_file()
+    )
+
+
+def test_the_recorder_knows_all_variables_that_identify_a_job() -> None:
+    source = (Path(__file__).parents[2] / "otel_memwatch/monitor/launcher/recipe.c").read_text()
+    asked: set[str] = set()
+
+    class Environment(dict[str, str]):
+        """Each variable is set, except one. Notes the names that are read."""
+
+        def __init__(self, absent: str) -> None:
+            self.absent = absent
+
+        def get(self, name: str, _default: object = None) -> str:  # type: ignore[override]
+            asked.add(name)
+            return "" if name == self.absent else "1"
+
+        __getitem__ = get
+
+    for absent in ("GITHUB_HEAD_REF", "GITHUB_ACTIONS"):
+        ci_attributes(Environment(absent))
+        engine_tags(Environment(absent), None, {}, 0)
+    of_ci = {name for name in asked if name.startswith(("GITHUB_", "GITLAB_", "CI_", "RUNNER_"))}
+    assert len(of_ci) > 15
+    assert not {name for name in of_ci if f'"{name}"' not in source}

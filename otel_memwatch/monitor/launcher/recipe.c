@@ -4,7 +4,7 @@
 
    The words after "recipe" are the command of the Python recorder, the plain twin. It takes over
 
-   - before the shell starts, if this program does not know enough: outside make, in batch jobs and CI, with options in
+   - before the shell starts, if this program does not know enough: outside make, in batch jobs, with options in
      the environment, with budgets of a project;
    - while the shell runs, if it runs longer than PATIENCE, or if anything but the end of the shell happens: a signal, a
      stop, the end of an orphan. Signals are blocked and stay pending across exec. The shell stays the child of this
@@ -46,12 +46,18 @@
 
 extern char **environ;
 
-/* Surroundings that a run describes: batch systems, ranks, CI, experiments, telemetry. A trailing _ is a prefix. */
+/* Surroundings that a run describes: batch systems, ranks, experiments, telemetry. A trailing _ is a prefix. */
 static const char *const UNKNOWN[] = {
     "OTEL_", "TRACEPARENT", "SLURM_", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID", "KUBERNETES_SERVICE_HOST",
     "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "RANK",
-    "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "MLFLOW_", "WANDB_", "CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL",
+    "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "MLFLOW_", "WANDB_", "JENKINS_URL",
     "_OTEL_MEMWATCH_COMPLETE", NULL};
+/* Variables that identify a job of GitHub or GitLab: all that tags.py and resource.py read of these. They go into the line. */
+static const char *const IDENTIFYING[] = {
+    "GITHUB_ACTIONS", "GITHUB_WORKFLOW", "GITHUB_JOB", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT", "GITHUB_REPOSITORY",
+    "GITHUB_REF_NAME", "GITHUB_HEAD_REF", "GITHUB_SHA", "GITHUB_SERVER_URL", "RUNNER_NAME", "GITLAB_CI", "CI_PIPELINE_ID",
+    "CI_PIPELINE_NAME", "CI_PIPELINE_URL", "CI_JOB_NAME", "CI_JOB_ID", "CI_JOB_URL", "CI_PROJECT_PATH", "CI_PROJECT_URL",
+    "CI_COMMIT_REF_NAME", "CI_COMMIT_SHA", "CI_RUNNER_ID", "CI_RUNNER_DESCRIPTION", NULL};
 /* Variables that change nothing here. */
 static const char *const HARMLESS[] = {"OTEL_MEMWATCH_RUN_DIR", "OTEL_MEMWATCH_RUNS", NULL};
 
@@ -460,6 +466,19 @@ static void put_file(Text *line, const char *name)
     free(text);
 }
 
+static void put_environment(Text *line)
+{
+    const char *between = "";
+    putf(line, ",\"environment\":{");
+    for (const char *const *name = IDENTIFYING; *name && (getenv("GITHUB_ACTIONS") || getenv("GITLAB_CI")); name++)
+        if (getenv(*name) != NULL) {
+            putf(line, "%s\"%s\":", between, *name);
+            put_json(line, getenv(*name));
+            between = ",";
+        }
+    putf(line, "}");
+}
+
 static void put_group(Text *line)
 {
     char path[PATH_MAX + 160];
@@ -694,6 +713,7 @@ int main(int count, char **arguments)
     putf(&line, ",\"monitor_pid\":%d,\"processors\":%ld,\"page_bytes\":%ld,\"traceparent\":\"%s\"", getpid(),
          sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_PAGESIZE), trace);
     put_ending(&line, status, &usage, assigned);
+    put_environment(&line);
     if (child->misplaced && group[0]) {
         rmdir(group);
         group[0] = 0;
