@@ -25,6 +25,7 @@ import re
 import sqlite3
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.record.run_info_schema import VERDICTS
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.units import parse_duration, parse_moment, parse_number, parse_size
 from otel_memwatch.wings.index.run_fields import COLUMNS, RunField, column
@@ -157,6 +158,11 @@ class _Translation:
             what = "the quote is not closed" if open_quote else "a value is missing"
             raise _mistake(self._text, f"{what} after {_quoted(word + sign)}")
         self._value_before = wanted
+        if word == "verdict" and sign in ("=", "!=") and wanted not in ("", "finished", "killed", *VERDICTS):
+            names = ", ".join(("finished", "killed", *VERDICTS))
+            raise UsageError(
+                f"--where {_quoted(self._text)}: there is no verdict {_quoted(wanted)}.", f"there are {names}"
+            )
         if sign == "~":
             return f"holds({left}, {self._slot(_bound(wanted.lower()))})"
         try:

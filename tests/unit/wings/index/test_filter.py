@@ -76,6 +76,7 @@ def test_conditions_that_do_not_hold(condition: str) -> None:
         ("peak ! 1", "unexpected '! 1'"),
         ("name='x", "the quote is not closed after 'name='"),
         ("started>1", "is not a moment"),
+        ("verdict=limitt", "there is no verdict 'limitt'"),
     ],
 )
 def test_a_mistake_is_named(condition: str, said: str) -> None:
