@@ -53,6 +53,8 @@ _WARN_STALLED = 0.5
 """Share of that time after which a warning is due."""
 _CALM = 0.05
 """A share of memory that must become free below a threshold before it warns again."""
+_WARNED = 1.0
+"""Seconds between two probes after the last warning, until memory is free again."""
 _ROOM = 2 << 20
 _NICE = -10
 """Change of the priority of our threads while the run is guarded."""
@@ -316,6 +318,8 @@ class Guard:
                 self._processes.end()
         elif leave is not None:
             self._hurry(scope, leave, now)
+        elif not any(scope.armed.values()):
+            scope.due = max(scope.due, now + _WARNED)
         return scope.due
 
     def _warn(self, scope: MemoryScope, used: int, now: float) -> None:

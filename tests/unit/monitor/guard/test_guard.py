@@ -123,6 +123,18 @@ def test_a_level_that_growth_reaches_is_probed_then() -> None:
     assert dues == [0.1, 0.125, 0.225, 0.3251]  # the second early probe in a row waits
 
 
+def test_probes_are_rare_after_the_last_warning() -> None:
+    guard, events, _ = guard_of(warn=["50%"])
+    scope = Readings("limit", 1000)
+    scope.armed = {0.5: True}
+    dues = []
+    for now, used in ((0.0, 100), (0.1, 600), (1.1, 600), (2.1, 100), (2.2, 100)):
+        scope.now, scope.due = used, 0.0
+        guard._check(scope, now)
+        dues.append(round(scope.due - now, 3))
+    assert (dues, events.kinds) == ([0.1, 1.0, 1.0, 0.1, 0.1], [("warning", "limit")])
+
+
 def test_the_first_verdict_counts() -> None:
     guard, events, processes = guard_of(timeout="1s", leave="1KiB", kill_after="5s")
     guard._term_at = 1.0
