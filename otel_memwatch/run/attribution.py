@@ -228,7 +228,8 @@ def where(
     ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
     if not by_process and peak.at is not None:
         begin, end = peak.at + started - window, peak.at + started + reading
-        ties = tuple(one for one in ties if one.start <= end and one.end >= begin)
+        # Resident size includes files, which the tree's figure excludes: of two in the window, neither is certain.
+        ties = tuple(one for one in ties if one.start <= begin and one.end >= end)
     if ties:
         if ties not in operations.attributed:
             operations.attributed[ties] = _of_ties(ties, operations)

@@ -58,6 +58,24 @@ def test_the_sample_of_the_lower_bound_counts_beside_that_of_the_best_estimate()
     assert (found.operation, found.operations) == ("read", ())
 
 
+def test_a_mark_with_files_decides_only_if_its_operation_lasted_throughout_the_window() -> None:
+    """A process of 16.2 MiB has 7 MiB of libraries; after it, a child and its parent needed 15.9 together."""
+    operations = (
+        operation("all", 0.0, 3.0, 16.2),
+        operation("load", 1.0, 2.0, 16.2),
+        operation("work", 2.02, 2.5, 13),
+    )
+    peak = Peak.interval(round(15.8 * MIB), 16 * MIB, at=2.05)
+    peaks = Peaks(tree=peak)
+    found = attribute_peaks(peaks, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+    assert found is not None
+    assert (found.operation, found.operations) == ("all", ())
+    inside = Peaks(tree=peak._replace(at=1.5))
+    found = attribute_peaks(inside, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+    assert found is not None
+    assert (found.operation, found.operations) == ("load", ())
+
+
 def test_the_operation_of_a_wide_range_is_likely(tmp_path: Path) -> None:
     """A copy of 40 MiB lived between two samples of the first operation; a sample saw 50 in the second."""
     operations = operation("fork", 1.0, 2.0, 9), operation("read", 2.1, 3.0, 9)
