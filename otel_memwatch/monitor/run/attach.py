@@ -79,8 +79,7 @@ def attach(
         if prepared:
             return True  # it ended before we started; the records that it wrote remain
         raise
-    environment = _environment_of(pid)
-    pidfd = _open_pidfd(pid)
+    environment, pidfd = _environment_of(pid), _open_pidfd(pid)
     wake = _wake_on_signals() if wake is None else wake
     directory = Path(settings["out"] if prepared else make_run_directory(settings, argv, say))
     trace = run_context(environment)

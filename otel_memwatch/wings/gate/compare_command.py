@@ -149,6 +149,10 @@ def command(
             _write_page(found, sides, page, redact)
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
+    return _exit_code(found, require_operations=require_operations, strict=strict)
+
+
+def _exit_code(found: Comparison, *, require_operations: bool, strict: bool) -> int:
     gone = [one for one in found.figures if one.head is None and one.name.startswith(OPERATION)]
     if found.having(ComparisonVerdict.REGRESSED) or (require_operations and gone):
         return FAILED
