@@ -1,6 +1,6 @@
 """Advice and verdicts against the true knee: the smallest limit with at least 95 % of a program's speed.
 
-    python -m tests.bench.bench_knee [--only "NAME; ..."] [--repeat 3] [--work DIR]
+    python -m tests.bench.bench_knee [--only "NAME; ..."] [--repeat 3] [--work DIR] [--disk 60MB]
 
 Each of twelve programs with a known working set runs from a cold page cache:
 
@@ -11,6 +11,7 @@ Each of twelve programs with a known working set runs from a cold page cache:
 
 Goals: full-speed advice is 1.00 to 1.25 times the knee in 19 of 20 cases, at least 95 % of the slow runs are recognized, and at
 most 1 % of the others are called slow. A knee below the smallest request of schedulers counts as that. Needs a memory hierarchy that it may make groups in, and a quiet machine.
+`--disk` limits the reads in a second from the disk of `--work`; it needs version 1 of the blkio controller.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from otel_memwatch.units import parse_size
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.bisection import Trial, bisect
 from otel_memwatch.wings.advice.recommendation import mebibytes
@@ -122,18 +124,31 @@ def measure(name: str, work: Path, repeat: int) -> tuple[int, int | None, list[V
     return full, knee, found
 
 
+def limit_reads(work: Path, bytes_in_a_second: int) -> None:
+    """Move this process into a cgroup that limits its reads from the disk of a directory."""
+    group = Path(f"/sys/fs/cgroup/blkio/memwatch-knee-{os.getpid()}")
+    group.mkdir()
+    device = work.stat().st_dev
+    limit = f"{os.major(device)}:{os.minor(device)} {bytes_in_a_second}"
+    (group / "blkio.throttle.read_bps_device").write_text(limit)
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--work")
+    parser.add_argument("--disk", type=parse_size)
     asked = parser.parse_args()
     names = [name.strip() for name in asked.only.split(";") if name.strip()] or list(PROGRAMS)
     work = Path(asked.work or tempfile.mkdtemp(prefix="memwatch-knee-")).resolve()
     work.mkdir(exist_ok=True)
     if not (work / "big").exists():
         prepare(work)
+    if asked.disk:
+        limit_reads(work, asked.disk)
     os.environ["OTEL_MEMWATCH_RUNS"] = str(work / "runs")
     print(
         f"{'program':20}{'knee':>6}{'advice':>8}{'ratio':>7}{'slow runs':>11}{'found':>7}{'quick runs':>12}{'false':>7}",
