@@ -55,6 +55,8 @@ MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
 """Memory of the monitor if it shares the command's limit: recording only, and exporting."""
 KILLED_MARGIN = 1.5
 """Factor on a limit at which the job was killed."""
+OTHER_PARTS = 0.25
+"""Share added to the mapped files of the largest process if there are several: others map other parts of them."""
 _DIFFERENT = 4
 """Bound divided by the largest run, above which the runs have too little in common."""
 POLLED_MARGIN = 0.25
@@ -176,10 +178,10 @@ def _of_job(
 def _files(row: IndexedRun) -> int:
     """Return the bytes of files that a run needs in memory for full speed.
 
-    Other processes may map other parts of the same files: a browser's largest process maps 170 MiB, and it needs 200.
+    Other processes may map other parts of the same files: a browser's largest process maps 170 MiB, and it needs 215.
     """
     several = row.processes is not None and row.processes > 1
-    return math.ceil(row.library_bytes * (1 + ONE_RUN_MARGIN * several)) + row.reread_bytes
+    return math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)) + row.reread_bytes
 
 
 def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:
