@@ -98,7 +98,7 @@ boot() {
         -display none -no-reboot -serial "file:$out/console" \
         -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
         -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \
-        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off' </dev/null || true
+        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off tsc=reliable' </dev/null || true
     debugfs -R "rdump / $out" "$cache/results.disk" >/dev/null 2>&1
     rm -f "$cache/disk" "$cache/results.disk"
     [ -e "$out/complete" ] || { echo "the machine did not complete its jobs: see $out" >&2; exit 1; }

@@ -220,6 +220,26 @@ def test_a_limit_ends_the_whole_tree_and_tells_who_wanted_more(machine: Path, na
     assert written["run/run.json"] - written["truth.json"] <= 1.0 * SLOWER
 
 
+@pytest.mark.parametrize("name", ["guard-user", "guard-root"])
+def test_the_guard_gives_its_verdicts(machine: Path, name: str) -> None:
+    job = Job(machine, name)
+    found = job.json("truth")
+    verdicts = {case: one["events"][-1] for case, one in found.items()}
+    assert {case: one["kind"] for case, one in verdicts.items()} == {case: case for case in found}
+    assert {case: one["exit_code"] for case, one in found.items()} == {
+        "limit": -9,
+        "timeout": -9,
+        "stalled": -9,
+        "finished": 0,
+    }
+    warnings = {case: [one["kind"] for one in found[case]["events"] if one["event"] == "warning"] for case in found}  # fmt: skip
+    assert warnings == {"limit": ["limit"], "timeout": [], "stalled": ["stalled"], "finished": []}
+    assert found["timeout"]["left"] == []
+    assert verdicts["limit"]["time"] - float(found["limit"]["notes"][0]) <= 1.0 * SLOWER
+    assert verdicts["stalled"]["time"] - float(found["stalled"]["notes"][0]) <= 10.0 * SLOWER
+    assert job.json("after") == {"groups": [], "units": []}
+
+
 def test_a_limit_without_a_group_of_its_own_says_what_it_needs_and_starts_nothing(machine: Path) -> None:
     job = Job(machine, "limit-no-group")
     assert job.exit_code == 2

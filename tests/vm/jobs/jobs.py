@@ -66,6 +66,11 @@ def processors(name: str, kind: str, options: str = "--cgroup require") -> str:
     )
 
 
+def guard(name: str) -> str:
+    """Four runs that the guard warns of or ends; see guard.py."""
+    return f"{BIN}/python /opt/jobs/guard.py /tmp/{name}/truth.json"
+
+
 def jobs() -> dict[str, str]:
     """Every job as a line of shell, run as root in a service."""
     lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
@@ -119,6 +124,8 @@ def jobs() -> dict[str, str]:
             f"{kind}-user": f'{TESTER} "{processors(f"{kind}-user", kind, "--cgroup off")}"'
             for kind in ("spread", "one")
         },
+        "guard-user": f'{TESTER} "{guard("guard-user")}"',
+        "guard-root": f'su -l root -c "{guard("guard-root")}"',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service whose group is its own to use; a user and their session are found by it.
