@@ -2,6 +2,7 @@
 
     python tests/bench/bench_stacks.py              ramps of eight kinds, and the cost beside other tools
     python tests/bench/bench_stacks.py --repeat 5   each ramp so often
+    python tests/bench/bench_stacks.py --only numpy --no-ramps   costs of one kind
     python tests/bench/bench_stacks.py --identical  output of 100 programs with and without --stacks
 
 Each ramp grows for at least 0.1 s in a function `ramp`, then the program works elsewhere with the memory held. A ramp counts
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAM = [sys.executable, "-m", "otel_memwatch"]
@@ -137,7 +139,7 @@ TOOLS: dict[str, list[str]] = {
     "wrap": [*PROGRAM, "wrap", "--quiet", "--runs", "runs", "--"],
     "wrap --stacks": [*PROGRAM, "wrap", "--quiet", "--stacks", "--runs", "runs", "--"],
     "memray": ["memray", "run", "-q", "-f", "-o", "memray.bin"],
-    "scalene": ["scalene", "--cli", "--outfile", "scalene.txt"],
+    "scalene": ["scalene", "run", "-o", "scalene.json"],
     "fil": ["fil-profile", "--no-browser", "-o", "fil", "run"],
     "heaptrack": ["heaptrack", "-o", "heaptrack"],
     "tracemalloc": [sys.executable, "-X", "tracemalloc=1"],
@@ -177,10 +179,10 @@ def named(command: list[str], folder: Path, number: int) -> tuple[bool, str]:
     return frame["function"].split(".")[0] == "ramp", f"{frame['function']}:{frame['line']}"
 
 
-def ramps(folder: Path, repeat: int) -> None:
+def ramps(folder: Path, repeat: int, names: Sequence[str]) -> None:
     """Print which ramps are named."""
     total = right = number = 0
-    for name in RAMPS:
+    for name in names:
         if missing(name):
             print(f"{name:15} left out: {', '.join(missing(name))} is not installed")
             continue
@@ -208,10 +210,10 @@ def cost(command: list[str], folder: Path) -> tuple[float, float] | None:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
 
 
-def costs(folder: Path, repeat: int) -> None:
+def costs(folder: Path, repeat: int, names: Sequence[str]) -> None:
     """Print the cost of each installed tool on each ramp, in turns."""
     print(f"\n{'CPU s (elapsed s)':15} " + " ".join(f"{tool:>15}" for tool in TOOLS))
-    for name in RAMPS:
+    for name in names:
         if missing(name):
             continue
         command = command_of(name, folder)
@@ -271,6 +273,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--identical", action="store_true")
     parser.add_argument("--no-costs", action="store_true")
+    parser.add_argument("--no-ramps", action="store_true")
+    parser.add_argument(
+        "--only", action="append", choices=list(RAMPS), help="a kind of ramp; may be repeated"
+    )
     given = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as name:
@@ -278,9 +284,11 @@ def main() -> None:
         if given.identical:
             identical(folder, 100)
             return
-        ramps(folder, given.repeat)
+        names = given.only or list(RAMPS)
+        if not given.no_ramps:
+            ramps(folder, given.repeat, names)
         if not given.no_costs:
-            costs(folder, given.repeat)
+            costs(folder, given.repeat, names)
 
 
 if __name__ == "__main__":
