@@ -137,6 +137,7 @@ def start_fields(
 
 def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, Any]) -> None:
     """Write the run's resource, CI job, tags and group, and the host's clock."""
+    from otel_memwatch.record.git_head import git_head
     from otel_memwatch.record.identity import clock_fields, group_attributes, identity
     from otel_memwatch.record.request import request_of
     from otel_memwatch.record.resource import ci_attributes, resource_attributes
@@ -160,7 +161,9 @@ def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str,
         **engine_tags(environment, info.get("cwd"), resource, near, argv=target.argv),
         **info.get("tags", {}),
     }
-    writer.update(resource=resource, ci=ci_attributes(environment), tags=tags)
+    ci = ci_attributes(environment)
+    known = "vcs.ref.head.revision" in ci
+    writer.update(resource=resource, ci=ci, vcs={} if known else git_head(info.get("cwd") or "/"), tags=tags)
 
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")

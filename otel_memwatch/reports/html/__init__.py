@@ -32,7 +32,7 @@ HASHES = {
     "page.css": "P/pBLwTnbzpDn7BubYndE6CUb/Y7tE2w6PNehpCOzww=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "guC8ulmV+ass2O7IdbFp4kOTLld6AXfDk5UtcLYCtyQ=",
+    "runs.js": "MaRFBqG8Ym48F6KxaGKGbtrYKcF1c/vzT7dR9U60bPs=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }

@@ -39,6 +39,8 @@ _NEIGHBOURS = 7
 """Width of the running median, in runs."""
 _GRID = 25
 """Places at which a drift may start or end, for one search."""
+_COMMIT = 10
+"""Shown characters of a commit."""
 _ERROR = 0.01
 _EFFECTS = {"By": (0.01, float(1 << 20)), "s": (0.05, 0.05)}
 """Smallest effect by unit: a share and a size."""
@@ -333,7 +335,10 @@ def _notes(figure: FigureRow, last: IndexedRun, first: IndexedRun) -> tuple[str,
     ]
     if figure.name == MEMORY:
         facts.append(("measured another way", last.charged, first.charged))
-    return tuple(name for name, one, other in facts if one != other)
+    found = [name for name, one, other in facts if one != other]
+    if last.commit and first.commit and last.commit != first.commit:
+        found.append(f"commit {last.commit[:_COMMIT]} to {first.commit[:_COMMIT]}")
+    return tuple(found)
 
 
 def _ruptures() -> Any:

@@ -110,6 +110,8 @@ class IndexedRun(NamedTuple):
     """ID of its span."""
     parent: str | None = None
     """ID of the enclosing span, perhaps another run's."""
+    commit: str | None = None
+    """Commit of the working directory's repository."""
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ _COLUMNS = (
     _plain("exit", "number", "exit_code"), _plain("signal", "number"), _plain("oom", "number", "oom_kills"),
     _plain("end", "text", "reason"), _plain("verdict", "text"), _plain("key", "text"), RunField("command", "text", lambda row: " ".join(row.command)),
     _plain("cwd", "text"), _plain("host", "text"), _plain("system", "text"), _plain("cpus", "number"), _plain("mode", "text"),
-    _plain("by", "text"), _plain("error", "text"), _plain("group", "text"), _plain("rank", "number"),
+    _plain("by", "text"), _plain("error", "text"), _plain("group", "text"), _plain("rank", "number"), _plain("commit", "text"),
 )
 # fmt: on
 COLUMNS = {one.name: one for one in _COLUMNS}

@@ -19,7 +19,7 @@ from pathlib import Path
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.record.fields import number, whole
+from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
 from otel_memwatch.record.open import open_record, read_info
 from otel_memwatch.run.asked import asked
@@ -131,7 +131,17 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
         "rank": group.rank,
         "span": run.trace.get("span_id"),
         "parent": run.trace.get("parent_span_id"),
+        "commit": _commit(run),
     }
+
+
+def _commit(run: RecordedRun) -> str | None:
+    """Return the commit from the CI job's variables, or from the repository around the working directory."""
+    for key in ("ci", "vcs"):
+        found = text(mapping(run.info.get(key)).get("vcs.ref.head.revision"))
+        if found:
+            return _storable(found)
+    return None
 
 
 def _storable(value: str) -> str:

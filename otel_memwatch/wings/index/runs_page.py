@@ -33,6 +33,8 @@ _MOST = 10_000
 _STATIC = 50
 """Newest runs in the static table."""
 _COMMAND, _TEXT = 160, 300
+_COMMIT = 10
+"""Shown characters of a commit."""
 _PAGE = "report.html"
 
 
@@ -105,6 +107,7 @@ def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
             host=redactor.text(row.host or "", "host") or None,
             reason=redactor.value(row.reason),
             group=redactor.text(row.group or "", "group") or None,
+            commit=redactor.text(row.commit or "", "commit") or None,
         )
 
     return [hidden(row) for row in rows]
@@ -172,6 +175,7 @@ def _data(
         "command": _texts(command_line(row.command, _COMMAND) for row in rows),
         "host": _texts(row.host or "" for row in rows),
         "tags": _texts(", ".join(f"{key}={value}" for key, value in row.tags.items()) for row in rows),
+        "commit": _texts((row.commit or "")[:_COMMIT if file is not None else None] for row in rows),
         "limit": [row.limit for row in rows],
         "asked": [row.asked for row in rows],
         "link": _links(rows, file) if file is not None else [],

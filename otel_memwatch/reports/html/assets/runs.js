@@ -115,6 +115,9 @@ function drawChanges(u, places) {
   c.restore();
 }
 
+// On an axis of runs, a run has the name of its commit, or its number.
+const label = (run) => (run === undefined ? "" : word(runs.commit, run) || String(run + 1));
+
 function draw(card, list) {
   const made = columns(list), { places, xy } = made, { plot, about } = card;
   if (card.u) { card.u.destroy(); charts.splice(charts.indexOf(card.u), 1); card.u = null; }
@@ -134,7 +137,7 @@ function draw(card, list) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 8, width: 1.5, fill: () => colour("page") } },
     series: [{}, none, none, { stroke: () => colour("needed-faint"), width: 1, points: { show: false } }, dashed("limit"), dashed("accent")],
     bands: [{ series: [2, 1], fill: () => colour("needed-band") }],
-    axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80 },
+    axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80, ...(byTime ? {} : { values: (_, found) => found.map((v) => label(places[v - 1])) }) },
       { ...font, grid: line, ticks: { show: false }, size: 74, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
     hooks: { draw: [(self) => { drawChanges(self, places); marks(self, places); }] },
   }, xy, plot);
@@ -156,6 +159,7 @@ function choose(run, card) {
   for (const one of data.figures) if (one.values[run] !== null) fact(one.words, inWords(one, run) + (one.name === "memory" ? certaintyOf(run) : ""));
   fact("limit", runs.limit[run] === null ? "" : size(runs.limit[run]));
   fact("request", runs.asked[run] === null ? "" : size(runs.asked[run]));
+  fact("commit", word(runs.commit, run));
   fact("tags", word(runs.tags, run));
   fact("command", word(runs.command, run));
   fact("host", word(runs.host, run));
@@ -202,7 +206,7 @@ function table(holder) {
   const search = element("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs", on: { input: () => { words = search.value.toLowerCase(); shown = ROWS; fill(); } } });
   const heads = TABLE.map((one) => element("th", { scope: "col", class: one.number ? "number" : null },
     element("button", { type: "button", on: { click: () => { down = order === one ? !down : Boolean(one.number); order = one; fill(); } } }, one.title)));
-  const text = (run) => [runs.run[run], word(runs.group, run), word(runs.command, run), word(runs.end, run), word(runs.tags, run), word(runs.host, run)].join("\n").toLowerCase();
+  const text = (run) => [runs.run[run], word(runs.group, run), word(runs.command, run), word(runs.end, run), word(runs.commit, run), word(runs.tags, run), word(runs.host, run)].join("\n").toLowerCase();
   const all = Array.from({ length: COUNT }, (_, run) => run);
   function fill() {
     const found = (words ? all.filter((run) => text(run).includes(words)) : all).slice().sort((a, b) => {
