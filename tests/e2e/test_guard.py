@@ -30,7 +30,7 @@ while True:
 HIDES = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-hidden = "import signal, time, os; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"
+hidden = "import signal, time, os; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(1, f'{os.getpid()}{chr(10)}'.encode()); time.sleep(600)"
 def twice(session):
     if os.fork() == 0:
         if session:
