@@ -192,13 +192,20 @@ def _pairs(base: RecordedRun, head: RecordedRun, page: HtmlPage) -> None:
     processes = [_processes(run) for run in (base, head)]
     _table(page, "Processes", ("process", "number", "CPU time", "largest resident size"), *processes)
     for title, first, files in (
-        ("Kinds of memory at the peak", "kind", False),
+        ("Kinds of memory", "kind", False),
         ("Mapped files", "file", True),
     ):
         parts = [_parts(run, files=files) for run in (base, head)]
         _table(page, title, (first, "", "", "memory"), *parts)
     if base.made_of is None or head.made_of is None:
         page.paragraph("Kinds of memory were not recorded for both runs.")
+        return
+    readings = [
+        f"{name}: {size(run.made_of.level)} resident at {duration(max(0.0, run.made_of.time - run.started))}"
+        for name, run in (("base", base), ("head", head))
+        if run.made_of is not None
+    ]
+    page.paragraph(f"Kinds and files are those of the last new peak that was read ({'; '.join(readings)}).")
 
 
 _Row = tuple[str, str, float]

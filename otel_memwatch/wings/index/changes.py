@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
 
-_LEAST_RUNS = 4
+LEAST_RUNS = 4
 """Smallest number of runs on each side of a step."""
 _MOST_RUNS = 2000
 """Newest runs of a job that are searched; the cost grows with the square."""
@@ -99,7 +99,7 @@ def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[F
         for figure in FIGURES:
             if figure.judged and figure.field:
                 known = [row for row in history if getattr(row, figure.field) is not None][-_MOST_RUNS:]
-                if len(known) >= 2 * _LEAST_RUNS:
+                if len(known) >= 2 * LEAST_RUNS:
                     found += _changes_of(group, figure, known)
     return sorted(found, key=lambda one: (one.group, one.first.started))
 
@@ -113,8 +113,8 @@ def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> li
     found = []
     for part in parts(values, share, least):
         # The ends of a drift may be a single run: then their neighbours stand for the bounds too.
-        one = slice(part.start, max(part.last + 1, part.start + _LEAST_RUNS))
-        other = slice(min(part.first, part.end - _LEAST_RUNS), part.end)
+        one = slice(part.start, max(part.last + 1, part.start + LEAST_RUNS))
+        other = slice(min(part.first, part.end - LEAST_RUNS), part.end)
         before, after = part.before, part.after
         certain = _interval(highs[one], lows[other])[0] > 0 or _interval(lows[one], highs[other])[1] < 0
         if part.is_step:
@@ -167,7 +167,7 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
     noise = max(float(np.median(np.abs(np.diff(values)))) / 0.6745 / np.sqrt(2), floor, 1e-300)
     middle = median_filter(values, size=_NEIGHBOURS, mode="nearest")
     clipped = np.clip(values, middle - _OUTLIERS * noise, middle + _OUTLIERS * noise)
-    found = _ruptures().KernelCPD(kernel="linear", min_size=_LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
+    found = _ruptures().KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
     steps = [int(step) for step in found.predict(pen=_PROPOSED)[:-1]]
     result: list[SeriesChange] = []
     for start, end, inside in _same_direction(clipped, _confirmed(values, clipped, noise, steps)):
@@ -194,7 +194,7 @@ def _ramp(values: Any, start: int, end: int) -> tuple[float, SeriesChange]:
     best = (np.inf, SeriesChange(start, start, end - 1, end, 0.0, 0.0))
     grid = np.unique(np.linspace(0, end - start - 1, _GRID).astype(int))
     for a, b in itertools.combinations(grid, 2):
-        if b - a >= _LEAST_RUNS:
+        if b - a >= LEAST_RUNS:
             risen = np.clip((places - a) / (b - a), 0, 1)
             middle = risen.mean()
             risen -= middle

@@ -119,7 +119,8 @@ def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple
         found = changes.changes(rows, by)
     except Unavailable as error:
         return [], f"{error.message} {error.hint}"
-    return found, "" if found else "No figure stepped or drifted."
+    absent = f"No step or drift is certain. Each side of a step needs {changes.LEAST_RUNS} runs."
+    return found, "" if found else absent
 
 
 def thinned(
