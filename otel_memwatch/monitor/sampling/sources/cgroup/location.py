@@ -14,7 +14,7 @@ from otel_memwatch.runtime.procfs.control_group import (
     parse_mounts,
 )
 from otel_memwatch.runtime.procfs.mounted import shows_others
-from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.procfs.process import is_exiting, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,21 +53,25 @@ def _membership(context: Context) -> bytes:
 
     Ours is correct if the target is our child. It is needed in two cases:
 
-    - it has ended: a zombie is listed in the root group, but it was in our cgroup;
+    - it has ended or is ending: it is listed in the root group, but it was in our cgroup;
     - /proc belongs to another PID namespace: the target cannot be found in it.
     """
     if context.target_group is not None:
         return read_file(f"{context.proc}/self/cgroup")  # any process shows the version and the mount
-    if context.adopt and (shows_others(context.proc) or _has_ended(context, context.root)):
-        return read_file(f"{context.proc}/self/cgroup")
-    return read_file(f"{context.proc}/{context.root}/cgroup")
-
-
-def _has_ended(context: Context, pid: int) -> bool:
+    ours = f"{context.proc}/self/cgroup"
+    if context.adopt and shows_others(context.proc):
+        return read_file(ours)
     try:
-        return parse_stat(read_file(f"{context.proc}/{pid}/stat")).state in _ENDED
+        data = read_file(f"{context.proc}/{context.root}/cgroup")
+        if not context.adopt:
+            return data
+        # The state last: the target may end at any moment, and lies in the root group from its exit on.
+        stat = read_file(f"{context.proc}/{context.root}/stat")
     except OSError:
-        return True
+        if not context.adopt:
+            raise
+        return read_file(ours)
+    return read_file(ours) if is_exiting(stat) or parse_stat(stat).state in _ENDED else data
 
 
 def find(context: Context) -> Groups:

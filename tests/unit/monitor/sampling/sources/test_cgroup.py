@@ -83,6 +83,22 @@ def test_version_1(tmp_path: Path) -> None:
     assert not [name for name in read if name.startswith("pressure")]
 
 
+@pytest.mark.parametrize(
+    ("state", "flags", "where"), [("S", 0, "other"), ("Z", 0, "jobs/7"), ("R", 4, "jobs/7")]
+)
+def test_a_target_that_ends_meanwhile_was_in_our_cgroup(
+    tmp_path: Path, state: str, flags: int, where: str
+) -> None:
+    """From its exit on, the kernel lists it in the root group: the machine's memory was reported as its own."""
+    context = version1(tmp_path)
+    group(tmp_path / "memory/other", memory__limit_in_bytes=UNLIMITED, memory__usage_in_bytes=4096)
+    target = tmp_path / "proc" / str(ROOT_PID)
+    (target / "cgroup").write_text("4:memory:/other\n0::/\n")
+    fields = [state, 1, 1, 1, 0, -1, flags, *[0] * 45]
+    (target / "stat").write_text(f"{ROOT_PID} (job) {' '.join(map(str, fields))}\n")
+    assert find(context._replace(adopt=True)).memory == str(tmp_path / "memory" / where)
+
+
 def test_refaults_and_cpu_limits_of_version_1(tmp_path: Path) -> None:
     context = version1(tmp_path)
     stat = tmp_path / "memory/jobs/7/memory.stat"
