@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
+import time
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.procfs.control_group import (
@@ -56,6 +58,8 @@ _NO_LIMIT = {
 }
 """Initial text of the files of a cgroup without limits. systemd sets pids.max everywhere, so it is omitted."""
 
+_DYING_SECONDS = 0.5
+"""Longest wait for processes that are ending, before the cgroup is left to the next run."""
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
@@ -250,12 +254,19 @@ class OwnCgroup:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._entrance = self._peak = -1
-        try:
-            if self._given:
-                return tuple(self.pids())
-            _remove_tree(self._path)
-        except OSError:
+        if self._given:
             return tuple(self.pids())
+        until = time.monotonic() + _DYING_SECONDS
+        while True:
+            try:
+                _remove_tree(self._path)
+                break
+            except OSError as error:
+                # A process that is ending keeps its cgroup, and cgroup.procs no longer lists it.
+                pids = tuple(self.pids())
+                if pids or error.errno != errno.EBUSY or time.monotonic() >= until:
+                    return pids
+                time.sleep(0.002)
         if self._leaf is not None:
             _leave(self._leaf)
             self._leaf = None

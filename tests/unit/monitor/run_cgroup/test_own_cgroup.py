@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -212,3 +214,34 @@ def test_what_would_help_is_what_there_is(
         OwnCgroup.create(tmp_path)
     assert why.value.hint is not None
     assert why.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(("refusals", "left"), [(2, False), (10_000, True)])
+def test_a_cgroup_is_removed_once_its_last_process_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, *, left: bool
+) -> None:
+    """A process that is ending keeps the cgroup for a moment, and cgroup.procs no longer lists it."""
+    path = tmp_path / "memwatch-1"
+    path.mkdir()
+    group = OwnCgroup.__new__(OwnCgroup)
+    for name, value in {
+        "_entrance": -1,
+        "_peak": -1,
+        "_given": False,
+        "_path": str(path),
+        "_leaf": None,
+    }.items():
+        setattr(group, name, value)
+    attempts = itertools.count()
+    remove = os.rmdir
+
+    def refuse(directory: str) -> None:
+        if next(attempts) < refusals:
+            raise OSError(errno.EBUSY, "Device or resource busy", directory)
+        remove(directory)
+
+    monkeypatch.setattr(own_cgroup.os, "rmdir", refuse)
+    monkeypatch.setattr(own_cgroup, "_DYING_SECONDS", 0.1)
+    monkeypatch.setattr(OwnCgroup, "pids", lambda _: [])
+    assert group.remove() == ()
+    assert path.exists() is left
