@@ -27,7 +27,7 @@ GUARD = 90
 LONG = os.environ.get("MEMWATCH_LONG") == "1"
 """The long profile: the same tests, more often and with more of everything."""
 _TOKEN = "MEMWATCH_TORTURE"
-_LEFT = {RUN_FILE, SAMPLES_FILE, "processes.jsonl", "report.txt", "report.html", "memory.png"}
+_LEFT = {RUN_FILE, SAMPLES_FILE, "processes.jsonl", "made_of.json", "report.txt", "report.html", "memory.png"}
 
 
 class Report:

@@ -409,7 +409,7 @@ def test_many_short_operations_become_few_bars_and_none_is_lost(tmp_path: Path) 
     assert lanes.bars[0].label == "3000 operations"
     run = load(
         recorded.record(
-            tmp_path / "peak", seconds=10, peaks={"tree": recorded.peak(77, at=4.0)},
+            tmp_path / "peak", seconds=10, peaks={"tree": recorded.peak(77, at=4.0)}, processes=recorded.process(100, 0, 10, 80),
             operations={100: [line | ({"peak": 77 * MIB, "low": 77 * MIB, "high": 77 * MIB} if line.get("close") == 1500 else {})
                               for line in lines]},
         )

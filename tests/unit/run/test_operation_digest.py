@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
 from pathlib import Path
@@ -80,6 +81,7 @@ def test_memory_does_not_grow_with_their_number() -> None:
     for n in range(6_000):
         so_far.close(row_of(operation(f"name {n % 3} {n}", n, n + 0.5, 100 + n / 1000, n)))
         if n in (1_999, 5_999):
+            gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert sizes[1] < sizes[0] + 256 * 1024
