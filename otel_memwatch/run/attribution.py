@@ -12,6 +12,8 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 | several side by side, as high to the reading's error   | the first of them, if none later was measured higher            |
 |                                                        | else one of up to three names: "epoch 58 or 59"                 |
 |                                                        | else the innermost operation around them all, if one exists     |
+| of several processes: one that begins or ends in the   | that operation, as likely: the other one, or another process,   |
+| window, inside one that lasts, and no others           | may have held it just before or after                           |
 | none is as high as the peak                            | of the operations open between the sample before and this one,  |
 |                                                        | the one in the process that had most; if it begins or ends in   |
 |                                                        | between, it or the innermost of those that were open longest    |
@@ -228,8 +230,13 @@ def where(
     ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
     if not by_process and peak.at is not None:
         begin, end = peak.at + started - window, peak.at + started + reading
+        inside = tuple(one for one in ties if one.start <= end and one.end >= begin)
         # Resident size includes files, which the tree's figure excludes: of two in the window, neither is certain.
-        ties = tuple(one for one in ties if one.start <= begin and one.end >= end)
+        ties = tuple(one for one in inside if one.start <= begin and one.end >= end)
+        if ties and len(inside) > len(ties):
+            brief = _alone_inside(inside, ties, operations.open_between(begin, end))
+            if brief is not None:
+                return Attributed(brief, (operations.name(brief),), likely=True)
     if ties:
         if ties not in operations.attributed:
             operations.attributed[ties] = _of_ties(ties, operations)
@@ -246,6 +253,19 @@ def where(
     wide = peak.certainty is Certainty.INTERVAL and peak.high is not None
     likely = wide and not is_exact(peak.bytes, peak.low or 0, peak.high or 0)
     return Attributed(found[0].operation, tuple(names)[: _NAMES + 1], likely)
+
+
+def _alone_inside(
+    inside: Sequence[Candidate], around: Sequence[Candidate], there: Iterable[Candidate]
+) -> Candidate | None:
+    """Return the innermost operation that begins or ends in the window, if all others there lie around it or in it."""
+    brief = [one for one in inside if one not in around]
+    innermost = _innermost(sorted(brief, key=lambda one: (one.start, -one.end, one.position)))
+    if len(innermost) != 1:
+        return None
+    (found,) = innermost
+    related = (_contains(one, found) or _contains(found, one) for one in there)
+    return found if all(related) and any(_contains(one, found) for one in around) else None
 
 
 def _at_moment(

@@ -164,7 +164,7 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
             alone=context.single_process,
         )
         if found is not None:
-            return found.operation.position if found.certain else None
+            return found.operation.position if found.certain and not found.likely else None
     return None
 
 

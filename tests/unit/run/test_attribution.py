@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.reports import phrases
@@ -74,6 +76,18 @@ def test_a_mark_with_files_decides_only_if_its_operation_lasted_throughout_the_w
     found = attribute_peaks(inside, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
     assert found is not None
     assert (found.operation, found.operations) == ("load", ())
+
+
+@pytest.mark.parametrize("sibling", [False, True])
+def test_a_spike_inside_the_operation_of_the_window_is_likely(sibling: bool) -> None:
+    """Another process may have held the peak meanwhile, before or after the spike."""
+    operations = [operation("all", 0.0, 3.0, 478), operation("spike", 2.02, 2.06, 478)]
+    if sibling:
+        operations.append(operation("after", 2.07, 2.5, 240))
+    peaks = Peaks(tree=Peak.interval(469 * MIB, 470 * MIB, at=2.1))
+    found = attribute_peaks(peaks, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+    assert found is not None
+    assert (found.operation, found.operation_likely) == (("all", False) if sibling else ("spike", True))
 
 
 def test_the_operation_of_a_wide_range_is_likely(tmp_path: Path) -> None:
