@@ -61,12 +61,13 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
         with operation("Train", workers=3):
             _train(result, scale, second)
         with operation("Evaluate"):
+            time.sleep(second / 4)
             with operation("Spike"):
                 # Touch the memory and free it at once: samples miss it, the high-water mark does not.
                 spike = int(256 * scale)
                 _say(f"a spike of {spike} MiB")
                 np.ones(spike * _DOUBLES_PER_MIB)
-            time.sleep(second / 2)
+            time.sleep(second / 4)
         del data
         with operation("Export"):
             _export(Path(folder, "output.bin"), result, second)

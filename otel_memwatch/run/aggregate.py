@@ -318,7 +318,7 @@ class RunAggregator:
             self.conditions.started,
             self.window,
             self.reading,
-            alone=self._evidence.single_process,
+            alone=self._evidence.alone,
         )
 
     def totals(self) -> dict[str, float | None]:

@@ -4,6 +4,9 @@ The high-water marks of operations decide, since they cover the time between two
 Samples are 100 ms apart, and two windows between samples may show nearly the same figure. The sample that first saw the
 peak decides only if no high-water mark reaches it. Then several processes had the peak together.
 
+High-water marks are those of one process. For the tree they decide if the run was one process; in the window of an exact
+peak, if that was one; else only if an operation lasted throughout the window and alone reached the upper bound.
+
 | operations that may have held it                       | operation of the peak                                           |
 | ------------------------------------------------------ | --------------------------------------------------------------- |
 | one operation has the highest mark                     | that operation                                                  |
@@ -12,8 +15,6 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 | several side by side, as high to the reading's error   | the first of them, if none later was measured higher            |
 |                                                        | else one of up to three names: "epoch 58 or 59"                 |
 |                                                        | else the innermost operation around them all, if one exists     |
-| of several processes: one that begins or ends in the   | that operation, as likely: the other one, or another process,   |
-| window, inside one that lasts, and no others           | may have held it just before or after                           |
 | none is as high as the peak                            | of the operations open between the sample before and this one,  |
 |                                                        | the one in the process that had most; if it begins or ends in   |
 |                                                        | between, it or the innermost of those that were open longest    |
@@ -24,7 +25,7 @@ peak decides only if no high-water mark reaches it. Then several processes had t
 
 from __future__ import annotations
 
-import math
+from math import inf, isinf
 
 from otel_memwatch.model import Certainty, Evidence
 from otel_memwatch.record.operation_lines import sizes
@@ -32,12 +33,15 @@ from otel_memwatch.runtime.exactness import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.model import Peak, RecordedOperation
     from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.run.results import Peaks
+
+    Alone = Callable[[float, float], bool]
+    """Returns whether the tree was one process between two moments, in monotonic seconds."""
 
 _NAMES = 3
 """Names that are listed if the operation is one of several."""
@@ -107,18 +111,21 @@ class Candidates:
             for position, peak in last.items():
                 self._lows[position], self._highs[position] = sizes(peak)
 
-    def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
-        """Return the operations, of one process or of all, with a peak that can be `low` bytes.
+    def holding(self, low: int, pid: int | None, begin: float, end: float) -> Sequence[Candidate]:
+        """Return the operations, of one process or of all, with a peak that can be `low` bytes, open between two moments.
 
-        An operation that certainly had less than another one is omitted.
+        An operation that certainly had less than another one of these is omitted.
         """
         lows, highs, pids = self._lows, self._highs, self._table.pids
+        starts, ends = self._table.starts, self._table.ends
         found = [
             position
             for position, (surely, high) in enumerate(zip(lows, highs, strict=True))
             if surely > 0
             and (high >= low or (high < 0 and surely >= low))
             and (pid is None or pids[position] == pid)
+            and starts[position] <= end
+            and ends[position] >= begin
         ]
         best = max(map(lows.__getitem__, found), default=0)
         ties = [position for position in found if highs[position] >= best or lows[position] == best][:_TIES]
@@ -163,7 +170,7 @@ def attribute_peaks(
     window: float = 0.0,
     reading: float = 0.0,
     *,
-    alone: bool = True,
+    alone: Alone,
 ) -> Peaks:
     """Return the peaks with `operation` filled in.
 
@@ -173,8 +180,7 @@ def attribute_peaks(
         started: start of the run in monotonic seconds.
         window: the most seconds between two samples, the delay with which a peak is first seen.
         reading: the most seconds that reading a sample took: its window is over only then.
-        alone: whether the run was one process. Only then do high-water marks of a process decide about the tree, whenever
-            a sample saw its peak.
+        alone: returns whether the tree was one process between two moments.
     """
     from otel_memwatch.run.gpu import raised_by_allocators
 
@@ -192,7 +198,7 @@ def attribute_peaks(
         # A sample sees the peak late, possibly after the operation's end: move its moment into the operation.
         begin, end = found.operation.start - started, found.operation.end - started
         at = end if peak.at is None else min(max(peak.at, begin), end)
-        at_in_it = None if math.isinf(at) else round(at, 4)
+        at_in_it = None if isinf(at) else round(at, 4)
         attributed[name] = peak._replace(operation=found.names[0], at=at_in_it, operation_likely=found.likely)
     gpu, gpu_tree = (
         {device: _attributed_by_time(peak, operations, started) for device, peak in found.items()}
@@ -221,22 +227,22 @@ def where(
     window: float = 0.0,
     reading: float = 0.0,
     *,
-    alone: bool = True,
+    alone: Alone,
 ) -> Attributed | None:
     """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module."""
-    by_process = alone or peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence
-    # Several processes can have reached the peak together: one of them alone must reach the upper bound.
-    reached = peak.low if by_process else peak.high or peak.bytes
-    ties = tuple(operations.holding(reached, peak.pid)) if reached else ()
+    by_process = peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence or alone(-inf, inf)
+    wide = peak.certainty is Certainty.INTERVAL and peak.high is not None
+    wide = wide and not is_exact(peak.bytes, peak.low or 0, peak.high or 0)
+    begin, end = -inf, inf
     if not by_process and peak.at is not None:
         begin, end = peak.at + started - window, peak.at + started + reading
-        inside = tuple(one for one in ties if one.start <= end and one.end >= begin)
+        by_process = not wide and bool(peak.low) and alone(begin, end)
+    # Several processes can have reached the peak together: one of them alone must reach the upper bound.
+    reached = peak.low if by_process else peak.high or peak.bytes
+    ties = tuple(operations.holding(reached, peak.pid, begin, end)) if reached else ()
+    if not by_process and peak.at is not None:
         # Resident size includes files, which the tree's figure excludes: of two in the window, neither is certain.
-        ties = tuple(one for one in inside if one.start <= begin and one.end >= end)
-        if ties and len(inside) > len(ties):
-            brief = _alone_inside(inside, ties, operations.open_between(begin, end))
-            if brief is not None:
-                return Attributed(brief, (operations.name(brief),), likely=True)
+        ties = tuple(one for one in ties if one.start <= begin and one.end >= end)
     if ties:
         if ties not in operations.attributed:
             operations.attributed[ties] = _of_ties(ties, operations)
@@ -250,22 +256,7 @@ def where(
     if not found:
         return None
     names = dict.fromkeys(name for one in found for name in one.names)
-    wide = peak.certainty is Certainty.INTERVAL and peak.high is not None
-    likely = wide and not is_exact(peak.bytes, peak.low or 0, peak.high or 0)
-    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1], likely)
-
-
-def _alone_inside(
-    inside: Sequence[Candidate], around: Sequence[Candidate], there: Iterable[Candidate]
-) -> Candidate | None:
-    """Return the innermost operation that begins or ends in the window, if all others there lie around it or in it."""
-    brief = [one for one in inside if one not in around]
-    innermost = _innermost(sorted(brief, key=lambda one: (one.start, -one.end, one.position)))
-    if len(innermost) != 1:
-        return None
-    (found,) = innermost
-    related = (_contains(one, found) or _contains(found, one) for one in there)
-    return found if all(related) and any(_contains(one, found) for one in around) else None
+    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1], wide)
 
 
 def _at_moment(

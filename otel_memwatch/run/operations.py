@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.record.operation_index import OperationTable
+    from otel_memwatch.run.attribution import Alone
     from otel_memwatch.run.conditions import RunConditions
     from otel_memwatch.run.process_bounds import ProcessBounds
     from otel_memwatch.run.tick_history import HistoricTicks
@@ -60,8 +61,8 @@ class OperationContext(NamedTuple):
     """The most seconds between two samples."""
     by_faults: bool = False
     """True if page faults bound the tree between samples."""
-    single_process: bool = True
-    """True if the run was one process."""
+    alone: Alone = lambda _begin, _end: True
+    """Returns whether the tree was one process between two moments."""
     stalls: Stalls = Stalls()
     """Time of the run without progress."""
 
@@ -161,7 +162,7 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
             context.conditions.started,
             context.window,
             context.ticks.longest_reading,
-            alone=context.single_process,
+            alone=context.alone,
         )
         if found is not None:
             return found.operation.position if found.certain and not found.likely else None

@@ -8,7 +8,7 @@ from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.run.ledger_bounds import LedgerBounds
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.results import Peaks
-from otel_memwatch.run.tree_bounds import SumOverTime, WindowBounds
+from otel_memwatch.run.tree_bounds import SumOverTime, WindowBounds, processes_between
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.cgroup import (
     lifetime_watermark,
@@ -139,6 +139,14 @@ class RunEvidence:
         if not self.tree_read:
             return False
         return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
+
+    def alone(self, begin: float, end: float) -> bool:
+        """Return whether the tree was one process between two moments, in monotonic seconds."""
+        processes, unseen = self.processes, [] if self.unseen is None else [self.unseen]
+        if not self.tree_read or processes.unwatched or begin < processes.ended_spans.merged_until:
+            return False
+        spans = *processes.ended_spans.spans(), *map(processes.span, processes.recent()), *unseen
+        return processes_between(spans, begin, end) == 1
 
 
 def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:

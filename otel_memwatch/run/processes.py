@@ -7,7 +7,7 @@ import math
 from otel_memwatch.run.peaks import peak_of_process
 from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
 from otel_memwatch.run.results import ProcessFigures
-from otel_memwatch.run.tree_bounds import Span, SumOverTime, sum_over_time
+from otel_memwatch.run.tree_bounds import Span, SumOverTime, processes_between, sum_over_time
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.processes import is_bounded, is_same_process
 
@@ -118,6 +118,11 @@ class RecordedProcesses:
         weight = 0 if unseen_max is None else unseen_max + self._conditions.rss_error
         spans = [*(self.tree.span(process.bounds) for process in self.all), *unseen]
         return sum_over_time((span.start, span.end, span.weight(weight)) for span in spans)
+
+    def alone(self, unseen: Iterable[Span], begin: float, end: float) -> bool:
+        """Return whether the tree was one process between two moments; `unseen`: as for `sum_over_time`."""
+        spans = *(self.tree.span(process.bounds) for process in self.all), *unseen
+        return not self.tree.unwatched and processes_between(spans, begin, end) == 1
 
     def figures(self) -> tuple[ProcessFigures, ...]:
         """Return the reported figures of each process."""

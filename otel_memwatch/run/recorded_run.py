@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from math import isinf
 
@@ -412,7 +412,7 @@ class RecordedRun:
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
-            single_process=processes.tree.count == 1 and not ticks.unseen_spans(),
+            alone=partial(processes.alone, ticks.unseen_spans()),
             stalls=self.stalls,
         )
 

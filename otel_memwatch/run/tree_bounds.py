@@ -90,14 +90,23 @@ def sum_over_time(weighted: Iterable[tuple[float, float, int]]) -> SumOverTime:
     return SumOverTime(times, at, after)
 
 
+def processes_between(spans: Iterable[Span], begin: float, end: float) -> int:
+    """Return the number of processes that may have lived between two moments."""
+    return sum(max(1, span.unseen_count) for span in spans if span.start <= end and span.end >= begin)
+
+
 class EndedSpans:
     """Ended spans in little memory: spans that no later span can distinguish are merged.
 
     Merging never makes the sum smaller: it remains an upper bound. It loses nothing for spans added later if they begin at one
     of the moments given to `merge`.
+
+    Attributes:
+        merged_until: monotonic seconds until which a span may stand for several processes.
     """
 
     def __init__(self) -> None:
+        self.merged_until = -math.inf
         self._start, self._end = array("d"), array("d")
         self._bound, self._unseen, self._cap = array("q"), array("q"), array("q")
 
@@ -139,6 +148,7 @@ class EndedSpans:
             ends = [math.nextafter(edge, -math.inf) for edge in edges[1:]] + [last]
             for start, end in zip(edges, ends, strict=True):
                 merged.append(Span(start, end, bounds.largest(start, end), counts.largest(start, end)))
+            self.merged_until = horizon
         for column in (self._start, self._end, self._bound, self._unseen, self._cap):
             del column[:]
         for span in (*merged, *(span for span in spans if span.end >= horizon)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import tracemalloc
@@ -217,6 +218,33 @@ class TestJoinedLater:
         totals = tally.totals()
         assert (totals["cpu_seconds"], totals["write_bytes"], totals["major_faults"]) == (0.75, 200, 7)
         assert totals["read_bytes"] is None
+
+
+class TestAlone:
+    """When the tree was one process."""
+
+    def test_between_the_workers_and_short_lived_processes(self) -> None:
+        tally = tally_of(column("memwatch.tree.process.count"), column("memwatch.tree.unobserved"))
+        evidence = tally._evidence
+        seen(tally, PID, 0, rss=MIB)
+        assert evidence.alone(-math.inf, math.inf)
+        seen(tally, 5000, 0.2, rss=MIB)
+        ended(tally, 5000, 0.2, 0.4)
+        for time, unseen in ((0.1, 0), (0.5, 0), (0.6, 1), (0.7, 1), (30.0, 1)):
+            tick(tally, time, 1, unseen)
+        alone = [(0.0, 0.1), (0.45, 0.49), (0.65, 0.7), (15.0, 20.0)]
+        together = [(-math.inf, math.inf), (0.1, 0.3), (0.3, 0.45), (0.5, 0.6)]
+        for begin, end in (*alone, *together):
+            assert evidence.alone(STARTED + begin, STARTED + end) == ((begin, end) in alone)
+
+    def test_not_known_where_spans_are_merged_or_the_tree_was_not_read(self) -> None:
+        tally = tally_of(column("memwatch.tree.process.count"))
+        seen(tally, PID, 0, rss=MIB)
+        tally.processes.ended_spans.merged_until = STARTED + 5
+        assert not tally._evidence.alone(STARTED + 4, STARTED + 6)
+        assert tally._evidence.alone(STARTED + 6, STARTED + 7)
+        tick(tally, 7.0, None)
+        assert not tally._evidence.alone(STARTED + 6, STARTED + 7)
 
 
 class TestTree:

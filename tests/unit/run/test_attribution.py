@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.model import Peak, RecordedOperation
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.reports import phrases
 from otel_memwatch.run import load
@@ -35,8 +35,20 @@ def operation(name: str, start: float, end: float | None, mib: float, pid: int =
     )
 
 
+def single(begin: float, end: float) -> bool:
+    """The run was one process."""
+    return True
+
+
+def several(begin: float, end: float) -> bool:
+    """The tree was more than one process all the time."""
+    return False
+
+
 def tree(peak: Peak, *operations: RecordedOperation) -> Peak:
-    found = attribute_peaks(Peaks(tree=peak), Candidates(ListedOperations(operations)), STARTED, 0.1).tree
+    found = attribute_peaks(
+        Peaks(tree=peak), Candidates(ListedOperations(operations)), STARTED, 0.1, alone=single
+    ).tree
     assert found is not None
     return found
 
@@ -69,25 +81,39 @@ def test_a_mark_with_files_decides_only_if_its_operation_lasted_throughout_the_w
     )
     peak = Peak.interval(round(15.8 * MIB), 16 * MIB, at=2.05)
     peaks = Peaks(tree=peak)
-    found = attribute_peaks(peaks, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+    found = attribute_peaks(peaks, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=several).tree
     assert found is not None
     assert (found.operation, found.operations) == ("all", ())
     inside = Peaks(tree=peak._replace(at=1.5))
-    found = attribute_peaks(inside, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+    found = attribute_peaks(
+        inside, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=several
+    ).tree
     assert found is not None
     assert (found.operation, found.operations) == ("load", ())
 
 
-@pytest.mark.parametrize("sibling", [False, True])
-def test_a_spike_inside_the_operation_of_the_window_is_likely(sibling: bool) -> None:
-    """Another process may have held the peak meanwhile, before or after the spike."""
-    operations = [operation("all", 0.0, 3.0, 478), operation("spike", 2.02, 2.06, 478)]
-    if sibling:
-        operations.append(operation("after", 2.07, 2.5, 240))
-    peaks = Peaks(tree=Peak.interval(469 * MIB, 470 * MIB, at=2.1))
-    found = attribute_peaks(peaks, Candidates(ListedOperations(operations)), STARTED, 0.1, alone=False).tree
+@pytest.mark.parametrize("lone", [False, True])
+def test_the_marks_of_the_only_process_in_the_window_decide(lone: bool) -> None:
+    """Workers ended before the window: only the spike, or the rest of its operation, had the peak."""
+    marked = (
+        operation("train", 0.0, 1.0, 500),
+        operation("all", 1.0, 3.0, 478),
+        operation("spike", 2.02, 2.06, 478),
+        operation("after", 2.07, 2.5, 240),
+    )
+
+    def alone(begin: float, end: float) -> bool:
+        return lone and begin >= STARTED + 1 and end <= STARTED + 3
+
+    listed = Candidates(ListedOperations(marked))
+    peak = Peak.exact(round(469.5 * MIB), MIB, at=2.1)
+    found = attribute_peaks(Peaks(tree=peak), listed, STARTED, 0.1, alone=alone).tree
     assert found is not None
-    assert (found.operation, found.operation_likely) == (("all", False) if sibling else ("spike", True))
+    assert (found.operation, found.operation_likely) == ("spike" if lone else "all", False)
+    wide = Peaks(tree=peak._replace(certainty=Certainty.INTERVAL, low=400 * MIB, high=490 * MIB))
+    found = attribute_peaks(wide, listed, STARTED, 0.1, alone=alone).tree
+    assert found is not None
+    assert found.operation_likely
 
 
 def test_the_operation_of_a_wide_range_is_likely(tmp_path: Path) -> None:
@@ -169,7 +195,7 @@ def test_one_that_is_open_holds_what_it_certainly_had() -> None:
 
 def of_several_processes(peak: Peak, *operations: RecordedOperation) -> tuple[str | None, tuple[str, ...]]:
     listed = Candidates(ListedOperations(operations))
-    found = attribute_peaks(Peaks(tree=peak), listed, STARTED, 0.1, alone=False).tree
+    found = attribute_peaks(Peaks(tree=peak), listed, STARTED, 0.1, alone=several).tree
     assert found is not None
     return found.operation, found.operations
 

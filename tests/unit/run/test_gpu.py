@@ -39,7 +39,7 @@ def test_what_is_not_of_the_records_form_is_left_out() -> None:
 
 def attributed(peaks: Peaks, operations: list[RecordedOperation], started: float) -> Peaks:
     listed = attribution.Candidates(ListedOperations(operations))
-    return attribution.attribute_peaks(peaks, listed, started)
+    return attribution.attribute_peaks(peaks, listed, started, alone=lambda _begin, _end: True)
 
 
 def test_a_gpus_peak_belongs_to_the_operation_of_its_moment_not_of_its_size() -> None:

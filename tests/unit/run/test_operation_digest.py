@@ -30,6 +30,11 @@ from tests.support import recorded
 MIB = 1 << 20
 
 
+def single(_begin: float, _end: float) -> bool:
+    """The run was one process."""
+    return True
+
+
 def operation(name: str, start: float, end: float | None, mib: float, identity: int) -> RecordedOperation:
     peak = (
         Peak.exact(round(mib * MIB), 250 << 10) if end is not None else Peak.interval(round(mib * MIB), None)
@@ -63,8 +68,8 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
     peak = Peak.interval((500 if above else 160) * MIB, None, at=10.05, pid=7)
     peaks = Peaks(main=peak, tree=peak._replace(pid=None))
     assert moments_of(peaks, 0.0) == [10.05, 10.05]
-    found = attribute_peaks(peaks, so_far.candidates([job]), 0.0, 0.1)
-    every = attribute_peaks(peaks, Candidates(ListedOperations([*operations, job])), 0.0, 0.1)
+    found = attribute_peaks(peaks, so_far.candidates([job]), 0.0, 0.1, alone=single)
+    every = attribute_peaks(peaks, Candidates(ListedOperations([*operations, job])), 0.0, 0.1, alone=single)
     assert found.main is not None
     assert every.main is not None
     assert (found.main.operation, found.tree and found.tree.operation) == (
@@ -123,7 +128,11 @@ def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch:
     assert made > 300
     found = [
         attribute_peaks(
-            Peaks(main=Peak.interval(low * MIB, None, at=round(time, 4), pid=7)), one.candidates([]), 0.0, 0.1
+            Peaks(main=Peak.interval(low * MIB, None, at=round(time, 4), pid=7)),
+            one.candidates([]),
+            0.0,
+            0.1,
+            alone=single,
         )
         for one in (light, whole)
         for low in (100, 500)
