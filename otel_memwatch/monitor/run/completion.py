@@ -226,9 +226,11 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
         return
     from otel_memwatch.monitor.telemetry import Ended
     from otel_memwatch.run.results import Peaks
+    from otel_memwatch.run.stall_ledger import Stalls
 
-    peaks = Peaks.from_json(recording.writer.info["peaks"])
-    final = Ended(ended, ending, peaks, operations.still_open, operations.to_export)
+    info = recording.writer.info
+    peaks, stalls = Peaks.from_json(info["peaks"]), Stalls.of(info["stalls"]).by_resource()
+    final = Ended(ended, ending, peaks, stalls, operations.still_open, operations.to_export)
     for problem in telemetry.finish(final):
         recording.writer.mark(problem)
 

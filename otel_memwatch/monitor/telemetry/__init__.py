@@ -48,6 +48,8 @@ class Ended(NamedTuple):
     """Monotonic seconds."""
     ending: Ending | None
     peaks: Peaks | None
+    stalls: Mapping[str, float] = {}
+    """Shares of the run's time without progress, by resource."""
     open_operations: Sequence[RecordedOperation] = ()
     """Operations that were never closed, with their peak so far."""
     to_export: int = 0

@@ -125,7 +125,9 @@ class Frame:
         if operation.peak is not None:
             self._largest[name] = max(operation.peak.bytes, self._largest.get(name, 0))
 
-    def end(self, exit_code: int | None, peaks: Any, main_peak: int | None, ended: float) -> None:
+    def end(
+        self, exit_code: int | None, peaks: Any, main_peak: int | None, stalls: Mapping[str, float], ended: float
+    ) -> None:
         """Set the result of the run and its end in Unix seconds; these values replace those of the last sample."""
         self.running = False
         self._ended = ended
@@ -133,6 +135,7 @@ class Frame:
         self._open = dict.fromkeys(self._open, 0)
         if peaks is not None:
             self._peaks = lambda: peaks
+        self._stalls = lambda: stalls
         if main_peak is not None:
             self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
 

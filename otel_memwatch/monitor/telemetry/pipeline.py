@@ -327,7 +327,7 @@ class Pipeline:
         for events in self._events:
             begun = int(float(started["wall"]) * 1e9)
             events.end(self._frame, ending, peaks, begun, int(wall * 1e9))
-        self._frame.end(code, peaks, main.bytes if main is not None else None, wall)
+        self._frame.end(code, peaks, main.bytes if main is not None else None, ended.stalls, wall)
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
         if self._spans is None or not self._senders:
