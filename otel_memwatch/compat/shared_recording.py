@@ -99,9 +99,17 @@ class TickReader:
                 )
 
     def regular(
-        self, interval: float | None, wanted: Callable[[ProgramTick], bool], field: str = "rss"
+        self,
+        interval: float | None,
+        wanted: Callable[[ProgramTick], bool],
+        field: str = "rss",
+        *,
+        ended: bool = False,
     ) -> Iterator[ProgramTick]:
         """Yield the wanted samples, one for each interval, and the one with the largest `field`.
+
+        With `ended`, also yield the last one: the recording ends with a sample at any time, and counters are complete
+        only there.
 
         While memory moves, the monitor takes early samples between the regular ones. With them, a mean over the samples
         would be the mean over the moments at which memory moved.
@@ -109,6 +117,7 @@ class TickReader:
         largest = max(filter(wanted, self.read()), key=lambda tick: getattr(tick, field) or 0.0, default=None)
         origin: float | None = None
         number = -1
+        last: ProgramTick | None = None
         for tick in self.read():
             origin = tick.time if origin is None else origin
             # Regular samples are due at whole intervals after the first one, and the first in each interval is regular.
@@ -117,12 +126,17 @@ class TickReader:
                 int((tick.time - origin + _PUNCTUAL) / interval) if interval else number + 1,
             )
             is_largest = largest is not None and tick.time == largest.time
-            if (number > before or is_largest) and wanted(tick):
+            if not wanted(tick):
+                continue
+            last = None if number > before or is_largest else tick
+            if last is None:
                 yield tick
+        if ended and last is not None:
+            yield last
 
 
-def regular_samples(times: Array, values: Array, interval: float | None) -> Array:
-    """Return which samples of a finished run `TickReader.regular` would yield, as booleans; NaN values: never largest."""
+def regular_samples(times: Array, values: Array, interval: float | None, *, ended: bool = False) -> Array:
+    """Return which samples of a finished run `TickReader.regular` would yield, as booleans; NaN values: not wanted."""
     import numpy as np
 
     if not interval or not len(times):
@@ -131,6 +145,8 @@ def regular_samples(times: Array, values: Array, interval: float | None) -> Arra
     chosen: Array = np.diff(number, prepend=-1.0) > 0
     if not np.isnan(values).all():
         chosen[np.nanargmax(values)] = True
+        if ended:
+            chosen[np.flatnonzero(~np.isnan(values))[-1]] = True
     return chosen
 
 

@@ -87,7 +87,8 @@ class _Part:
         def wanted(tick: ProgramTick) -> bool:
             return tick.rss != 0 and any(since <= tick.time <= until for since, until in self.windows)
 
-        return TickReader(self.recording.path).regular(self.recording.run.interval, wanted)
+        ended = self.windows[-1][1] < float("inf")
+        return TickReader(self.recording.path).regular(self.recording.run.interval, wanted, ended=ended)
 
     def size(self) -> tuple[int, int]:
         """Return a value that changes whenever the record grows."""

@@ -126,3 +126,15 @@ def test_an_early_sample_with_the_largest_value_stays(tmp_path: Path) -> None:
     rss[:] = np.nan
     assert times[regular_samples(times, rss, 0.1)].tolist() == [1.0, 1.1, 1.2]
     assert len(regular_samples(times[:0], rss[:0], 0.1)) == 0
+
+
+def test_an_ended_recording_includes_its_last_sample(tmp_path: Path) -> None:
+    """The last sample comes at any time, here within the interval of the regular one before it."""
+    rows = [(1.0, 5), (1.1, 2), (1.13, 3), (1.15, 4), (1.17, 0)]
+    add(tmp_path, header(TREE), *(list(row) for row in rows))
+    reader = TickReader(tmp_path)
+    expected = {False: [1.0, 1.1], True: [1.0, 1.1, 1.15]}
+    times, rss = np.array([time for time, _ in rows]), np.array([float(size) or np.nan for _, size in rows])
+    for ended, kept in expected.items():
+        assert [tick.time for tick in reader.regular(0.1, lambda tick: bool(tick.rss), ended=ended)] == kept
+        assert times[regular_samples(times, rss, 0.1, ended=ended)].tolist() == kept

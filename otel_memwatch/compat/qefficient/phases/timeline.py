@@ -57,7 +57,7 @@ def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
     inside = [(since <= moments) & (moments <= until) for since, until in chosen.windows]
     # A process that is ending has no memory any more, and a sample after the end has no process.
     kept = (rss > 0) & np.logical_or.reduce(inside)
-    kept &= regular_samples(samples.time, np.where(kept, rss, np.nan), run.interval)
+    kept &= regular_samples(samples.time, np.where(kept, rss, np.nan), run.interval, ended=True)
     time, rss = samples.time[kept], rss[kept]
     origin = float(time[0]) if len(time) else 0.0
     vms, read, written = (
