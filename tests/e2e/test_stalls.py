@@ -51,7 +51,9 @@ def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
         for line in (tmp_path / "run.prom").read_text().splitlines()
         if 'memwatch_pressure_resource="memory"' in line and line.startswith("memwatch_run_stalled")
     }
-    assert list(exported.values()) == [document["stalled"]["memory"]], "as in the report, not of a second before"
+    assert list(exported.values()) == [document["stalled"]["memory"]], (
+        "as in the report, not of a second before"
+    )
     assert "of it short of memory" in call("report", "run", cwd=tmp_path).stdout
     largest = document["files"]["largest"][0]
     assert (largest["path"], largest["bytes"]) == (str(tmp_path / "big"), 160 << 20)

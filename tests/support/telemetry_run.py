@@ -128,4 +128,6 @@ def finished(
 ):
     """The end of a run."""
     ending = Ending(exit_code, signal, oom_kills, reason)
-    return Ended(info["started"]["monotonic"] + seconds, ending, peaks(), {}, tuple(open_operations), to_export)
+    return Ended(
+        info["started"]["monotonic"] + seconds, ending, peaks(), {}, tuple(open_operations), to_export
+    )

@@ -126,7 +126,12 @@ class Frame:
             self._largest[name] = max(operation.peak.bytes, self._largest.get(name, 0))
 
     def end(
-        self, exit_code: int | None, peaks: Any, main_peak: int | None, stalls: Mapping[str, float], ended: float
+        self,
+        exit_code: int | None,
+        peaks: Any,
+        main_peak: int | None,
+        stalls: Mapping[str, float],
+        ended: float,
     ) -> None:
         """Set the result of the run and its end in Unix seconds; these values replace those of the last sample."""
         self.running = False
