@@ -236,10 +236,12 @@ class Peak(NamedTuple):
         """The inverse of `to_json`; `None` for `None`. Raises `ValueError` or `KeyError` for anything else."""
         if value is None:
             return None
-        fields = {name: value[name] for name in _PEAK_FIELDS if value.get(name) is not None}
-        for name, field in fields.items():
-            if type(field) not in _PEAK_FIELDS[name]:
-                raise ValueError(f"{name} of a peak is {field!r}")
+        fields = {}
+        for name, kinds in _PEAK_FIELDS.items():
+            if (field := value.get(name)) is not None:
+                if type(field) not in kinds:
+                    raise ValueError(f"{name} of a peak is {field!r}")
+                fields[name] = field
         if "bytes" not in fields:
             raise ValueError("a peak without a size")
         operations, excludes = _texts(value.get("operations")), _texts(value.get("excludes"))

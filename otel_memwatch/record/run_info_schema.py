@@ -309,17 +309,20 @@ class RunInfo(NamedTuple):
 
 def _read(kind: type[_Fields], fields: Mapping[str, Any]) -> _Fields:
     """Return an object of the file as `kind`, each field checked by its declared type."""
-    get = fields.get
-    return tuple.__new__(kind, [
-        absent if (value := get(name)) is None else check(value) for name, check, absent in _plan(kind)
-    ])  # fmt: skip
+    absent, checks = _plan(kind)
+    values = absent.copy()
+    for name, value in fields.items():
+        if value is not None and (found := checks.get(name)) is not None:
+            at, check = found
+            values[at] = check(value)
+    return tuple.__new__(kind, values)
 
 
 @cache
-def _plan(kind: type[NamedTuple]) -> list[tuple[str, Callable[[Any], Any], Any]]:
-    """Return name, check and absent value of each field: most files lack most fields, and an index reads thousands."""
-    types = kind.__annotations__
-    return [(name, _CHECKS[declared], _CHECKS[declared](None)) for name, declared in types.items()]
+def _plan(kind: type[NamedTuple]) -> tuple[list[Any], dict[str, tuple[int, Callable[[Any], Any]]]]:
+    """Return the absent values, and place and check of each field: most files lack most fields, and an index reads thousands."""
+    checks = [_CHECKS[declared] for declared in kind.__annotations__.values()]
+    return [check(None) for check in checks], dict(zip(kind._fields, enumerate(checks), strict=True))
 
 
 def _section(kind: type[_Fields]) -> Callable[[Any], _Fields]:
