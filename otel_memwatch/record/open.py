@@ -40,7 +40,7 @@ from otel_memwatch.record.reader import Record
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _MAX_INFO = 16 * 1024 * 1024
 """Size limit of `run.json` in bytes: the longest command that Linux starts has 6 MiB of arguments."""
@@ -108,12 +108,34 @@ def read_info(path: str | Path, directory: int | None = None) -> Mapping[str, An
         raise RunError(
             f"{path} is empty.", "the machine or the disk failed while it was written; the run is lost"
         )
-    info = parse(data)
+    info = _parse(data)
     if info is None:
         raise RunError(f"{path} is damaged: it is not complete JSON.", "restore it from a copy")
     if not isinstance(info, dict):
         raise RunError(f"{path} does not describe a run of otel-memwatch.", "name another directory")
     return info
+
+
+def expect_many() -> None:
+    """Parse each `run.json` with `msgspec` from now on: a third of the time of `json`, after an import of 25 ms."""
+    global _parse  # noqa: PLW0603 - one parser for a process
+    try:
+        from msgspec import MsgspecError
+        from msgspec.json import Decoder
+    except ImportError:
+        return
+    decoder = Decoder()
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return decoder.decode(data)
+        except (MsgspecError, UnicodeDecodeError, RecursionError):
+            return parse(data)
+
+    _parse = parsed
+
+
+_parse: Callable[[bytes], Any] = parse
 
 
 def open_record(directory: Path, info: Mapping[str, Any]) -> Record:

@@ -42,6 +42,9 @@ _PATIENCE = 0.2
 _TOGETHER = 1000
 """Rows written in one transaction."""
 
+_MANY = 5000
+"""Runs above which `expect_many` saves more time than its import takes."""
+
 _KEPT = IndexedRun._fields[1:]  # the path depends on how the directory was named
 _QUOTED = ", ".join(f'"{name}"' for name in _KEPT)
 _SIGNATURE = "directory, changed, size, inode"
@@ -129,7 +132,16 @@ class IndexCache:
             yield from self._newest(newest + len(gone) + len(missing), entries, missing)
         if gone:
             self._keep([], gone)
-        # Make the missing rows and store them in batches: an interrupted reader keeps the finished batches.
+        yield from self._made(missing, make)
+
+    def _made(
+        self, missing: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
+    ) -> Iterator[IndexedRun]:
+        """Make the missing rows and store them in batches: an interrupted reader keeps the finished batches."""
+        if len(missing) > _MANY:
+            from otel_memwatch.record.open import expect_many
+
+            expect_many()
         fresh: list[tuple[str, Signature, IndexedRun]] = []
         # Sorted as in the file, rows are appended at its end. In another order each would touch another page.
         for name in sorted(missing):
