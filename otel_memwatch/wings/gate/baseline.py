@@ -148,7 +148,7 @@ def parse(document: Any, where: str) -> list[RunFigures]:
 def _conditions(fields: Any) -> Conditions:
     for name, value in fields.items():
         kinds = _CONDITIONS.get(name, ())
-        if type(value) not in kinds:
+        if type(value) not in kinds or (type(value) is int and not 0 <= value <= _FARTHEST):
             raise ValueError(f"the condition {name!r} is {str(value)[:_QUOTED]!r}")
     return Conditions(**fields)
 

@@ -63,6 +63,8 @@ def one_run(figure=(1, "exact", 1, 1, False, ""), conditions=SOUND, started=0, p
         ("[" * 200_000, "nested too deeply"),
         (one_run(conditions={**SOUND, "system": ["Linux"]}), "the condition 'system'"),
         (one_run(conditions={**SOUND, "cpus": "2"}), "the condition 'cpus'"),
+        (one_run(conditions={**SOUND, "memory_bytes": 10**400}), "the condition 'memory_bytes'"),
+        (one_run(conditions={**SOUND, "cpus": -1}), "the condition 'cpus'"),
         (one_run(conditions={**SOUND, "other": 1}), "the condition 'other'"),
         (one_run(conditions=[]), "damaged"),
         (one_run(position=-1), "not the number of a condition"),
