@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -130,6 +131,21 @@ def test_runs_lists_all_and_tells_why_some_are_broken(odd: Path) -> None:
     assert "broken" not in lines["good"]
     listed = json.loads(call("runs", "--json", "runs", cwd=odd).stdout)
     assert {entry["path"].removeprefix("runs/") for entry in listed} == set(lines)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["runs", "--json"], ["runs", "--json", "--group", "command"], ["runs", "--json", "--columns", "memory"],
+     ["advise", "--for", "json"]],
+)  # fmt: skip
+def test_json_of_a_record_with_infinities_is_json(words: list[str], tmp_path: Path) -> None:
+    run = recorded.short(tmp_path / "run")
+    content = (run / "run.json").read_text()
+    for name in ("at", "bytes", "high"):
+        (run / "run.json").write_text(re.sub(rf'"{name}": [\d.]+', rf'"{name}": 1e999', content))
+        done = call(*words, "run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
 @pytest.mark.parametrize("name", ODD_FILES)

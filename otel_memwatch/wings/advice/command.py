@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from functools import partial
@@ -12,6 +11,7 @@ import click
 from otel_memwatch.config import parse_size, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.output import print_text
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean
@@ -205,7 +205,7 @@ def _find_runs(
 def _print(advised: Sequence[Advice], target: str, odds: float) -> None:
     if target == "json":
         documents = [to_json(one) for one in advised]
-        print_text(json.dumps({"schema": 1, "odds": odds, "advice": documents}, indent=2) + "\n")
+        print_text(strict_json.dumps({"schema": 1, "odds": odds, "advice": documents}, indent=2) + "\n")
         return
     written = [
         f"# {clean(one.job)}: no advice: {'; '.join(one.notes)}"
@@ -266,7 +266,7 @@ def _recommend_jobs(rows: Sequence[IndexedRun], within: int | None, target: str)
         rows, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if within is None else within
     )
     if target == "json":
-        print_text(json.dumps({"schema": 1, **jobs_json(found)}, indent=2) + "\n")
+        print_text(strict_json.dumps({"schema": 1, **jobs_json(found)}, indent=2) + "\n")
     elif target == "text":
         print_text(jobs_text(found) + "\n")
     elif found.jobs:

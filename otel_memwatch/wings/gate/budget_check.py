@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from otel_memwatch.record.format import BUDGETS_FILE, FILE_MODE
 from otel_memwatch.reports.phrases import budget_sentence
 from otel_memwatch.run.figures import STALLED, Figure, figures_of, unit_of
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.user_files import replace_file
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
@@ -52,7 +51,7 @@ def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: boo
     run.budgets = tuple(entries)
     if not write:
         return
-    document = json.dumps({"schema": 1, "budgets": list(entries)}, indent=1)
+    document = strict_json.dumps({"schema": 1, "budgets": list(entries)}, indent=1)
     replace_file(run.path / BUDGETS_FILE, document.encode(), mode=FILE_MODE)
 
 

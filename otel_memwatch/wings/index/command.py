@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ import click
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports.output import print_bytes, print_text
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -215,7 +215,7 @@ def _rendered(
         if form == "text":
             return "\n".join([*listing.group_lines(found, title), listing.totals(rows)]) + "\n"
         if form == "json":
-            return json.dumps([one._asdict() for one in found], indent=2) + "\n"
+            return strict_json.dumps([one._asdict() for one in found], indent=2) + "\n"
         raise UsageError(
             f"--group and --format {form} exclude each other.", "group the exported rows instead"
         )
@@ -226,8 +226,8 @@ def _rendered(
         return "\n".join([*shown, *below]) + "\n"
     if form == "json":
         if chosen:
-            return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
-        return json.dumps([one for row in rows if (one := _as_json(row))], indent=2) + "\n"
+            return strict_json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
+        return strict_json.dumps([one for row in rows if (one := _as_json(row))], indent=2) + "\n"
     chosen = chosen or listing.exported_columns(rows)
     if form == "csv":
         text = io.StringIO()
