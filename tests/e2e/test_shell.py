@@ -107,16 +107,26 @@ def test_make_records_each_recipe_without_an_edit(place: Path) -> None:
     assert all((row.memory or 0) > 60 * MIB for row in rows)
 
 
+def test_no_variable_of_the_file_reaches_the_command(place: Path) -> None:
+    """A shell exports again each variable that it found in its environment."""
+    shell = install(place, "--runs", "recorded")
+    given = {"runs": "5", "file": "6", "real": "7"}
+    code, out, err = run(shell, ["-c", 'echo "$runs $file $real"'], "", place, **given)
+    assert (code, out, err) == (0, "5 6 7\n", "")
+
+
 def test_what_cannot_be_recorded_runs_all_the_same(place: Path) -> None:
     (place / "file").touch()
     shell = install(place, "--runs", "file/below")
     code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
     assert (code, out) == (4, "done\n")
     assert err == f"otel-memwatch: {place}/file/below cannot be written: nothing is recorded\n"
-    shell.write_text(shell.read_text().replace(sys.executable, f"{sys.executable}-gone"))
-    code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
-    assert (code, out) == (4, "done\n")
-    assert err.endswith("is gone: nothing is recorded\n")
+    installed = shell.read_text()
+    for file in (sys.executable, "/launcher/recipe"):
+        shell.write_text(installed.replace(file, f"{file}-gone"))
+        code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
+        assert (code, out) == (4, "done\n"), file
+        assert err.endswith("-gone is gone: nothing is recorded\n")
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,7 @@ _SHIM = """#!/bin/sh
 # Written by `otel-memwatch shell --install`: {real}, with all that it starts recorded as one run.
 # What is recorded already, and what cannot be, runs as it would without this file.
 if [ -n "${{OTEL_MEMWATCH_RUN_DIR-}}" ]; then exec {real} "$@"; fi
-if [ ! -x {python} ]; then
-    echo "otel-memwatch: {python} is gone: nothing is recorded" >&2
-    exec {real} "$@"
-fi
-{runs}exec {recorder}{python} -I -S -c {program} {real} {package} {options}-- "$@"
+{present}{runs}exec {recorder}{python} -I -S -c {program} {real} {package} {options}-- "$@"
 """
 
 _PROGRAM = """
@@ -64,9 +60,15 @@ os.execv(real, [real, *words[end + 1:]])
 Without `site` it starts 3 ms earlier. The first import from outside the standard library, such as OpenTelemetry's, runs it.
 """
 
-_RUNS = """runs={runs}
-if ! {{ [ -d "$runs" ] || mkdir -p "$runs" 2>/dev/null; }} || ! [ -w "$runs" ]; then
-    echo "otel-memwatch: $runs cannot be written: nothing is recorded" >&2
+_PRESENT = """if [ ! -x {file} ]; then
+    echo "otel-memwatch: "{file}" is gone: nothing is recorded" >&2
+    exec {real} "$@"
+fi
+"""
+"""The file sets no variable: an exported one of that name would reach the command changed."""
+
+_RUNS = """if ! {{ [ -d {runs} ] || mkdir -p {runs} 2>/dev/null; }} || ! [ -w {runs} ]; then
+    echo "otel-memwatch: "{runs}" cannot be written: nothing is recorded" >&2
     exec {real} "$@"
 fi
 """
@@ -109,15 +111,18 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     path = place / name
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} is there already.", "--force replaces it")
-    real = shlex.quote(os.path.abspath(found))
+    real, python = shlex.quote(os.path.abspath(found)), shlex.quote(os.path.abspath(sys.executable))
+    place_of_runs = shlex.quote(os.path.abspath(runs or ""))
+    recorder = _recorder()
     text = _SHIM.format(
         real=real,
-        python=shlex.quote(os.path.abspath(sys.executable)),
-        recorder=_recorder(),
+        python=python,
+        present="".join(_PRESENT.format(file=file, real=real) for file in (python, recorder) if file),
+        recorder=recorder and f"{recorder} ",
         program=shlex.quote(_PROGRAM),
         package=shlex.quote(PACKAGE_PARENT),
-        runs="" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=real),
-        options="" if runs is None else '--runs "$runs" ',
+        runs=_RUNS.format(runs=place_of_runs, real=real) if runs else "",
+        options=f"--runs {place_of_runs} " if runs else "",
     )
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -128,6 +133,6 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
 
 
 def _recorder() -> str:
-    """Return the compiled recorder with a space, as a word of the shell; empty if this installation has none."""
+    """Return the compiled recorder as a word of the shell; empty if this installation has none."""
     path = f"{PACKAGE_PARENT}/{_RECORDER}"
-    return f"{shlex.quote(path)} " if os.access(path, os.X_OK) else ""
+    return shlex.quote(path) if os.access(path, os.X_OK) else ""
