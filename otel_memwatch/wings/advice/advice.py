@@ -31,7 +31,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.inputs import scaled
-from otel_memwatch.wings.advice.page_cache import reclaimable
+from otel_memwatch.wings.advice.page_cache import in_memory, reclaimable
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
     Interval,
@@ -160,7 +160,7 @@ def _of_job(
         gives = "gives" if len(limited) == 1 else "give"
         need = need.noting(f"{count(len(limited), 'run')} at a memory limit {gives} only a lower bound")
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
-    for note in reclaimable(whole, files):
+    for note in (*reclaimable(whole, files), *in_memory(whole)):
         need = need.noting(note)
     if monitor_share:
         need = need.noting(
@@ -238,9 +238,10 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
 
 
 def _with_lower_bounds(need: _Need, whole: Sequence[IndexedRun], partial: Sequence[IndexedRun]) -> _Need:
-    """Return "at least" if a lower bound exceeds the prediction, or if many runs have no upper bound."""
+    """Return "at least" if a run needed or may have needed more than the prediction, or if many have no upper bound."""
     unbounded = [row for row in whole if row.upper_bound is None]
-    floor = max((row.low or 0 for row in (*partial, *unbounded)), default=0)
+    floors = [row.low or 0 for row in partial] + [max(row.low or 0, row.memory or 0) for row in unbounded]
+    floor = max(floors, default=0)
     if floor <= need.value and len(unbounded) <= _FEW_UNBOUNDED * len(whole):
         return need
     runs = count(len(whole), "run")
@@ -250,7 +251,7 @@ def _with_lower_bounds(need: _Need, whole: Sequence[IndexedRun], partial: Sequen
         basis = f"{runs}, no upper bound"
     else:
         basis = f"{runs}, {len(unbounded)} of them with no upper bound"
-    margins = [max(row.low or 0, row.memory or 0) * (1 + UNBOUNDED_MARGIN) for row in unbounded]
+    margins = [known * (1 + UNBOUNDED_MARGIN) for known in floors[len(partial) :]]
     need = need._replace(
         value=max([need.value, floor * (1 + ONE_RUN_MARGIN), *margins]), basis=basis, odds=None, line=None, input_name=None,
         at_least=max(row.low or 0 for row in (*whole, *partial)),

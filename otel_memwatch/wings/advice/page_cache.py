@@ -1,4 +1,4 @@
-"""Page cache of a job: reclaimable beside the request, or in memory before a run began."""
+"""Page cache of a job: reclaimable beside the request, in files in memory, or in memory before a run began."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
         return []
     return [
         f"{size(typical)} of reclaimable page cache are not in it; with less memory the job may read some files again"
+    ]
+
+
+def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
+    """Return a note on files in memory that no upper bound includes."""
+    most = max((row.excluded for row in rows), default=0)
+    if not most:
+        return []
+    return [
+        f"files in memory (/dev/shm) between two samples are not in it; there may have been {size(most)} of them"
     ]
 
 

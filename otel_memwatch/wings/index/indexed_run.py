@@ -61,6 +61,8 @@ class IndexedRun(NamedTuple):
     certainty: str | None = None
     how: str | None = None
     """Evidence for the figure, as "cgroup watermark"."""
+    excluded: int = 0
+    """Limit of the files in memory that `high` excludes."""
     process: int | None = None
     """The largest process."""
     process_low: int | None = None

@@ -74,6 +74,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,
         how=_storable(how) if how else None,
+        excluded=tree.excluded_bytes if tree else 0,
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,

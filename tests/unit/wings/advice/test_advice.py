@@ -244,6 +244,22 @@ def test_page_cache_of_a_copy_is_not_requested() -> None:
     assert lower.memory == 32 * MIB
 
 
+def test_files_in_memory_that_no_bound_includes_are_noted() -> None:
+    unbounded = row(40, high=101 * MIB, certainty="interval", excluded=100 * MIB)
+    (advice,) = advise([row(90), unbounded], by=job_of)
+    assert "there may have been 100.0 MiB of them" in " ".join(advice.notes)
+    (known,) = advise([row(90)], by=job_of)
+    assert "in memory" not in " ".join(known.notes)
+
+
+def test_the_estimate_of_one_unbounded_run_among_many_counts() -> None:
+    """Its lower bound is below what the others needed, and its best estimate above."""
+    unbounded = row(500, low=10 * MIB, high=None, certainty="interval")
+    (advice,) = advise([unbounded, *(row(100) for _ in range(9))], by=job_of)
+    assert advice.memory == pytest.approx(625 * MIB + KERNEL_SHARE, abs=1)
+    assert (advice.odds, advice.at_least) == (None, 100 * MIB)
+
+
 def test_a_starved_run_is_no_base_for_its_limit_and_ten_percent() -> None:
     """Below 104 MiB a program of 256 MiB of files did a thousandth of its work; 107 MiB were advised after that."""
     starved = at_limit(104, starved=0.8, short=158 * MIB)
