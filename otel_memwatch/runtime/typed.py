@@ -4,6 +4,7 @@ Imports delay the start of the command, and `typing` takes 2 to 3 ms. Type check
 named tuples need `from __future__ import annotations`.
 
 A hundred named tuples are defined for a short run. `collections.namedtuple` compiles a constructor for each, in 0.07 ms.
+Most have only a few instances then, so only a class with more of them gets a compiled constructor.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ else:
 
     Any = BinaryIO = NoReturn = Protocol = object
 
+    _FEW = 8
+    """Instances for which a constructor costs more than it saves."""
+
     _getters: list[Any] = []
     """Descriptor of each index, shared by all classes."""
 
@@ -40,8 +44,16 @@ else:
         _fields = ()
 
         def __new__(cls, *values: Any, **named: Any) -> Any:
-            """Compile the constructor at its first call: on the way to a command few classes have instances."""
+            """Return an instance. Compile the constructor if the class has many, or if the arguments are wrong."""
             owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
+            owner._made += 1
+            if owner._made <= _FEW:
+                missing = owner._fields[len(values) :]
+                rest = {**owner._field_defaults, **named}
+                if rest.keys() >= set(missing) and named.keys() <= set(missing):
+                    made = tuple.__new__(cls, (*values, *map(rest.__getitem__, missing)))
+                    if len(made) == len(owner._fields):
+                        return made
             made = _initializer(owner._fields, tuple(owner._field_defaults.values()))
             made.__name__ = made.__qualname__ = owner.__name__  # the subject of its error messages
             owner.__new__ = staticmethod(made)
@@ -79,7 +91,9 @@ else:
             while len(_getters) < len(fields):
                 _getters.append(_tuplegetter(len(_getters), None))
             namespace.update(zip(fields, _getters))  # noqa: B905 - there may be more getters
-            namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults, __match_args__=fields)
+            namespace.update(
+                __slots__=(), _fields=fields, _field_defaults=defaults, __match_args__=fields, _made=0
+            )
             return type(name, (_Tuple,), namespace)
 
     class _NamedTuple:

@@ -65,7 +65,7 @@ def test_copies() -> None:
             pytest.fail("no match")
 
 
-def test_a_constructor_is_compiled_at_its_first_call() -> None:
+def test_a_constructor_is_compiled_for_many_instances() -> None:
     class Pair(NamedTuple):
         left: int
         right: int = 1
@@ -75,10 +75,35 @@ def test_a_constructor_is_compiled_at_its_first_call() -> None:
         def of(cls, value: int) -> Doubled:
             return cls(value, right=value)
 
+    assert Doubled.of(2) == (2, 2)
     assert "__new__" not in vars(Pair)
-    doubled = Doubled.of(2)
-    assert type(doubled) is Doubled
-    assert doubled == (2, 2)
+    for _ in range(20):
+        doubled = Doubled.of(2)
+        assert type(doubled) is Doubled
+        assert doubled == (2, 2) == Pair(right=2, left=2)
+        assert Pair(1) == (1, 1)
     assert "__new__" in vars(Pair)
     assert "__new__" not in vars(Doubled)
-    assert Pair(1) == (1, 1)
+
+
+@pytest.mark.parametrize("before", [0, 20])
+@pytest.mark.parametrize(
+    ("values", "named", "sentence"),
+    [
+        ((), {}, "missing 1 required positional argument: 'x'"),
+        ((1, 2, 3), {}, "takes from 2 to 3 positional arguments but 4 were given"),
+        ((1,), {"x": 1}, "multiple values for argument 'x'"),
+        ((1,), {"z": 1}, "unexpected keyword argument 'z'"),
+    ],
+)
+def test_the_first_wrong_call_is_reported_as_a_later_one(
+    values: tuple[int, ...], named: dict[str, int], sentence: str, before: int
+) -> None:
+    class Place(NamedTuple):
+        x: int
+        y: int = 2
+
+    for _ in range(before):
+        Place(1)
+    with pytest.raises(TypeError, match=sentence):
+        Place(*values, **named)
