@@ -12,8 +12,6 @@ from otel_memwatch.config import AUTO
 from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
 from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
-from otel_memwatch.run.operation_digest import needed_most
-from otel_memwatch.run.process_names import INTERPRETERS, distinguishing_words
 from otel_memwatch.runtime.exactness import EXACT_BYTES, is_small
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -252,6 +250,10 @@ BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
 
 def largest_by_name(run: RecordedRun) -> list[OperationFigures]:
     """Return the largest operation of each name: the one of the run's peak, then those that needed most."""
+    if not run.marked:
+        return []
+    from otel_memwatch.run.operation_digest import needed_most
+
     largest: dict[str, OperationFigures] = {}
     listed = run.operation_digest.largest if run.too_many_operations else run.operations
     for figures in sorted(listed, key=needed_most, reverse=True):
@@ -377,6 +379,8 @@ def process_names(
         ranks: numbers that a launcher gave to processes, by pid.
 
     """
+    from otel_memwatch.run.process_names import INTERPRETERS, distinguishing_words
+
     names = []
     named = distinguishing_words([process.argv for process in processes])
     for process, words in zip(processes, named, strict=True):
@@ -398,6 +402,8 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     """Return the command line without the directories of program and script, else the short name."""
     if not argv:
         return f"[{clean(command)}]" if command else ""
+    from otel_memwatch.run.process_names import INTERPRETERS
+
     program = os.path.basename(argv[0]) or argv[0]
     script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(INTERPRETERS)]
     return command_line([program, *script, *argv[1 + len(script) :]], width)

@@ -8,7 +8,6 @@ from operator import attrgetter
 from otel_memwatch import catalog
 from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
-from otel_memwatch.run.attribution import attribute_peaks
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
@@ -312,6 +311,8 @@ class RunAggregator:
             )
         if operations is None:
             return peaks
+        from otel_memwatch.run.attribution import attribute_peaks
+
         return attribute_peaks(
             peaks,
             operations,

@@ -12,10 +12,8 @@ from otel_memwatch import catalog
 from otel_memwatch.config import AUTO, auto_interval
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, text
-from otel_memwatch.record.format import BUDGETS_FILE
-from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.format import BUDGETS_FILE, STACKS_FILE
 from otel_memwatch.record.run_info_schema import RunInfo, written_figures
-from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Ending, Peak, RecordedOperation
     from otel_memwatch.record.made_of import MadeOf
+    from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
@@ -61,6 +60,16 @@ class KnownOperations(NamedTuple):
     damage: Sequence[tuple[str, int]]
     """Files with lines that could not be read, and how many."""
 
+    def table(self) -> OperationTable | None:
+        """Return all operations as a table; `None`: none was marked, so the record has none either."""
+        if self.so_far is not None:
+            return self.so_far.table(self.still_open)
+        if not self.still_open:
+            return None
+        from otel_memwatch.record.operation_index import ListedOperations
+
+        return ListedOperations(self.still_open)
+
 
 class RecordedRun:
     """One run: its description, its peaks, its operations, its processes, its samples.
@@ -73,12 +82,7 @@ class RecordedRun:
         self.record = record
         self._known = known
         if known is not None:
-            table = (
-                known.so_far.table(known.still_open)
-                if known.so_far is not None
-                else ListedOperations(known.still_open)
-            )
-            record.know(table, known.lines, known.damage)
+            record.know(known.table(), known.lines, known.damage)
         self.path = record.path
         self.info = record.info
         """`run.json` as it is."""
@@ -169,6 +173,8 @@ class RecordedRun:
                 return Peaks.from_json(written)
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
+        from otel_memwatch.run.attribution import Candidates
+
         operations = Candidates(self.record.operation_table)
         return self._replayed.aggregator.peaks(operations, whole=self._whole)
 
@@ -211,6 +217,11 @@ class RecordedRun:
                 name, value = parse_prediction(str(entry))
                 found[name] = value
         return found
+
+    @property
+    def has_stacks(self) -> bool:
+        """True if stacks were captured or watched (`--stacks`)."""
+        return os.path.exists(os.path.join(self.path, STACKS_FILE))
 
     @cached_property
     def stacks(self) -> Stacks:
@@ -313,13 +324,14 @@ class RecordedRun:
     @property
     def too_many_operations(self) -> bool:
         """True if reports show `operation_digest` instead of every operation."""
+        known = self._known
+        if not (self.record.marked if known is None else self.marked):
+            return False
         from otel_memwatch.run.operation_aggregator import LIMIT
 
-        if self._known is not None:
-            closed = 0 if self._known.so_far is None else self._known.so_far.closed
-            return closed + len(self._known.still_open) > LIMIT
-        if not self.record.marked:
-            return False
+        if known is not None:
+            closed = 0 if known.so_far is None else known.so_far.closed
+            return closed + len(known.still_open) > LIMIT
         so_far, still_open = self._aggregated_operations
         return so_far.closed + len(still_open) > LIMIT
 

@@ -1,6 +1,7 @@
 """Facts of the summary, in their order; each function writes only facts that deserve a line.
 
-`public` omits arguments of commands, for texts that leave the machine.
+`public` omits arguments of commands, for texts that leave the machine. Modules of facts that few runs have are
+imported for those, because the prompt waits for the summary.
 """
 
 from __future__ import annotations
@@ -9,11 +10,8 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.file_use import largest_file
 from otel_memwatch.reports.sections.run import budgets
-from otel_memwatch.reports.sections.stacks import running_at_peak
 from otel_memwatch.reports.sections.stalls import stalls
-from otel_memwatch.reports.sections.torch_snapshots import out_of_gpu_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
 
@@ -172,7 +170,10 @@ def trouble(run: RecordedRun, page: Page) -> None:
 def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     """Write the facts between the title of the summary and its links."""
     peak_memory(run, page)
-    running_at_peak(run, page)
+    if run.has_stacks:
+        from otel_memwatch.reports.sections.stacks import running_at_peak
+
+        running_at_peak(run, page)
     limit(run, page)
     budgets(run, page)
     result(run, page)
@@ -182,7 +183,12 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     operations(run, page)
     kept_memory(run, page)
     largest_process(run, page, public=public)
-    if not public:
+    if not public and run.fields.files.largest:
+        from otel_memwatch.reports.sections.file_use import largest_file
+
         largest_file(run, page)
     gpus(run, page)
-    out_of_gpu_memory(run, page)
+    if run.torch_snapshots:
+        from otel_memwatch.reports.sections.torch_snapshots import out_of_gpu_memory
+
+        out_of_gpu_memory(run, page)
