@@ -26,6 +26,8 @@ else:
 
     _FEW = 8
     """Instances for which a constructor costs more than it saves."""
+    _instances: dict[type, int] = {}
+    """Number of instances of each class without a compiled constructor."""
 
     _getters: list[Any] = []
     """Descriptor of each index, shared by all classes."""
@@ -46,8 +48,8 @@ else:
         def __new__(cls, *values: Any, **named: Any) -> Any:
             """Return an instance. Compile the constructor if the class has many, or if the arguments are wrong."""
             owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
-            owner._made += 1
-            if owner._made <= _FEW:
+            number = _instances[owner] = _instances.get(owner, 0) + 1
+            if number <= _FEW:
                 missing = owner._fields[len(values) :]
                 rest = {**owner._field_defaults, **named}
                 if rest.keys() >= set(missing) and named.keys() <= set(missing):
@@ -91,9 +93,7 @@ else:
             while len(_getters) < len(fields):
                 _getters.append(_tuplegetter(len(_getters), None))
             namespace.update(zip(fields, _getters))  # noqa: B905 - there may be more getters
-            namespace.update(
-                __slots__=(), _fields=fields, _field_defaults=defaults, __match_args__=fields, _made=0
-            )
+            namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults, __match_args__=fields)
             return type(name, (_Tuple,), namespace)
 
     class _NamedTuple:
