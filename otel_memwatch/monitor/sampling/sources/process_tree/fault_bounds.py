@@ -35,7 +35,7 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import likely_burst, likely_of_tasks
+from otel_memwatch.truth.estimates import likely_burst, likely_left, likely_of_tasks
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
 from otel_memwatch.truth.process import sum_error
 
@@ -146,6 +146,8 @@ class FaultLedgerBounds:
         self.shared = SharedMemory(self._machine, joined=joined)
         self._kernel = self.tasks = 0
         """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
+        self.left = 0
+        """Best estimate of the huge pages' parts that no process maps, as of the last scan."""
         self._last: NeededNow | None = None
         self._resting = False
         """No process changed in the last sample."""
@@ -262,13 +264,20 @@ class FaultLedgerBounds:
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
         estimate = min(self._families.estimate(), self._private)
+        self.left = likely_left(left, self._private - estimate)
         self._memory.close(members)
         self._cut_short = cut_short
         self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
         self._last = NeededNow(
             None if self._merges_pages else low + shared.low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks,
+            estimate
+            + self.left
+            + burst
+            + self.shared.in_objects
+            + self.shared.files
+            + self._kernel
+            + self.tasks,
             left,
         )
         return self._last

@@ -78,8 +78,12 @@ class NeededMemory:
 
     @property
     def beside_private(self) -> tuple[int, int]:
-        """Return the parts of the last best estimate in no mapping (files in memory, the kernel's), and in shared memory."""
-        return self._bounds.shared.files + self._bounds.tasks, self._bounds.shared.in_objects
+        """Return the parts of the last best estimate in no mapping, and in shared memory.
+
+        The first are files in memory, the kernel's memory, and the rest of huge pages.
+        """
+        bounds = self._bounds
+        return bounds.shared.files + bounds.tasks + bounds.left, bounds.shared.in_objects
 
     def is_sample_worth_it(self) -> bool:
         """Return whether a sample now narrows the bounds. Costs 5 us for each process, and 25 us more if one has changed."""
