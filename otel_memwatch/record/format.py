@@ -32,6 +32,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
                     [{"pid", "command", "bytes"}], the largest processes
     verdict         only if the guard ended the run: its event, {"kind", "at", "largest", ...}. `kind` is "limit", "stalled",
                     "machine" or "timeout"
+    findings        as in the report's contract, without "text"; absent in older records
     measured_by     only if another tool measured: its name; the run has no samples then, and its peaks are "sampled"
     imported_from   only then: the path of its file
     ==============  ==========================================================================

@@ -55,6 +55,13 @@ class OperationRow(NamedTuple):
         lines, opening, closing = self.source
         return lines.operation(opening, closing)
 
+    def levels(self) -> tuple[int | None, int | None]:
+        """Return the resident memory of its process at its start and at its end, in bytes."""
+        source = self.source
+        if isinstance(source, RecordedOperation):
+            return source.start_bytes, source.end_bytes
+        return source[1].rss, source[2].rss
+
     def ids(self) -> tuple[str | None, str | None]:
         """Return the ids of its span and of the enclosing one."""
         source = self.source

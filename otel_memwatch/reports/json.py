@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
+from otel_memwatch.reports.sections.growth import words as growth_words
 from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import predictions
 from otel_memwatch.runtime import strict_json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
+    from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.run.uncovered import Gap
 
 SCHEMA = 1
@@ -126,6 +128,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     stalls = run.stalls
     yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}
     yield "stalls", stalls.to_json()
+    yield "findings", [_finding(run, one) for one in run.findings]
     yield "asked", asked(run)._asdict()
     files = run.fields.files
     yield (
@@ -221,6 +224,10 @@ def _gap(gap: Gap) -> dict[str, Any]:
         "seconds": _rounded(gap.end - gap.start),
         "delta_bytes": gap.change,
     }
+
+
+def _finding(run: RecordedRun, one: GrowthFinding) -> dict[str, Any]:
+    return {**one._asdict(), "text": growth_words(run, one)}
 
 
 def _running(run: RecordedRun) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
+from otel_memwatch.run.growth import FloorCurve
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import Candidates
+    from otel_memwatch.run.growth import GrowthFinding
+    from otel_memwatch.run.operation_aggregator import OperationAggregator
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stall_ledger import Stalls
 
@@ -130,6 +133,8 @@ class RunAggregator:
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
+        self.anonymous = FloorCurve()
+        """Memory of no file at samples, by monotonic seconds."""
         self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
         self._held_by_tree = DeviceMaxima(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, columns)
         maxima = [
@@ -160,6 +165,7 @@ class RunAggregator:
             self._add_main(sample)
             self._add_unseen(sample)
             self._add_cgroup(sample)
+            self._add_anonymous(sample)
             self.ledger.add(sample)
             self._devices.add(sample)
             self._held_by_tree.add(sample)
@@ -264,6 +270,14 @@ class RunAggregator:
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
 
+    def _add_anonymous(self, sample: Sample) -> None:
+        """Add memory that belongs to no file: of the run's cgroup, else the certain part of the tree's."""
+        value = whole_of(sample.needed_low)
+        if self.conditions.own_cgroup and sample.anon is not None:
+            value = (whole_of(sample.anon) or 0) + (whole_of(sample.shmem) or 0)
+        if value is not None:
+            self.anonymous.add(value, sample.time)
+
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
         with self._lock:
@@ -337,6 +351,14 @@ class RunAggregator:
         """Return the upper bound of `peaks.processes_high`, in bytes; `None`: unknown."""
         with self._lock:
             return processes_high(self._evidence)
+
+    def findings(self, operations: OperationAggregator | None) -> list[GrowthFinding]:
+        """Return what the run so far shows about the growth of its memory."""
+        return (
+            []
+            if operations is None
+            else operations.repeats.findings(self.anonymous, self.conditions.sum_error)
+        )
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""

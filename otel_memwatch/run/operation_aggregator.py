@@ -12,6 +12,7 @@ from otel_memwatch.record.operation_index import OperationRows
 from otel_memwatch.record.operation_lines import row_of
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.gpu import allocator_figures
+from otel_memwatch.run.growth import Repeats
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.run.peak_holders import Moments, PeakHolders
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -97,12 +98,14 @@ class OperationAggregator:
         to_export: number of these that the program does not export itself.
         unnamed: number of these with names beyond the limit.
         pids: the processes that marked them, up to a thousand.
+        repeats: memory at the end of each operation, by process and name.
 
     """
 
     def __init__(self) -> None:
         self.closed = self.to_export = self.unnamed = 0
         self.pids: set[int] = set()
+        self.repeats = Repeats()
         self._all: list[OperationRow] | None = []
         """`None`: there were too many."""
         self._table: OperationRows | None = None
@@ -126,6 +129,7 @@ class OperationAggregator:
         """Add a closed operation. Costs a few microseconds."""
         self.closed += 1
         self.to_export += not row.exported
+        self.repeats.add(row)
         if self._all is None:
             self._add(row)
             return

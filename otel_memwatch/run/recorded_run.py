@@ -16,6 +16,7 @@ from otel_memwatch.record.format import BUDGETS_FILE, STACKS_FILE
 from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
+from otel_memwatch.run.growth import GrowthFinding
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stall_ledger import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -203,6 +204,16 @@ class RecordedRun:
         if self.state == "finished":
             return Stalls.of(mapping(self.info.get("stalls")))
         return self._replayed.aggregator.stalls()
+
+    @cached_property
+    def findings(self) -> Sequence[GrowthFinding]:
+        """Growth of memory that deserves a sentence; empty in older records."""
+        if self.state == "finished":
+            written = self.info.get("findings")
+            entries = map(GrowthFinding.of, written if isinstance(written, list) else ())
+            return [one for one in entries if one is not None]
+        operations = self._aggregated_operations[0] if self.record.marked else None
+        return self._replayed.aggregator.findings(operations)
 
     @cached_property
     def predicted(self) -> Mapping[str, float]:

@@ -12,6 +12,7 @@ from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
+from otel_memwatch.reports.sections.growth import leak_sentences
 from otel_memwatch.reports.sections.made_of import made_of
 from otel_memwatch.reports.sections.operations import operations
 from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
@@ -130,6 +131,7 @@ def _head(run: RecordedRun) -> str:
         + "\n"
         + tag("p", escaped(second), class_="second")
         + "".join(tag("p", escaped(f"Slow: {words}."), class_="second") for words in sentences(run))
+        + "".join(tag("p", escaped(f"Leak: {words}."), class_="second") for words in leak_sentences(run))
         + "\n</header>\n"
     )
 

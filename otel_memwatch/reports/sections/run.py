@@ -9,6 +9,7 @@ from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.asked import prediction, request
+from otel_memwatch.reports.sections.growth import growth
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
@@ -82,6 +83,7 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("started", started)
     page.fact("result", phrases.ending(run), "bad" if run.ending.bad else "")
     stalls(run, page)
+    growth(run, page)
     request(run, page)
     prediction(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")

@@ -1,0 +1,82 @@
+"""Sentences about the growth of a run's memory: leaks in the summary and the page, all kinds in the report."""
+
+from __future__ import annotations
+
+from otel_memwatch.reports import phrases
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean, count, duration, shorten, size, size_range
+from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
+
+if TYPE_CHECKING:
+    from otel_memwatch.reports.pages import Page
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.growth import GrowthFinding
+
+_NAME = 40
+_SHOWN = 3
+_FAR = 90 * 86400
+"""Seconds after which a limit counts as not reached."""
+
+
+def leaks(run: RecordedRun, page: Page) -> None:
+    """Write the leaks of the run."""
+    for index, leak in enumerate(leak_sentences(run)):
+        page.fact("" if index else "leak", leak, "bad")
+
+
+def growth(run: RecordedRun, page: Page) -> None:
+    """Write the leaks of the run, and its other kinds of growth."""
+    leaks(run, page)
+    others = [one for one in run.findings if one.kind != LEAK]
+    for index, one in enumerate(others[:_SHOWN]):
+        page.fact("" if index else "growth", words(run, one))
+
+
+def leak_sentences(run: RecordedRun) -> list[str]:
+    """Return "Step keeps 2.0 MiB per repeat, 22 times" for each leak, the largest first."""
+    return [_leak(run, one) for one in run.findings if one.kind == LEAK][:_SHOWN]
+
+
+def words(run: RecordedRun, one: GrowthFinding) -> str:
+    """Return a finding in words."""
+    return _leak(run, one) if one.kind == LEAK else _other(run, one)
+
+
+def _leak(run: RecordedRun, one: GrowthFinding) -> str:
+    """Return a leak in words, with the time until a limit is reached."""
+    each = one.per_repeat
+    if each is None:
+        rate, low, high = (3600 * value for value in (one.rate, one.low, one.high))
+        text = f"memory grows by {size(rate)} an hour for {duration(one.seconds)}"
+    else:
+        rate, low, high = each
+        verb = "keeps" if one.inside else "is followed by a growth of"
+        text = f"{_subject(run, one)} {verb} {size(rate)} per repeat, {count(one.repeats, 'time')}"
+    observed = size_range(max(0.0, low), high, "-")
+    if "-" in observed:
+        text += f" (observed range {observed})"
+    limit, peak = phrases.limit(run), run.peaks.tree
+    if limit is None or peak is None or one.rate <= 0 or peak.bytes >= limit.bytes:
+        return text
+    left = (limit.bytes - peak.bytes) / one.rate
+    if left > _FAR:
+        return text
+    return f"{text}; at this rate {size(limit.bytes)} ({limit.owner}) last {duration(left)} more"
+
+
+def _other(run: RecordedRun, one: GrowthFinding) -> str:
+    subject = "memory" if one.operation is None else f"memory of {_subject(run, one)}"
+    if one.kind == WARM_UP:
+        return f"{subject} grew by {size(one.bytes)} at first, and no longer (warm-up)"
+    if one.kind == FILLING:
+        return (
+            f"{subject} grows ever more slowly, by {size(one.bytes)} so far (warm-up, or a cache that fills)"
+        )
+    if one.kind == SAWTOOTH:
+        return f"{subject} rises and falls without growing (sawtooth)"
+    return f"{subject} grew by {size(one.bytes)}, too irregularly to tell a leak from a cache (unknown)"
+
+
+def _subject(run: RecordedRun, one: GrowthFinding) -> str:
+    name = shorten(clean(one.operation or ""), _NAME)
+    return name if run.totals.get("processes") == 1 else f"{name} (pid {one.pid})"

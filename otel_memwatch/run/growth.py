@@ -1,0 +1,195 @@
+"""Curves of memory over a whole run in a bounded number of points, and what they show about its growth (`truth.growth`)."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.run.operation_names import series_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_memwatch.record.operation_lines import OperationRow
+
+_POINTS = 192
+"""Points of a curve; with more, two neighbours become one."""
+_SERIES = 256
+"""Operations by process and name that have a curve."""
+_INSIDE = 0.5
+"""Share of the growth that lies within the repeats themselves."""
+_ANONYMOUS = 0.6
+"""Share of the growth that samples must show as memory of no file: resident pages of a mapped file are no leak."""
+_MOST = 16
+"""Findings of a run."""
+
+
+class GrowthFinding(NamedTuple):
+    """One sentence about the growth of a run's memory. Rates are in bytes per second."""
+
+    kind: str
+    """A kind of `truth.growth`."""
+    operation: str | None
+    """Name of the repeated operation; `None`: the tree over time."""
+    pid: int | None
+    bytes: int
+    """GrowthShape in the judged part of the run."""
+    rate: float
+    low: float
+    high: float
+    """Slowest and fastest rate in parts of it; an observed range, no bound."""
+    seconds: float
+    """Duration of the judged part."""
+    repeats: int | None = None
+    """Repeats in it."""
+    inside: bool = True
+    """True if memory grows within the operation, not between two of them."""
+
+    @property
+    def per_repeat(self) -> tuple[float, float, float] | None:
+        """Bytes that each repeat keeps, and their range; `None`: not of an operation."""
+        if not self.repeats:
+            return None
+        seconds = self.seconds / self.repeats
+        return self.rate * seconds, self.low * seconds, self.high * seconds
+
+    @classmethod
+    def of(cls, written: Any) -> GrowthFinding | None:
+        """Return a finding of `run.json`; `None`: malformed."""
+        fields = mapping(written)
+        kind, bytes_, seconds = (
+            text(fields.get("kind")),
+            whole(fields.get("bytes")),
+            number(fields.get("seconds")),
+        )
+        rates = [number(fields.get(name)) for name in ("rate", "low", "high")]
+        if kind is None or bytes_ is None or seconds is None:
+            return None
+        rate, low, high = (value or 0.0 for value in rates)
+        operation, pid, repeats = (
+            text(fields.get("operation")),
+            whole(fields.get("pid")),
+            whole(fields.get("repeats")),
+        )
+        return cls(
+            kind, operation, pid, bytes_, rate, low, high, seconds, repeats, fields.get("inside") is not False
+        )
+
+
+class FloorCurve:
+    """At most `_POINTS` points: with more, each keeps the smallest value of twice as many neighbours."""
+
+    __slots__ = ("_points", "_size", "_waiting", "number")
+
+    def __init__(self) -> None:
+        self._points: list[Point] = []
+        self._size = self._waiting = 1
+        self.number = 0
+
+    def add(self, value: float, time: float) -> None:
+        """Add the next value."""
+        point = Point(self.number, value, time)
+        self.number += 1
+        if self._waiting < self._size:
+            self._waiting += 1
+            if value < self._points[-1].value:
+                self._points[-1] = point
+            return
+        if len(self._points) >= _POINTS:
+            pairs = zip(self._points[::2], self._points[1::2], strict=True)
+            self._points = [min(pair, key=lambda one: one.value) for pair in pairs]
+            self._size *= 2
+        self._points.append(point)
+        self._waiting = 1
+
+    def points(self) -> list[Point]:
+        """Return the points, without the last one while it covers fewer values than the others."""
+        return self._points if self._waiting == self._size else self._points[:-1]
+
+
+class _Series:
+    """Repeats of one operation in one process."""
+
+    __slots__ = ("curve", "first", "kept", "seconds")
+
+    def __init__(self) -> None:
+        self.curve = FloorCurve()
+        self.seconds = 0.0
+        self.kept = 0
+        """Bytes by which the process grew within the repeats."""
+
+
+class Repeats:
+    """Resident memory at the end of each repeat of an operation. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[int, str], _Series] = {}
+
+    def add(self, row: OperationRow) -> None:
+        """Add a closed operation. Costs some microseconds."""
+        start, end = row.levels()
+        if start is None or end is None:
+            return
+        key = row.pid, series_name(row.name)
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= _SERIES:
+                return
+            series = self._series[key] = _Series()
+        series.curve.add(end, row.end)
+        series.seconds += row.end - row.start
+        series.kept += end - start
+
+    def findings(self, anonymous: FloorCurve, error: float) -> list[GrowthFinding]:
+        """Return at most one leak of each process, and other kinds of growth of its longest operation.
+
+        Args:
+            anonymous: memory of no file over the time of the run.
+            error: of one reading of resident memory, in bytes.
+        """
+        found: dict[int, list[tuple[_Series, GrowthFinding]]] = {}
+        for (pid, name), series in self._series.items():
+            points = series.curve.points()
+            growth = judge(points, error)
+            if growth is None or (growth.kind == LEAK and not _is_anonymous(growth, anonymous)):
+                continue
+            found.setdefault(pid, []).append((series, _finding(name, pid, series, growth)))
+        chosen = [_innermost(of_process) for of_process in found.values()]
+        return sorted(chosen, key=lambda one: (one.kind != LEAK, -one.bytes))[:_MOST]
+
+
+def _finding(name: str, pid: int, series: _Series, growth: GrowthShape) -> GrowthFinding:
+    points = series.curve.points()
+    repeats = round(growth.end.position - growth.start.position)
+    seconds = max(1e-6, growth.end.time - growth.start.time)
+    rate, low, high = (
+        round(value * repeats / seconds, 3) for value in (growth.rate, growth.low, growth.high)
+    )
+    inside = series.kept >= _INSIDE * (points[-1].value - points[0].value)
+    return GrowthFinding(
+        growth.kind, name, pid, round(growth.rise), rate, low, high, round(seconds, 6), repeats, inside
+    )
+
+
+def _innermost(found: Iterable[tuple[_Series, GrowthFinding]]) -> GrowthFinding:
+    """Return the leak of the shortest operation that the growth lies in; without a leak, the finding of the longest one.
+
+    A step inside an epoch grows like the epoch.
+    """
+    leaks = [(series, one) for series, one in found if one.kind == LEAK]
+    if not leaks:
+        return max(found, key=lambda pair: pair[0].seconds)[1]
+    inside = [pair for pair in leaks if pair[1].inside] or leaks
+    return min(inside, key=lambda pair: pair[0].seconds / pair[0].curve.number)[1]
+
+
+def _is_anonymous(growth: GrowthShape, anonymous: FloorCurve) -> bool:
+    """Return whether samples show that most of the growth is memory of no file."""
+    samples = anonymous.points()
+    if not samples:
+        return False
+    begin, finish = growth.start.time, growth.end.time
+    before = next((one for one in reversed(samples) if one.time <= begin), samples[0])
+    after = next((one for one in samples if one.time >= finish), samples[-1])
+    covered = (min(after.time, finish) - max(before.time, begin)) / max(1e-9, finish - begin)
+    return covered >= _INSIDE and after.value - before.value >= _ANONYMOUS * growth.rise * covered
