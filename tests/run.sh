@@ -39,6 +39,9 @@ debian_packages() {
     command -v groff >/dev/null || missing="$missing groff-base"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     command -v eu-stack >/dev/null || missing="$missing elfutils" # stacks of native programs
+    command -v javac >/dev/null || missing="$missing default-jdk-headless"
+    # As root only: the tests run containers in cgroups of the machine. crun refuses machines with both versions of cgroups.
+    [ "$(id -u)" != 0 ] || command -v podman >/dev/null || missing="$missing podman runc busybox-static"
     command -v go >/dev/null || missing="$missing golang-go" # its pprof reads exported profiles
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"

@@ -16,6 +16,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.run import load
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, needed
+from tests.support.programs import need
 from tests.support.run_directory import MIB, RunDirectory, column
 
 PROGRAM = """
@@ -140,7 +141,7 @@ def test_perfetto_gets_curves_operations_and_processes(recorded):
 
 
 def test_parquet_holds_every_tick(recorded, tmp_path):
-    pyarrow = pytest.importorskip("pyarrow.parquet")
+    pyarrow = need("pyarrow.parquet")
     path = tmp_path / "run.parquet"
     path.write_bytes(_written("parquet", recorded))
     table = pyarrow.read_table(path)

@@ -670,7 +670,7 @@ def test_a_run_is_replayed_over_grpc(grpc_sink, tmp_path):
 
 
 def test_nobody_listens_for_grpc(tmp_path):
-    pytest.importorskip("grpc")
+    need("grpc")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"

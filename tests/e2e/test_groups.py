@@ -13,10 +13,10 @@ import pytest
 
 from otel_memwatch.runtime.kernel import rss_error, usable_processors
 from otel_memwatch.truth.cgroup_windows import charge_error
+from tests.support.peers import needed
 from tests.support.torture import wait_for
 from tests.support.wrapped import MIB, PROGRAM, environment, work
 
-LONG = os.environ.get("MEMWATCH_LONG") == "1"
 TIMEOUT = 200
 STARTED: list[subprocess.Popen[bytes]] = []
 
@@ -212,10 +212,9 @@ def test_a_run_within_the_run_of_its_host_counts_once(tmp_path):
     assert document["memory"]["together"]["high"] <= largest
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None and not LONG, reason="mpirun is not installed")
 def test_ranks_of_open_mpi(tmp_path):
     argv = [
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3",
+        needed("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", "3",
         *PROGRAM, "wrap", "--quiet", "--runs", str(tmp_path), "--", *work("a20 s300"),
     ]  # fmt: skip
     done = subprocess.run(argv, env=environment(), timeout=TIMEOUT, capture_output=True, text=True)

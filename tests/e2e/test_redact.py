@@ -13,6 +13,7 @@ import pytest
 from otel_memwatch.record.made_of import MadeOf, MemoryPart, ProcessParts, write_made_of
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks, write_stacks
 from otel_memwatch.reports import REPORTS
+from tests.support.programs import need
 from tests.support.wrapped import PROGRAM, environment
 
 SECRET = "hunter2"
@@ -107,7 +108,7 @@ def test_everything_hides_names_of_operations_too(run: Path) -> None:
 
 
 def test_no_byte_of_an_export_has_a_secret(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+    need("pyarrow")
     forms = [name for name, report in REPORTS.items() if report.exported]
     assert forms
     for form in forms:

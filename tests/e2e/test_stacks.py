@@ -126,8 +126,8 @@ def test_a_native_program_names_its_function(tmp_path: Path) -> None:
 
 
 def test_a_java_program_names_its_method(tmp_path: Path) -> None:
-    if shutil.which("jcmd") is None or shutil.which("javac") is None:
-        pytest.skip("needs a JDK, of several hundred megabytes")
+    _tool("jcmd")
+    _tool("javac")
     (tmp_path / "Grow.java").write_text(JAVA_PROGRAM)
     subprocess.run(["javac", "Grow.java"], cwd=tmp_path, check=True)
     done = call("wrap", "--stacks", "--", "java", "-Xmx2g", "Grow", cwd=tmp_path)

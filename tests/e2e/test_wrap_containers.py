@@ -44,7 +44,7 @@ def engine(tmp_path: Path) -> Iterator[Path]:
 def started(tmp_path: Path, *argv: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*PROGRAM, "wrap", "--no-report", "--out", "run", "--", *argv], cwd=tmp_path, env=environment(),
-        stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -139,10 +139,18 @@ def test_a_container_of_podman(tmp_path: Path) -> None:
     for folder in ("bin", "proc", "sys", "dev", "etc", "tmp", "run"):
         (root / folder).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "", root / "bin/busybox")
-    script = "busybox dd if=/dev/zero of=/dev/null bs=90M count=1; busybox sleep 1; exit 7"
+    script = "read line; busybox dd if=/dev/zero of=/dev/null bs=90M count=1; read line; exit 7"
     argv = [*command, "--rootfs", str(root), "/bin/busybox", "sh", "-c", script]
     wrapped = started(tmp_path, *argv)
-    _, said = wrapped.communicate(timeout=120)
+    assert wrapped.stdin is not None
+    deadline = time.monotonic() + 60
+    while samples(tmp_path / "run-container") < 3 and wrapped.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if wrapped.poll() is None:
+        wrapped.stdin.write("\n")
+        wrapped.stdin.flush()
+        wait_for_more(tmp_path / "run-container")
+    _, said = wrapped.communicate("\n", timeout=120)
     if wrapped.returncode != 7:
         pytest.skip(f"podman cannot run a container here: {said}")
     tree = tree_of(tmp_path / "run-container")
