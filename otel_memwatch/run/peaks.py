@@ -364,9 +364,11 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         alone=processes.count == 1 and not ledger.estimate.value,
     )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
-    if by_group is None and excludes_memory_files(evidence.most_written, peak.high or 0):
-        excludes = (*peak.excludes, "files in memory")
-        return peak._replace(excludes=excludes, excluded_bytes=evidence.most_written)
+    most, excluded = peak.high or 0, evidence.most_written
+    if by_group is not None and by_group.bytes >= low.bytes:
+        excluded = min(excluded, by_group.bytes - most)  # files in memory are charged to the group
+    if excludes_memory_files(excluded, most):
+        return peak._replace(excludes=(*peak.excludes, "files in memory"), excluded_bytes=excluded)
     return peak
 
 

@@ -973,6 +973,28 @@ def test_a_bound_says_that_files_in_memory_may_be_missing(
     assert tree.excluded_bytes == (chars if excludes else 0)
 
 
+@pytest.mark.parametrize(("limit", "excluded"), [(1000, 200), (70, 70 - 60), (50, 0)])
+def test_files_in_memory_may_be_missing_below_the_limit_of_a_container(limit: int, excluded: int) -> None:
+    """The limit bounds files too, but the range ended at 84.6 MiB, by page faults, for a file of 100 MiB."""
+    group = (
+        column("memwatch.tree.memory.shmem"),
+        column("memwatch.cgroup.outside"),
+        column("memwatch.cgroup.memory.swap"),
+        column("memwatch.cgroup.memory.limit", memwatch__cgroup__limit__type="max"),
+    )
+    tally = tally_of(*LEDGER, *IO, *group)
+    seen(tally, PID, 0, rss=3 * MIB, peak=3 * MIB, file=2 * MIB)
+    for time, chars in ((0.1, 0), (0.2, 200 * MIB)):
+        tick(tally, time, MIB, 60 * MIB, MIB, 0, chars, 0, 0, 0, 0, limit * MIB)
+    ended(tally, PID, 0, 0.3, peak=3 * MIB, exit_code=0)
+    tick(tally, 0.3, 0, 0, 0, 0, 200 * MIB, 0, 0, 0, 0, limit * MIB)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.high is not None
+    assert tree.high + tree.excluded_bytes == pytest.approx(min(limit, 60 + excluded) * MIB, abs=MIB)
+    assert ("files in memory" in tree.excludes) == (excluded > 0)
+
+
 @pytest.mark.parametrize("swap", [0, None])
 def test_bounds_end_at_the_memory_of_the_machine(swap: int | None) -> None:
     """A neighbour's forks count as processes of ours that no sample saw."""
