@@ -176,6 +176,10 @@ MEMWATCH_TREE_CPU_TIME = _row(
     note="Counts from the start of the run, also if the tree is older (attach, watch); process.cpu.time counts from the "
     "start of the process. If a parent ignores SIGCHLD, the kernel drops the CPU time of its children at their exit.",
     integer=False, profile=_MIN)
+MEMWATCH_TREE_CPU_DELAY = _row(
+    "memwatch.tree.cpu.delay", _C, "s", "Time that threads of the tree could run but waited for a processor: lower bound.", (),
+    "run_queue", note="Read once a second; excludes threads that ended before their second reading.", integer=False,
+    profile=_ALL)
 MEMWATCH_TREE_DISK_IO = _row(
     "memwatch.tree.disk.io", _C, "By", "Bytes read from or written to storage for the tree, including reaped "
     "children.", _IO, "process_tree", note="Excludes reads from the page cache.", profile=_MIN)
@@ -272,6 +276,9 @@ SYSTEM_PAGING_USAGE = _row(
     profile=_ALL)
 SYSTEM_CPU_LOGICAL_COUNT = _row(
     "system.cpu.logical.count", _U, "{cpu}", "Processors that the monitor may run on.", (), "host", _DEV, profile=_ALL)
+MEMWATCH_SYSTEM_CPU_BUSY = _row(
+    "memwatch.system.cpu.busy", _C, "s", "CPU time of all programs of the machine, and of its hypervisor.", (), "run_queue",
+    integer=False, profile=_ALL)
 MEMWATCH_SYSTEM_LOAD = _row(
     "memwatch.system.load", _G, "{process}", "Runnable processes of the machine, averaged over a minute.",
     (), "host", integer=False, profile=_ALL)

@@ -126,7 +126,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "verdict", run.verdict
     yield "budgets", [dict(entry) for entry in run.budgets]
     stalls = run.stalls
-    yield "stalled", {"memory": stalls.memory, "disk": stalls.disk, "cpu": stalls.cpu}
+    names = ("memory", "disk", "cpu", "contention")
+    yield "stalled", {name: getattr(stalls, name) for name in names}
     yield "stalls", stalls.to_json()
     yield "findings", [_finding(run, one) for one in run.findings]
     yield "asked", asked(run)._asdict()

@@ -26,6 +26,7 @@ from otel_memwatch.truth.stalls import (
     are_foreign,
     are_proven,
     asked_again,
+    contended_share,
     faulted_again,
     longest_wait,
     not_own,
@@ -53,6 +54,8 @@ _SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "threads": (catalog.MEMWATCH_TREE_THREAD_COUNT, ()),
     "throttled": (catalog.MEMWATCH_CGROUP_CPU_THROTTLED, ()),
     "cores": (catalog.MEMWATCH_CGROUP_CPU_LIMIT, ()),
+    "delay": (catalog.MEMWATCH_TREE_CPU_DELAY, ()),
+    "busy": (catalog.MEMWATCH_SYSTEM_CPU_BUSY, ()),
 }
 """Series beyond the fields of a `Sample`, with their attributes."""
 _PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
@@ -84,6 +87,8 @@ class Stalls(NamedTuple):
     """Memory that was missing to keep these files."""
     cores_allowed: float | None = None
     """CPU limit, in processors."""
+    contention: float | None = None
+    """Least share of the time for which the run waited for processors that other programs used; 0 if a limit stopped it."""
     periods: tuple[StallPeriod, ...] = ()
     """Periods of the run with a stall."""
 
@@ -192,6 +197,10 @@ class StallLedger:
         self._cores: float | None = None
         self._throttled: tuple[float, float, float] | None = None
         """First and last reading, and the time of the last one."""
+        self._contended: tuple[float, float, float, float] | None = None
+        """Last readings: time, waiting, CPU time of the machine and of the tree."""
+        self._contention = 0.0
+        """Seconds of waiting for processors that other programs used."""
         self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
         """Time and stall of the first and of the last reading, by resource."""
         self._system = 0.0
@@ -232,6 +241,7 @@ class StallLedger:
                 self._pressure[resource] = first, now
                 if resource == "io" and self._of_group:
                     self._wait(DISK, before_it[0], now[0], stall - before_it[1])
+        self._add_contention(sample.time, values)
         user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
         if user is None or read is None or (refaults is None and "refaults" in self._places):
             return  # refaults of a cgroup that others share are read once a second
@@ -264,6 +274,19 @@ class StallLedger:
             first, before_it, since = self._throttled or (throttled, throttled, time)
             self._wait(THROTTLED, since, time, throttled - before_it)
             self._throttled = first, throttled, time
+
+    def _add_contention(self, time: float, values: Sequence[Value]) -> None:
+        """Add the waiting for processors since the last reading, about a second ago."""
+        delay, busy, user = (self._value(values, name) for name in ("delay", "busy", "user"))
+        if delay is None or busy is None or user is None:
+            return
+        before, self._contended = self._contended, (time, delay, busy, user + self._system)
+        if before is not None:
+            seconds, waited_, machine, used = (
+                now - then for now, then in zip(self._contended, before, strict=True)
+            )
+            allowed = min(self._conditions.cpus, self._cores or self._conditions.cpus)
+            self._contention += seconds * contended_share(waited_, machine - used, used, seconds, allowed)
 
     def _is_full(self, sample: Sample) -> bool:
         """Return whether the kernel may have reclaimed: the cgroup is at its limit, or the machine has no free memory."""
@@ -324,6 +347,7 @@ class StallLedger:
         return found._replace(
             disk=self._of_disk(found.memory or 0.0),
             cpu=cpu,
+            contention=self._of_contention(seconds, cpu or 0.0),
             cores_allowed=self._cores,
             periods=tuple(periods),
         )
@@ -438,6 +462,11 @@ class StallLedger:
             return None
         first, last, _ = self._throttled
         return _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
+
+    def _of_contention(self, seconds: float, throttled: float) -> float | None:
+        if self._contended is None or seconds <= 0:
+            return None
+        return 0.0 if throttled else _share(self._contention / seconds)
 
 
 def _share(value: float) -> float:

@@ -47,6 +47,8 @@ MACHINE_FULL = 0.95
 """Share of the machine's memory in use from which the kernel may have reclaimed."""
 WORTH_NAMING = 0.1
 """Share of a run's time from which a stall is reported, and from which the run shows no size for full speed."""
+CONTENTION_WORTH_NAMING = 0.25
+"""Share of a run's time from which contention is reported: on a shared machine, less is usual."""
 _LEAST_WAIT = 0.1
 """Seconds below which a stall is not reported. Times of the same program differ by as much."""
 _LEAST_REREAD = 0.25
@@ -190,6 +192,24 @@ def surplus(read: int, read_chars: int, virtual: int) -> int:
         virtual: largest address space of the tree, which holds all of its mappings.
     """
     return max(0, read - read_chars - virtual)
+
+
+def contended_share(delay: float, others: float, used: float, seconds: float, processors: float) -> float:
+    """Return the share of a window for which a run waited for processors that other programs used.
+
+    A run with more threads than processors waits for itself. It can lose neither more than other programs used, nor more than
+    it left unused.
+
+    Args:
+        delay: seconds that its threads waited for a processor.
+        others: CPU seconds of all other programs of the machine.
+        used: CPU seconds of the run.
+        seconds: duration.
+        processors: that the run may use.
+    """
+    lost = min(delay, others, seconds * processors - used)
+    wanted = max(seconds, min(used + delay, seconds * processors))
+    return max(0.0, min(1.0, lost / wanted)) if wanted > 0 else 0.0
 
 
 class Shortage(NamedTuple):

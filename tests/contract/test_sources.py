@@ -127,7 +127,7 @@ def test_a_source_that_is_absent_says_why_and_stops_nobody(
 def test_linux_sources_are_absent_elsewhere(target: int) -> None:
     sources, missing = open_sources(Context(target, 0.1, system="psutil"), NAMES)
     assert {source.name for source in sources} == {"process_tree", "host"}
-    assert set(missing) == {"cgroup", "pressure", "memory_detail"}
+    assert set(missing) == {"cgroup", "pressure", "run_queue", "memory_detail"}
 
 
 def test_pids_come_from_the_process_tree(target: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import size
-from otel_memwatch.truth.stalls import WORTH_NAMING, is_worth_naming
+from otel_memwatch.truth.stalls import CONTENTION_WORTH_NAMING, WORTH_NAMING, is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,11 @@ def sentences(run: RecordedRun) -> list[str]:
         words.append(f"{100 * found.memory:.0f} % of the time {_rereading(found)}")
     if found.cpu is not None and is_worth_naming(found.cpu, run.seconds):
         words.append(f"{_cores(run)}throttled at least {100 * found.cpu:.0f} % of the time")
+    share = found.contention
+    if share is not None and share >= CONTENTION_WORTH_NAMING and share * (run.seconds or 0) >= 1:
+        words.append(
+            f"{_cores(run)}waited at least {100 * share:.0f} % of the time for processors that other programs used"
+        )
     return words
 
 

@@ -224,3 +224,21 @@ def fault_bytes(sys: Path, release: str) -> int:
         return _DEFAULT_HUGE_PAGE if pages.exists() else _FAULT_AROUND
     except (OSError, ValueError):
         return _DEFAULT_HUGE_PAGE
+
+
+def parse_busy(data: bytes, ticks: int) -> float:
+    """Return the CPU seconds since boot of all programs, of interrupts and of the hypervisor, from /proc/stat.
+
+    Args:
+        data: begins with the line of all processors.
+        ticks: clock ticks in a second.
+    """
+    user, nice, system, _idle, _waiting, *rest = (
+        int(field[:_DIGITS]) for field in data.split(b"\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + sum(rest)) / ticks
+
+
+def parse_run_delay(data: bytes) -> float:
+    """Return the seconds that a thread could run but waited for a processor, from /proc/PID/task/TID/schedstat."""
+    return int(data.split()[1][:_DIGITS]) / 1e9

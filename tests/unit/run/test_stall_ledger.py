@@ -234,6 +234,40 @@ def test_throttling_is_a_share_of_the_time() -> None:
     assert found.largest == 0.4
 
 
+CONTENTION = {
+    "one thread beside busy neighbours": (5.0, 5.0, 15.0, 0.5),
+    "alone with more threads than processors": (60.0, 40.0, 0.0, 0.0),
+    "more threads than processors beside one neighbour": (60.0, 30.0, 10.0, 0.25),
+    "asleep beside busy neighbours": (0.0, 0.0, 40.0, 0.0),
+    "a little while other programs use much": (0.5, 1.0, 35.0, 0.05),
+}
+"""Seconds of waiting for a processor, of the run's CPU time, and of other programs', in 10 s on 4 processors; then the share."""
+
+
+@pytest.mark.parametrize(("delay", "used", "others", "share"), CONTENTION.values(), ids=CONTENTION)
+def test_contention_is_time_that_other_programs_took(
+    delay: float, used: float, others: float, share: float
+) -> None:
+    columns = [
+        COLUMNS[0],
+        column("memwatch.tree.cpu.delay"),
+        column("memwatch.system.cpu.busy"),
+        column("memwatch.cgroup.cpu.throttled"),
+    ]
+    for throttled in (0.0, 1.0):
+        ledger, make = StallLedger(columns, RunConditions.of(INFO)), sample_maker(columns)
+        for step in range(11):
+            part = step / 10
+            ledger.add(
+                make(
+                    (100.0 + step, used * part, delay * part, 700 + (used + others) * part, throttled * part)
+                )
+            )
+        found = ledger.stalls(10.0)
+        assert found.contention == pytest.approx(0.0 if throttled else share, abs=1e-3)
+        assert (found.largest or 0) < 0.2  # contention is no property of the run
+
+
 def test_unknown_is_not_zero() -> None:
     ledger = StallLedger([], RunConditions.of(INFO))
     assert ledger.stalls(5.0) == Stalls()

@@ -159,6 +159,7 @@ SOURCES: tuple[Entry, ...] = (
     Entry("host", "portable_host"),
     Entry("cgroup"),
     Entry("pressure"),
+    Entry("run_queue"),
     Entry("memory_detail"),
     Entry("gpu_nvidia", gpus=True),
     Entry("gpu_drm", gpus=True),

@@ -31,6 +31,11 @@ CASES = [
         Stalls(cpu=0.62, cores_allowed=20.15),
         ["used 1.9 of 20.1 cores allowed, throttled at least 62 % of the time"],
     ),
+    (
+        Stalls(cpu=0.0, contention=0.4),
+        ["waited at least 40 % of the time for processors that other programs used"],
+    ),
+    (Stalls(contention=0.2), []),
     (Stalls(cpu=0.62), ["throttled at least 62 % of the time"]),
 ]
 

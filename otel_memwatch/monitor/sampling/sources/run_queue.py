@@ -1,0 +1,89 @@
+"""Time that the tree's threads waited for a processor, and CPU time of the whole machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from otel_memwatch import catalog
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import Column
+from otel_memwatch.runtime.procfs.system import parse_busy, parse_run_delay
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_memwatch.model import Value
+    from otel_memwatch.monitor.sampling.sources import Context
+
+_THREADS = 128
+"""Threads that one reading includes (15 us each)."""
+
+
+class RunQueue:
+    """/proc/PID/task/TID/schedstat, about once a second.
+
+    Only growth between two readings counts. The sum excludes threads that ended before their second reading, and those
+    beyond `_THREADS`.
+    """
+
+    name = "run_queue"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._proc = str(context.proc)
+        try:
+            self._stat = os.open(f"{self._proc}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unavailable(f"{error.filename} cannot be read.", "is /proc mounted?") from None
+        if not os.path.exists(f"{self._proc}/self/schedstat"):
+            os.close(self._stat)
+            raise Unavailable(
+                "The kernel does not measure waiting for processors.", "it requires CONFIG_SCHED_INFO"
+            )
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self._delays: dict[int, float] = {}
+        """Seconds of each thread at the last reading."""
+        self._total = 0.0
+        period = context.slow_period(1.0)
+        self.pace = context.pace(1.0)
+        self.paces = (self.pace,)
+        """Schedule that the run's last sample overrides."""
+        metrics = (catalog.MEMWATCH_TREE_CPU_DELAY, catalog.MEMWATCH_SYSTEM_CPU_BUSY)
+        self.columns: Sequence[Column] = tuple(Column(metric, (), period) for metric in metrics)
+        self.idle: Sequence[Value] = (None, None)
+        """Values while nothing is due."""
+
+    def read(self, now: float) -> Sequence[Value]:
+        """Return both sums, in seconds."""
+        if not self.pace.due(now):
+            return self.idle
+        before, self._delays = self._delays, {}
+        for tid, path in self._threads():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
+                self._delays[tid] = delay = parse_run_delay(file.read())
+                self._total += max(0.0, delay - before.get(tid, delay))
+        return round(self._total, 6), parse_busy(os.pread(self._stat, 512, 0), self._ticks)
+
+    def _threads(self) -> Iterator[tuple[int, str]]:
+        """Yield threads of the tree and their files. Threads that are bound to some processors may wait for each other."""
+        left, processors = _THREADS, os.sched_getaffinity(0)
+        for pid in self._context.pids():
+            folder = f"{self._proc}/{pid}/task"
+            with contextlib.suppress(OSError):
+                for tid in os.listdir(folder)[:left]:
+                    left -= 1
+                    if os.sched_getaffinity(int(tid)) == processors:
+                        yield int(tid), f"{folder}/{tid}/schedstat"
+            if left <= 0:
+                return
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._stat)
+
+
+def open_source(context: Context) -> RunQueue:
+    """Open the source; raises `Unavailable` if the kernel does not measure it."""
+    return RunQueue(context)
