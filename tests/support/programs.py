@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def run_file(program: Path, cwd: Path, *arguments: str, python: str = sys.execut
 def need(module: str) -> Any:
     """The module; where it is not installed the test is skipped, or fails in CI, which has all that is needed."""
     if os.environ.get("CI"):
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # importorskip ignores them too
+            return importlib.import_module(module)
     return pytest.importorskip(module)
 
 
