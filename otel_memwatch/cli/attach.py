@@ -73,7 +73,8 @@ def command(
         attach(pid, options, say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
         return
     try:
-        patience = 0.0 if options["out"] else parse_seconds(restart_wait)
+        # A path has no manager that starts it again.
+        patience = parse_seconds(restart_wait) if not options["out"] and "cgroup" not in asked else 0.0
     except ValueError as error:
         raise UsageError(f"--restart-wait: {error}.") from None
     ((kind, name),) = asked.items()

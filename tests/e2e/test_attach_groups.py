@@ -172,6 +172,18 @@ def test_a_peak_that_another_program_resets_has_no_upper_bound(tmp_path: Path, m
     assert tree["high"] is None
 
 
+def test_the_recording_of_a_path_ends_with_its_group(tmp_path: Path, made: Group) -> None:
+    with spiking(made) as one:
+        watcher = start(tmp_path, "--cgroup", str(made.path))
+        deadline = time.monotonic() + 60
+        while not (runs := list((tmp_path / "memwatch-runs").glob("*"))):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        wait_for_samples(runs[0])
+        one.end()
+        assert "Waiting" not in ended(watcher)
+
+
 def test_a_unit_that_restarts_is_recorded_again(tmp_path: Path) -> None:
     """A recording by name is a series of runs: the group was removed, and made again."""
     name = f"memwatch-test-{os.getpid()}.service"

@@ -10,7 +10,6 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.growth import leaks
 from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -179,7 +178,10 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
     budgets(run, page)
     result(run, page)
     stalls(run, page)
-    leaks(run, page)
+    if run.findings:
+        from otel_memwatch.reports.sections.growth import leaks
+
+        leaks(run, page)
     request(run, page)
     prediction(run, page)
     operations(run, page)
