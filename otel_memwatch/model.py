@@ -367,39 +367,6 @@ class ChildExit(NamedTuple):
     """Caused to be written to storage."""
 
 
-class TreeSource(Source, Protocol):
-    """The source process_tree, in any implementation."""
-
-    blind: str | None
-    """Reason in words why processes are reported at their end only; `None`: they are watched."""
-    resting: bool
-    """No figure of a process changed at the last reading."""
-
-    def pids(self) -> Sequence[int]:
-        """Living processes with memory of their own as of the last reading, the target first."""
-
-    def needed_range(self) -> tuple[int, int] | None:
-        """Largest lower bound of memory needed so far, and upper bound since the sample before; `None`: unknown."""
-
-    def needed_estimate(self) -> tuple[int, int, int] | None:
-        """Return best estimates of the last sample, in bytes: memory needed, and its parts in unmapped files and shared memory.
-
-        `None`: unknown.
-        """
-
-    def note_exit(self, end: ChildExit) -> None:
-        """Add the kernel's report on a child that was waited for. May be called from another thread."""
-
-    def ended_in(self) -> Mapping[int, bytes]:
-        """Return the cgroups, from their zombies in /proc, of the children that the last reading reported as ended."""
-
-    def totals(self) -> Mapping[str, float | int | None]:
-        """Totals of the tree so far, reaped children included; `None`: not known."""
-
-    def finish(self, now: float) -> None:
-        """Record the last of every process, and close all files. Not while `read` is running."""
-
-
 class ProcessRecord(NamedTuple):
     """Figures of one process at one moment; totals are since its start.
 

@@ -15,9 +15,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from typing import TypeVar
+    from typing import Protocol, TypeVar
 
-    from otel_memwatch.model import Attributes, Column, ProcessRecord, Source, TreeSource, Value
+    from otel_memwatch.model import Attributes, ChildExit, Column, ProcessRecord, Source, Value
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.runtime.polling import Pace
@@ -26,6 +26,39 @@ if TYPE_CHECKING:
     Reading = TypeVar("Reading")
     Row = tuple[str, Attributes, Callable[[Reading], Value]]
     """One column: its metric, its attributes, and the getter of its value from a reading of the source."""
+
+    class TreeSource(Source, Protocol):
+        """The source process_tree, in any implementation."""
+
+        blind: str | None
+        """Reason in words why processes are reported at their end only; `None`: they are watched."""
+        resting: bool
+        """No figure of a process changed at the last reading."""
+
+        def pids(self) -> Sequence[int]:
+            """Living processes with memory of their own as of the last reading, the target first."""
+
+        def needed_range(self) -> tuple[int, int] | None:
+            """Largest lower bound of memory needed so far, and upper bound since the sample before; `None`: unknown."""
+
+        def needed_estimate(self) -> tuple[int, int, int] | None:
+            """Return best estimates of the last sample: memory needed, and its parts in unmapped files and shared memory.
+
+            Bytes; `None`: unknown.
+            """
+
+        def note_exit(self, end: ChildExit) -> None:
+            """Add the kernel's report on a child that was waited for. May be called from another thread."""
+
+        def ended_in(self) -> Mapping[int, bytes]:
+            """Return the cgroups, from their zombies in /proc, of the children that the last reading reported as ended."""
+
+        def totals(self) -> Mapping[str, float | int | None]:
+            """Totals of the tree so far, reaped children included; `None`: not known."""
+
+        def finish(self, now: float) -> None:
+            """Record the last of every process, and close all files. Not while `read` is running."""
+
 
 SLOW_PERIOD = 0.5
 """Shortest time in seconds between two values of a column that is not read at every sample."""
