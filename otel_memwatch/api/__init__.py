@@ -15,7 +15,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.api.commands import run_command, run_command_async
-    from otel_memwatch.api.run import Run, load_run
+    from otel_memwatch.api.loaded_run import Run, load_run
     from otel_memwatch.api.watching import attach, watch
 
 __all__ = ["Run", "attach", "load_run", "run_command", "run_command_async", "watch"]

@@ -8,7 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from otel_memwatch.api.run import Run
+from otel_memwatch.api.loaded_run import Run
 from otel_memwatch.errors import CommandNotStarted, RunError, UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from otel_memwatch.api.run import Run, load_run
+from otel_memwatch.api.loaded_run import Run, load_run
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.in_target import operations
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any

@@ -5,8 +5,8 @@ from __future__ import annotations
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.reports.sections import headline
+from otel_memwatch.reports.sections.basics import budgets
 from otel_memwatch.reports.sections.operations import largest_operations
-from otel_memwatch.reports.sections.run import budgets
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import clean, shorten

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
-from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.reports.sections import headline
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.terminal import FILE, Display

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
+from otel_memwatch.reports.sections.basics import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.made_of import made_of
-from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
 from otel_memwatch.runtime.terminal import FILE, Display

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.api.run import Run
+from otel_memwatch.api.loaded_run import Run
 from otel_memwatch.reports import REPORTS, render
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.run import load

@@ -18,7 +18,7 @@ import click
 import otel_memwatch
 from otel_memwatch import config, errors, model
 from otel_memwatch.api import commands, devices, keywords, watching
-from otel_memwatch.api import run as api_run
+from otel_memwatch.api import loaded_run as api_run
 from otel_memwatch.cli import COMMANDS, examples
 from otel_memwatch.cli.command_group import cli
 from otel_memwatch.in_target.operations import api as operations

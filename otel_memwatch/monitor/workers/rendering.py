@@ -110,7 +110,7 @@ def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[
     )
     pages = (
         "reports.text_report",
-        "reports.sections.run",
+        "reports.sections.basics",
         "reports.sections.operations",
         "reports.html.data",
         "reports.html",

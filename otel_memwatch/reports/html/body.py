@@ -10,12 +10,12 @@ from otel_memwatch.reports.html.flame import flame
 from otel_memwatch.reports.html.picture import picture
 from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
+from otel_memwatch.reports.sections.basics import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.growth import leak_sentences
 from otel_memwatch.reports.sections.made_of import made_of
 from otel_memwatch.reports.sections.operations import operations
-from otel_memwatch.reports.sections.run import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots

@@ -10,7 +10,7 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.run import budgets
+from otel_memwatch.reports.sections.basics import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size

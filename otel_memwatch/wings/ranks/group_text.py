@@ -9,7 +9,7 @@ import math
 import time
 
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch import run as analysis
-from otel_memwatch.api.run import Run, load_run
+from otel_memwatch.api.loaded_run import Run, load_run
 from otel_memwatch.errors import RunError
 from tests.support.run_directory import STARTED, RunDirectory
 

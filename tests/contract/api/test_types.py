@@ -54,7 +54,7 @@ def test_types_reach_the_user(tmp_path: Path) -> None:
         "def (x: int) -> Coroutine[Any, Any, float]",
         "otel_memwatch.in_target.operations.api.Operation",
         types[4],
-        "otel_memwatch.api.run.Picture",
+        "otel_memwatch.api.loaded_run.Picture",
     ], done.stdout
     assert "otel_memwatch.model.Peak" in types[4]
     assert types[4].endswith("| None")

@@ -20,7 +20,7 @@ import shutil
 import sys
 
 from otel_memwatch.monitor.sampling.stacks.jvm import read_jvm
-from otel_memwatch.monitor.sampling.stacks.native import read_functions
+from otel_memwatch.monitor.sampling.stacks.native_stacks import read_functions
 from otel_memwatch.monitor.sampling.stacks.tools import (
     NoStackError,
     NotPermittedError,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.monitor.sampling.stacks import means, native, tools
+from otel_memwatch.monitor.sampling.stacks import means, native_stacks, tools
 from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
@@ -134,7 +134,7 @@ class Captures:
         watch.captured(growth, _cpu() - cpu)
         self._failed = 0
         moment = round(began, 4)
-        if maps := native.mapped_modules(pid, threads):
+        if maps := native_stacks.mapped_modules(pid, threads):
             self._maps[moment] = maps
         self._kept.append(
             Capture(
@@ -177,12 +177,12 @@ class Captures:
             chosen = [index for index, one in enumerate(self._kept) if maps.get(one.time) == rows]
             threads = [thread for index in chosen for thread in self._kept[index].threads]
             try:
-                found = native.find_lines(rows, threads, max(0.0, deadline - time.monotonic()))
+                found = native_stacks.find_lines(rows, threads, max(0.0, deadline - time.monotonic()))
             except tools.NoStackError:
                 continue
             for index in chosen:
                 one = self._kept[index]
-                named = tuple(native.with_lines(thread, found) for thread in one.threads)
+                named = tuple(native_stacks.with_lines(thread, found) for thread in one.threads)
                 self._kept[index] = one._replace(threads=named)
         if maps:
             watch.spend(_cpu() - cpu)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from otel_memwatch.record.made_of import MadeOf, MemoryPart, ProcessParts
-from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.reports.sections.made_of import made_of
 from otel_memwatch.runtime.terminal import FILE
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
-from otel_memwatch.reports.pages.terminal import TerminalPage
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.reports.sections.stacks import running_at_peak, stacks
 from otel_memwatch.run.stacks import peak_stack
 from otel_memwatch.runtime.terminal import FILE

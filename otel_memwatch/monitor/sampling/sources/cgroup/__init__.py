@@ -1,6 +1,6 @@
 """The target's cgroup: memory as the OOM killer counts it, and reasons for slowness.
 
-* `files` finds the cgroup's files.
+* `location` finds the cgroup's files.
 * `readings` reads the files of either version as the same values.
 * `below` detects cgroups below it, which make its counts late.
 * `outside` counts processes in other cgroups.

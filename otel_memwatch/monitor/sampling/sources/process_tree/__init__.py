@@ -1,8 +1,8 @@
 """The target and all its descendants, read from /proc.
 
-`tree` has the steps of a sample. Other modules do one step each, or a part of one:
+`sample_steps` has the steps of a sample. Other modules do one step each, or a part of one:
 
-* Reading of /proc: `files` keeps descriptors open, `member` reads one process, `memory_scan` reads the memory of all.
+* Reading of /proc: `proc_files` keeps descriptors open, `member` reads one process, `memory_scan` reads the memory of all.
 * Membership: `membership` follows the processes of the tree, `discovery` finds new ones, `accounting` adds up counters.
 * Ledgers: `ledgers` bound the processes that no sample saw.
 * Bounds of memory needed, for runs without a cgroup: `needed_memory` is the step. `fault_bounds` has the upper bound,
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.sampling.sources.process_tree.tree import ProcessTree
+from otel_memwatch.monitor.sampling.sources.process_tree.sample_steps import ProcessTree
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 

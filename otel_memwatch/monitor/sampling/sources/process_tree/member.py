@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from otel_memwatch.model import ProcessNote
-from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import KERNEL_STACK, monotonic_start, rss_error, sum_known
 from otel_memwatch.runtime.procfs.process import (
     ZOMBIE_STATES,

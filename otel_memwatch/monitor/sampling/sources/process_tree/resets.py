@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from otel_memwatch.model import ChildExit
-    from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+    from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
 
 _MARKS_BEGIN = 1.0

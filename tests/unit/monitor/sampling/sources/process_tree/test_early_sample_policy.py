@@ -16,8 +16,8 @@ from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy imp
     moved_since,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
-from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20

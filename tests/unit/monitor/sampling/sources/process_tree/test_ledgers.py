@@ -8,8 +8,8 @@ import pytest
 
 from otel_memwatch.monitor.sampling.sources.process_tree import ledgers
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
-from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.runtime.procfs.process import Stat
 from tests.support.proc_tree import ProcTree
 

@@ -15,7 +15,7 @@ from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, accounting, membership
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
-from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import rss_error
 from tests.support.proc_tree import ProcTree
 
