@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
@@ -25,9 +26,12 @@ from collections import deque
 from otel_memwatch.config import KILL_AFTER
 from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.guard.limit import HardLimit
+from otel_memwatch.monitor.guard.memory_scopes import CgroupScope, MachineScope, cgroups_around
 from otel_memwatch.monitor.guard.run_processes import RunProcesses
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.wait_readable import readable
+from otel_memwatch.truth.time_left import growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,13 +67,10 @@ _CLOSE, _REGULAR = 0.01, 0.05
 
 
 class Guard:
-    """Guard of one run, from `start` to `finish`.
+    """Guard of one run, from `start` to `finish`. Create it before the command starts, which may be faster than an import.
 
     Args:
         settings: the options in force.
-        group: the run's cgroup; `None`: none.
-        spare: our processes among those of the run.
-        started: monotonic seconds of the start of the command.
         events: writer of events; `None`: none are requested.
         problem: reports what does not work.
 
@@ -82,25 +83,21 @@ class Guard:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        group: OwnCgroup | None,
-        spare: frozenset[int],
-        started: float,
-        *,
         events: EventWriter | None,
         problem: Callable[[str], None],
     ) -> None:
-        self._settings, self._group, self._started = settings, group, started
-        self._events, self._problem = events, problem
-        self._processes = RunProcesses(group, spare)
+        self._settings, self._events, self._problem = settings, events, problem
+        self._started = 0.0
+        self._group: OwnCgroup | None = None
+        self._processes = RunProcesses(None, frozenset())
         self.limit: HardLimit | None = None
-        if settings["limit"] is not None:
-            self.limit = HardLimit(settings["limit"], group, self._processes, self._breached)
         self.verdict: dict[str, Any] | None = None
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
         self._lock = threading.Lock()
         self._ended = False
         """The command has ended, or a verdict was reached: nothing else may decide."""
-        self._wake = threading.Event()
+        self._woken, self._wake = os.pipe()
+        """A pipe, because waiting for a `threading.Event` takes twice the CPU time."""
         self._done = threading.Event()
         self._scopes: list[MemoryScope] = []
         self._term_at = float("inf")
@@ -113,10 +110,26 @@ class Guard:
 
     # -- called by the supervisor's thread
 
-    def start(self, run: str, path: str, pid: int) -> None:
-        """Begin to watch, and write the first event. Raises nothing."""
-        # A fork bomb leaves other processes a small share of the processors. Threads that start later inherit this.
+    def raise_priority(self) -> None:
+        """Raise the priority of the calling thread and of threads that start later: a fork bomb fills the processors."""
         self._set_priority(self._nice + _NICE)
+
+    def start(
+        self, group: OwnCgroup | None, spare: frozenset[int], started: float, *, path: str, pid: int
+    ) -> None:
+        """Begin to watch, and write the first event. Raises nothing.
+
+        Args:
+            group: the run's cgroup; `None`: none.
+            spare: our processes among those of the run.
+            started: monotonic seconds of the start of the command.
+            path: directory of the run.
+            pid: the command.
+        """
+        self._group, self._started = group, started
+        self._processes = RunProcesses(group, spare)
+        if self._settings["limit"] is not None:
+            self.limit = HardLimit(self._settings["limit"], group, self._processes, self._breached)
         if self._settings["timeout"] is not None:
             self._term_at = self._started + self._settings["timeout"]
         try:
@@ -126,7 +139,7 @@ class Guard:
         watched = [{"of": one.of, "bytes": one.bytes} for one in self._scopes]
         if self.limit is not None and not any(one.of == "limit" for one in self._scopes):
             watched.append({"of": "limit", "bytes": self.limit.bytes})
-        self._write("start", None, run=run, path=path, pid=pid, watched=watched)
+        self._write("start", None, run=os.path.basename(path), path=path, pid=pid, watched=watched)
         if self.limit is not None:
             try:
                 self.limit.watch()
@@ -167,10 +180,12 @@ class Guard:
             self.limit.stop()  # the kernel may have killed the command before it reported the breach
         with self._lock:
             self._ended = True
-        self._wake.set()
+        os.write(self._wake, b".")
         self._done.wait()
         if self._terminating is not None:
             self._terminating.join()
+        os.close(self._wake)
+        os.close(self._woken)
         self._set_priority(self._nice)  # reports are as urgent as without a guard
         if self.verdict is not None or self._terminating is not None:
             self._processes.end()
@@ -268,12 +283,18 @@ class Guard:
     # -- the guard's thread
 
     def _watch(self) -> None:
+        ended = select.poll()
+        ended.register(self._woken, select.POLLIN)
         try:
             while not self._ended:
                 now = time.monotonic()
-                due = min([self._check_time(now), *(self._check(one, now) for one in list(self._scopes))])
+                due = self._check_time(now)
+                for scope in list(self._scopes):
+                    if now >= scope.due:
+                        self._check(scope, now)
+                    due = min(due, scope.due)
                 if not self._ended:
-                    self._wake.wait(None if due == float("inf") else max(0.0, due - time.monotonic()))
+                    ended.poll(None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1000))
             if self.verdict is not None and self.verdict["kind"] == "timeout":
                 self._kill_after_grace()
         finally:
@@ -287,7 +308,7 @@ class Guard:
 
     def _kill_after_grace(self) -> None:
         """Kill every process unless the command ends within the grace period."""
-        if not self._wake.wait(self._grace):
+        if not readable([self._woken], self._grace):
             self._processes.end()
 
     def _check_time(self, now: float) -> float:
@@ -300,18 +321,22 @@ class Guard:
             self._terminate()
         return float("inf")
 
-    def _check(self, scope: MemoryScope, now: float) -> float:
-        """Probe a scope if that is due: warn, or end the run for `--leave`. Return when to probe again."""
-        if now < scope.due:
-            return scope.due
+    def _check(self, scope: MemoryScope, now: float) -> None:
+        """Probe a scope: warn, or end the run for `--leave`. Sets when to probe again."""
         leave = scope.bytes - self._settings["leave"] if self._leaves(scope) else None
-        levels = [scope.bytes * share for share in scope.armed] + ([] if leave is None else [leave])
+        level = scope.bytes if leave is None else leave
+        for share in scope.armed:
+            level = min(level, int(scope.bytes * share))
         try:
-            used = scope.probe(now, int(min(levels)))
+            used = scope.probe(now, level)
         except (OSError, ValueError):  # the cgroup is gone
             self._scopes.remove(scope)
             scope.close()
-            return float("inf")
+            scope.due = float("inf")
+            return
+        if used < level and all(scope.armed.values()):  # most probes
+            self._hurry(scope, level, now)
+            return
         self._warn(scope, used, now)
         if leave is not None and used > leave:
             if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
@@ -320,7 +345,6 @@ class Guard:
             self._hurry(scope, leave, now)
         elif not any(scope.armed.values()):
             scope.due = max(scope.due, now + _WARNED)
-        return scope.due
 
     def _warn(self, scope: MemoryScope, used: int, now: float) -> None:
         """Write a warning if memory has crossed an armed threshold; arm it again once memory is free again."""
@@ -353,8 +377,6 @@ class Guard:
 
     def _facts(self, scope: MemoryScope) -> dict[str, Any]:
         """Return who, how much, and how long: the fields of an event about memory."""
-        from otel_memwatch.truth.time_left import growth
-
         samples = list(scope.samples)  # another thread may add one
         used, found = samples[-1][1], growth(samples, scope.bytes)
         left = None if found.low is None else {"low": _rounded(found.low), "high": _rounded(found.high)}
@@ -371,7 +393,6 @@ class Guard:
         warn, leave, limit = (self._settings[name] for name in ("warn", "leave", "limit"))
         if not warn and leave is None and limit is None:
             return
-        from otel_memwatch.monitor.guard.memory_scopes import CgroupScope, MachineScope, cgroups_around
         from otel_memwatch.text import size
 
         machine = MachineScope()
@@ -395,8 +416,7 @@ class Guard:
 
     def _breached(self, largest: list[dict[str, Any]]) -> None:
         """Note that the kernel reported a breach of the limit."""
-        assert self.limit is not None
-        size = self.limit.bytes
+        size: int = self._settings["limit"]
         facts: dict[str, Any] = {
             "of": "limit",
             "bytes": size,

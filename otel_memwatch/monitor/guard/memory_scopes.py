@@ -14,7 +14,6 @@ from otel_memwatch.runtime.kernel import usable_processors
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
     locate,
-    parse_keyed,
     parse_limit,
     parse_memberships,
     parse_mounts,
@@ -27,7 +26,7 @@ _FASTEST = 8 << 30
 PROBE_SECONDS = 0.1
 """Least time between two probes of a scope."""
 _FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
-_RECLAIMABLE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
+_RECLAIMABLE = {1: (b"total_inactive_file", b"total_active_file"), 2: (b"inactive_file", b"active_file")}
 """Page cache in memory.stat that the kernel drops before it kills. It excludes files that exist only in memory."""
 
 
@@ -79,21 +78,28 @@ class CgroupScope(MemoryScope):
 
     def __init__(self, of: str, path: str, version: int, size: int) -> None:
         super().__init__(of, size)
-        self._usage = os.open(f"{path}/{_FILES[version][1]}", os.O_RDONLY | os.O_CLOEXEC)
-        self._stat, self._reclaimable = f"{path}/memory.stat", _RECLAIMABLE[version]
+        self._files = [
+            os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in (_FILES[version][1], "memory.stat")
+        ]
+        self._reclaimable = _RECLAIMABLE[version]
 
     def used(self, enough: int) -> int:
         """Return the charge, without page cache if the charge reaches `enough`: page cache fills any limit."""
-        used = int(os.pread(self._usage, 64, 0))
+        usage, stat = self._files
+        used = int(os.pread(usage, 64, 0))
         if used < enough:
             return used
-        with open(self._stat, "rb") as file:
-            stat = parse_keyed(file.read())
-        return max(0, used - sum(stat.get(key, 0) for key in self._reclaimable))
+        lines = os.pread(stat, 8192, 0).split(b"\n")
+        for line in lines:
+            if line.startswith(self._reclaimable):
+                used -= int(line.partition(b" ")[2])
+        return max(0, used)
 
     def close(self) -> None:
-        """Close its file."""
-        os.close(self._usage)
+        """Close its files."""
+        for file in self._files:
+            os.close(file)
 
 
 class MachineScope(MemoryScope):

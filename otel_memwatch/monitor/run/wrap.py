@@ -90,6 +90,10 @@ class RunResources:
         self.listening: Listening | None = None
         self.uploader: Uploader | None = None
         self.guard: Guard | None = None
+        if settings["kill_after"] is not None or any(settings[name] for name in _GUARDED):
+            from otel_memwatch.monitor.guard.guard import Guard
+
+            self.guard = Guard(settings, self._events, self.problem)
         self.stacks: StackWorker | None = None
         self.container: ContainerRecorder | None = None
         self.monitor: Monitor | None = None
@@ -146,7 +150,7 @@ class RunResources:
                 self.argv,
                 variables=self._variables(),
                 before_exec=self._entrance(),
-                forked=None if self._scope is None else self._scope.ask,
+                forked=self._forked,
                 meanwhile=_load(),
             )
         except CommandNotStarted:
@@ -165,20 +169,9 @@ class RunResources:
 
     def start_guard(self) -> None:
         """Begin to guard the run, if an option asks for that."""
-        if self.settings["kill_after"] is None and not any(self.settings[name] for name in _GUARDED):
-            return
-        from otel_memwatch.monitor.guard.guard import Guard
-
-        target = self.target
-        self.guard = Guard(
-            self.settings,
-            self.cgroup,
-            target.helpers,
-            target.started,
-            events=self._events,
-            problem=self.problem,
-        )
-        self.guard.start(os.path.basename(self.directory), self.directory, target.pid)
+        if self.guard is not None:
+            target = self.target
+            self.guard.start(self.cgroup, target.helpers, target.started, path=self.directory, pid=target.pid)
 
     def problem(self, sentence: str) -> None:
         """Print why the guard, or a part of it, does not work, and keep it."""
@@ -285,6 +278,13 @@ class RunResources:
         )
         why = None if self.guard is None else self.guard.reason()
         return ending if why is None else ending._replace(reason=f"{ending.reason} ({why})")
+
+    def _forked(self, pids: Sequence[int]) -> None:
+        """Prepare for the command before it starts. `pids`: the child that will execute it, and its witness."""
+        if self.guard is not None:
+            self.guard.raise_priority()
+        if self._scope is not None:
+            self._scope.ask(pids)
 
     def _find_scope(self, scope: Scope) -> None:
         """Find the cgroup of the scope that the service manager has made for the command."""

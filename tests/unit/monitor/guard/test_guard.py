@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from otel_memwatch.config import settings
-from otel_memwatch.monitor.guard import memory_scopes
+from otel_memwatch.errors import CommandNotStarted
+from otel_memwatch.monitor.guard import memory_scopes, run_processes
 from otel_memwatch.monitor.guard.guard import Guard
 from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
+from otel_memwatch.monitor.guard.run_processes import RunProcesses
+from otel_memwatch.monitor.run import wrap
 from tests.unit.monitor.guard.ends import ended
 
 
@@ -61,7 +66,7 @@ class Processes:
 
 def guard_of(**given: Any) -> tuple[Guard, Recorder, Processes]:
     events, processes = Recorder(), Processes()
-    guard = Guard(settings("wrap", given, {}), None, frozenset(), 0.0, events=events, problem=pytest.fail)  # type: ignore[arg-type]
+    guard = Guard(settings("wrap", given, {}), events, pytest.fail)  # type: ignore[arg-type]
     guard._processes = processes  # type: ignore[assignment]
     return guard, events, processes
 
@@ -133,6 +138,50 @@ def test_probes_are_rare_after_the_last_warning() -> None:
         guard._check(scope, now)
         dues.append(round(scope.due - now, 3))
     assert (dues, events.kinds) == ([0.1, 1.0, 1.0, 0.1, 0.1], [("warning", "limit")])
+
+
+def test_the_guard_is_prepared_before_the_command_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beside a fork bomb it would take seconds."""
+    ready: list[str] = []
+
+    def launch(*_: object, forked: Callable[[list[int]], None], **__: object) -> None:
+        monkeypatch.setattr(Guard, "raise_priority", lambda _: ready.append("priority"))
+        forked([7])  # the child waits
+        raise CommandNotStarted("bomb", 127)
+
+    monkeypatch.setattr(wrap, "launch", launch)
+    given = {"timeout": "1s", "cgroup": "off", "out": str(tmp_path / "r")}
+    run = wrap.RunResources(["bomb"], settings("wrap", given, {}), pytest.fail)
+    assert run.prepare()
+    with contextlib.closing(run), pytest.raises(CommandNotStarted):
+        run.launch()
+    assert ready == ["priority"]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(60.0, [1, 2, 3]), (-1.0, [3])])
+def test_a_listing_ends_in_time_among_a_great_many_processes(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
+) -> None:
+    processes = RunProcesses(None, frozenset())
+    monkeypatch.setattr(processes, "pids", lambda: [3, 2, 1])
+    monkeypatch.setattr(run_processes, "_LISTING_SECONDS", seconds)
+    monkeypatch.setattr(run_processes, "parse_resident", lambda text: int(text) * 4096)
+    monkeypatch.setattr(run_processes, "_content", lambda path: str(7 - int(path.split("/")[2])).encode())
+    found = processes.largest()
+    assert [one["pid"] for one in found] == expected
+    assert found[-1] == {"pid": 3, "command": "4", "bytes": 4 * 4096}
+
+
+def test_page_cache_is_not_counted_once_the_charge_reaches_a_level(tmp_path: Path) -> None:
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 300\nfile 600\ninactive_file 200\nactive_file 50\nshmem 350\n"
+    )
+    scope = memory_scopes.CgroupScope("limit", str(tmp_path), 2, 1000)
+    assert [scope.used(901), scope.used(900)] == [900, 650]
+    scope.close()
 
 
 def test_the_first_verdict_counts() -> None:
