@@ -13,8 +13,12 @@ Nothing here reads the machine. The recorder, live views and recorded runs colle
 | `cgroup` | a process tree in a dedicated cgroup |
 | `cgroup_windows` | a cgroup between two samples |
 | `operation` | a part of a run: an operation, a test |
-| `recording` | recordings that stop early, and records of other programs |
+| `partial_records` | recordings that stop early, and records of other programs |
 | `ranks` | memory that several runs needed together |
+| `kernel_memory` | page tables and kernel stacks of processes |
+| `stalls` | time lost for lack of memory, disk or CPU |
+| `growth` | growth that does not end: memory kept at each repeat, a service over hours |
+| `time_left` | time until growing memory reaches a limit |
 | `estimates` | best estimates, none of which is a bound |
 
 Sources of evidence:

@@ -1,9 +1,10 @@
-"""Laws of the house that no linter knows: metric names stand in the catalogue alone, only `truth` constructs peaks."""
+"""Laws of the house that no linter knows: metric names stand in the catalogue alone, only `truth` constructs peaks, ARCHITECTURE is true."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 import otel_memwatch
@@ -77,3 +78,12 @@ def constructs_a_peak(called: ast.expr) -> bool:
             called.attr in CONSTRUCTORS and isinstance(called.value, ast.Name) and called.value.id == "Peak"
         )
     return isinstance(called, ast.Name) and called.id == "Peak"
+
+
+def test_architecture_names_files_that_exist() -> None:
+    files = [
+        f"/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".js")
+    ]
+    named = set(re.findall(r"`([\w./-]+\.(?:py|c|js))`", (PACKAGE / "ARCHITECTURE.md").read_text()))
+    assert named
+    assert [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
