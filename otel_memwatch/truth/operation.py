@@ -69,7 +69,7 @@ def allocator_peak(low: int, high: int | None, allocator: str, *, exact: bool) -
 
 
 def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
-    """Return a peak of a part of the run, with no upper bound above the whole run's.
+    """Return a peak of a part of the run, with no upper bound and no exact figure above the whole run's.
 
     Example: the tree needed at most 1.22 GiB. The evidence of one operation alone gives at most 1.87 GiB. So the operation
     needed at most 1.22 GiB too.
@@ -78,9 +78,13 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
     | --- | --- | --- |
     | above it, or unknown | known | the whole's |
     | anything else | | stays |
+
+    Two EXACT figures have an error each. The part's is not above the whole's, unless its lower bound is.
     """
     if part is None or whole is None or whole.high is None or part.certainty is Certainty.SAMPLED:
         return part
+    if part.certainty is whole.certainty is Certainty.EXACT and part.bytes > whole.bytes:
+        part = part._replace(bytes=max(part.low or 0, whole.bytes))
     if part.high is not None and part.high <= whole.high:
         return part
     low = None if part.low is None else min(part.low, whole.high)

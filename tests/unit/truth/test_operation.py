@@ -24,7 +24,17 @@ from tests.support.run_directory import MIB
         (Peak.interval(5, None), Peak.interval(4, 7), Peak.interval(5, 7)),
         (Peak.interval(5, 6), Peak.interval(4, 7), Peak.interval(5, 6)),
         (Peak.interval(5, 9), Peak.interval(4, None), Peak.interval(5, 9)),
-        (Peak.exact(10, 2), Peak.exact(9, 1), Peak(10, Certainty.EXACT, 8, 10)),
+        (Peak.exact(10, 2), Peak.exact(9, 1), Peak(9, Certainty.EXACT, 8, 10)),
+        (
+            Peak(106, Certainty.EXACT, 104, 107),
+            Peak(105, Certainty.EXACT, 105, 107),
+            Peak(105, Certainty.EXACT, 104, 107),
+        ),
+        (
+            Peak(106, Certainty.EXACT, 106, 107),
+            Peak(105, Certainty.EXACT, 104, 107),
+            Peak(106, Certainty.EXACT, 106, 107),
+        ),
         (Peak.sampled(9), Peak.exact(7), Peak.sampled(9)),
         (None, Peak.exact(7), None),
         (Peak.exact(7), None, Peak.exact(7)),
