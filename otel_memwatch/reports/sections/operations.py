@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
@@ -75,7 +76,7 @@ _BY_NAME = Columns(
 _BY_NAME_RESIDENT = _BY_NAME._replace(
     header=(*_BY_NAME.header[:5], "mean resident", "largest resident", "CPU")
 )
-"""Columns for runs with too many operations to attribute needed memory to each."""
+"""Columns for runs whose needed memory is unknown for each operation, as if there are too many."""
 _USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
 _NEEDED, _RESIDENT = _COLUMNS.header.index("needed"), _COLUMNS.header.index("resident")
 
@@ -302,11 +303,16 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
     if not repeated:
         return
     repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
+    needed = any(figures.tree_peak for _, group in repeated for figures in group)
     rows = []
     for name, group in repeated[:_NAMES]:
         seconds = [figures.seconds for figures in group]
-        known = [peak for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
+        known = [
+            peak for figures in group if (peak := figures.tree_peak if needed else figures.operation.peak)
+        ]
         peaks = [peak.bytes if peak.estimate is None else peak.estimate for peak in known]
+        unbounded = any(peak.certainty is Certainty.INTERVAL and peak.high is None for peak in known)
+        at_least = ">= " if unbounded else ""
         used = [_either(figures.totals, "cpu_seconds") for figures in group]
         cpu = [value for value in used if value is not None]
         rows.append(
@@ -316,14 +322,14 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
                 duration(sum(seconds)),
                 duration(sum(seconds) / len(seconds)),
                 duration(max(seconds)),
-                size(sum(peaks) / len(peaks)) if peaks else "-",
-                size(max(peaks)) if peaks else "-",
+                f"{at_least}{size(sum(peaks) / len(peaks))}" if peaks else "-",
+                f"{at_least}{size(max(peaks))}" if peaks else "-",
                 duration(sum(cpu)) if cpu else "-",
             )
         )
     page.gap()
     page.paragraph("Repeated names:")
-    page.table(rows, _BY_NAME)
+    page.table(rows, _BY_NAME if needed else _BY_NAME_RESIDENT)
     if len(repeated) > _NAMES:
         page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
 

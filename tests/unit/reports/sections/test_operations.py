@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from otel_memwatch.model import Peak, RecordedOperation
-from otel_memwatch.reports.sections.operations import _remark
+from otel_memwatch.reports.pages.terminal_page import TerminalPage
+from otel_memwatch.reports.sections.operations import _remark, _totals_by_name
 from otel_memwatch.run.results import OperationFigures
+from otel_memwatch.runtime.terminal import FILE
 
 MIB = 1 << 20
+
+
+def step(peak: Peak | None) -> OperationFigures:
+    operation = RecordedOperation("step", 7, 1, 0.0, 1.0, "ok", "", "", None, Peak.exact(61 * MIB))
+    return OperationFigures(operation, 0.0, 1.0, peak, None, {}, 0, None, sets_run_peak=False)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +32,27 @@ MIB = 1 << 20
     ],
 )
 def test_a_wide_range_has_its_best_estimate_beside_it(peak: Peak | None, expected: str) -> None:
-    operation = RecordedOperation("step", 7, 1, 0.0, 1.0, "ok", "", "", None, None)
-    figures = OperationFigures(operation, 0.0, 1.0, peak, None, {}, 0, None, sets_run_peak=False)
-    assert _remark(figures) == expected
+    assert _remark(step(peak)) == expected
+
+
+@pytest.mark.parametrize(
+    ("needed", "expected"),
+    [
+        ([Peak.exact(40 * MIB), Peak.exact(50 * MIB)], "mean needed  largest needed  45.0 MiB 50.0 MiB"),
+        ([Peak.interval(40 * MIB, None), None], "mean needed  largest needed  >= 40.0 MiB >= 40.0 MiB"),
+        ([Peak.exact(50 * MIB), None], "mean needed  largest needed  50.0 MiB 50.0 MiB"),
+        ([None, None], "mean resident  largest resident  61.0 MiB 61.0 MiB"),
+    ],
+)
+def test_a_repeated_name_does_not_call_its_resident_size_needed(
+    needed: list[Peak | None], expected: str
+) -> None:
+    page = TerminalPage(FILE)
+    _totals_by_name([step(peak) for peak in needed], page)
+    _, header, row = page.text().strip().splitlines()
+    figures = r"(?:>= )?[\d.]+ MiB"
+    shown = re.search(rf"({figures}) +({figures})", row)
+    named = re.search(r"mean (?:needed|resident)  largest \w+", header)
+    assert shown is not None
+    assert named is not None
+    assert "  ".join([named[0], " ".join(shown.groups())]) == expected
