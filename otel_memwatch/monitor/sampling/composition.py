@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
 from otel_memwatch.runtime.kernel import KERNEL_STACK
 from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_threads
@@ -138,8 +139,7 @@ class Composition:
         # Not before it is needed: most commands are small or short.
         from otel_memwatch.runtime.procfs.mappings import Part, parts_of
 
-        with open(f"{self._proc}/{pid}/smaps", "rb") as file:
-            parts = parts_of(file.read())
+        parts = parts_of(read_walking(self._proc, pid, "smaps"))
         with open(f"{self._proc}/{pid}/status", "rb") as file:
             status = file.read()
         tables, stacks = parse_page_tables(status), parse_threads(status) * KERNEL_STACK

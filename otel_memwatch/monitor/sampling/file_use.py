@@ -16,6 +16,7 @@ import os
 import stat
 import time
 
+from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.procfs.mapped_files import parse_mapped_files
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -75,8 +76,7 @@ class FileUse:
                 break
             name = "smaps" if 2 * resident * PER_BYTE < left else "maps"
             with contextlib.suppress(OSError, ValueError):
-                with open(f"{self._proc}/{pid}/{name}", "rb") as file:
-                    found = parse_mapped_files(file.read())
+                found = parse_mapped_files(read_walking(self._proc, pid, name))
                 for path, one in found.items():
                     if one.mapped >= LEAST:
                         self._add(path, one.mapped, one.resident)

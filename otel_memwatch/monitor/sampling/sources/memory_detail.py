@@ -13,6 +13,7 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
+from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
@@ -190,8 +191,7 @@ class MemoryDetail:
         spaces = AddressSpaces(self._proc)
         for pid in pids:
             try:
-                with open(f"{self._proc}/{pid}/smaps_rollup", "rb") as file:
-                    data = file.read()
+                data = read_walking(self._proc, pid, "smaps_rollup")
             except PermissionError:
                 sums = None
                 break

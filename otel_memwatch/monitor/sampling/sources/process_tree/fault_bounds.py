@@ -19,6 +19,7 @@ import math
 import os
 import time
 
+from otel_memwatch.monitor.sampling.page_table_walks import walked
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
@@ -233,6 +234,7 @@ class FaultLedgerBounds:
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members and bound the memory that the tree needs. Raises `OSError` without /proc."""
         self._resting = False
+        being_read = walked()
         readings, cut_short = self._memory.read(members)
         late = found.late()
         came_or_went = found.came_or_went or late != [] or cut_short or self._ended_new > 0
@@ -253,7 +255,8 @@ class FaultLedgerBounds:
         ours = [r for r in readings if not r.empty and not self._memory.is_ours(r.space)]
         self.tasks = likely_of_tasks(len(ours), sum(reading.member.stat.threads for reading in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
-        held = held if late == [] else None
+        kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)
+        held = held if late == [] and not kept_by_us else None
         left = self._machine.left_of_huge_pages()
         self._private = self._kept(gains, held, left)
         if self._memory.joining and held is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
@@ -375,6 +377,33 @@ def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
         watched.proc.process(pid, 50 if pid == 101 else pid - 1, rss=MIB, stack=8192)
     watched.proc.last_pid(line[-1])
     assert watched.high() >= MIB
+
+
+def test_a_process_that_we_read_keeps_its_memory_until_the_reading_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk of page tables that waited for a processor: 100 MiB were charged for two children of 50, one after the other."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
+    watched.proc.last_pid(101)
+    watched.high()
+    os.mkfifo(watched.proc.path / "101/smaps")
+    reading = threading.Thread(target=read_walking, args=(str(watched.proc.path), 101, "smaps"))
+    reading.start()
+    with (watched.proc.path / "101/smaps").open("wb"):
+        watched.proc.remove(101, 50)
+        watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=50 * 256)
+        watched.high()
+        watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
+        watched.proc.last_pid(102)
+        assert watched.high() >= 100 * MIB
+    reading.join()
+    watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256 + 1, stack=8192)
+    watched.high()
+    watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256 + 2, stack=8192)
+    assert watched.high() <= 54 * MIB
 
 
 @pytest.mark.parametrize("bound", ["memwatch.tree.memory.needed.high", "memwatch.tree.memory.needed"])
