@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,21 +14,49 @@ from tests.support.wrapped import PROGRAM, environment, wrap
 HEAVY = ("matplotlib", "numpy", "scipy", "opentelemetry", "google.protobuf", "requests", "pandas")
 
 
-def loaded(folder: Path, *arguments: str) -> set[str]:
-    """The heavy packages that a command loads, in whichever of its processes."""
+def modules(folder: Path, *arguments: str) -> set[str]:
+    """The modules that a command loads, in whichever of its processes."""
     argv = [sys.executable, "-X", "importtime", *PROGRAM[1:], *arguments]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
-    modules = {
+    found = {
         line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
     }
-    assert "otel_memwatch.errors" in modules
-    return {name for name in HEAVY if name in modules}
+    assert "otel_memwatch.errors" in found
+    return found
+
+
+def loaded(folder: Path, *arguments: str) -> set[str]:
+    """The heavy packages among them."""
+    return modules(folder, *arguments) & set(HEAVY)
 
 
 def test_watching_loads_nothing_heavy(tmp_path: Path) -> None:
     assert loaded(tmp_path, "wrap", "--quiet", "--out", "run", "--", "true") == set()
     assert (tmp_path / "run/report.html").exists()
+
+
+def test_a_summary_loads_nothing_of_operations_and_stacks(tmp_path: Path) -> None:
+    found = modules(tmp_path, "wrap", "--no-report", "--out", "run", "--", "true")
+    assert "otel_memwatch.reports.summary" in found
+    unused = ("run.operations", "run.attribution", "record.operation_lines", "run.stacks", "record.stacks")
+    assert found.isdisjoint(f"otel_memwatch.{name}" for name in unused)
+
+
+def test_the_thread_that_waits_for_the_command_loads_little() -> None:
+    """It notes the end of a short command late while it imports."""
+    program = "import sys, otel_memwatch.monitor.run.monitor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = set(done.stdout.split())
+    heavy = ("catalog", "monitor.recording.recording", "record.writer", "monitor.workers.rendering")
+    assert found.isdisjoint(f"otel_memwatch.{name}" for name in heavy)
+
+
+def test_a_run_ends_when_its_command_is_found_dead(tmp_path: Path) -> None:
+    assert wrap(["true"], "--quiet", "--no-report", out=tmp_path / "run").code == 0
+    ended = json.loads((tmp_path / "run/run.json").read_text())["ended"]["monotonic"]
+    lines = [json.loads(line) for line in (tmp_path / "run/processes.jsonl").read_text().splitlines()]
+    assert [line["time"] for line in lines if line["event"] == "exit"] == [ended]
 
 
 @pytest.mark.parametrize(

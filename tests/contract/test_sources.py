@@ -17,7 +17,6 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampling.opening import Opening
-from otel_memwatch.monitor.sampling.sampler import Flag
 from otel_memwatch.monitor.sampling.sources import (
     GPU_SOURCES,
     SOURCES,
@@ -27,6 +26,7 @@ from otel_memwatch.monitor.sampling.sources import (
     quirks,
 )
 from otel_memwatch.runtime import kernel
+from otel_memwatch.runtime.threads import Flag
 
 NAMES = tuple(entry.name for entry in SOURCES if not entry.gpus)
 GUARD = 60.0

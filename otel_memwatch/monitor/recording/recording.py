@@ -39,16 +39,18 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, Snapshot
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
-    from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
+    from otel_memwatch.monitor.recording.run_info import MetricSeries
+    from otel_memwatch.monitor.recording.target_info import TargetInfo
     from otel_memwatch.monitor.sampling.composition import Composition
     from otel_memwatch.monitor.sampling.file_use import FileUse
-    from otel_memwatch.monitor.sampling.sampler import Flag, SourceHealth
+    from otel_memwatch.monitor.sampling.sampler import SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
+    from otel_memwatch.runtime.threads import Flag
 
 _ALONE = (os.cpu_count() or 1) == 1
 """True if the program and we share one processor."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from otel_memwatch.config import ignored, misspelt
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.monitor.recording.run_info import TargetInfo
+from otel_memwatch.monitor.recording.target_info import TargetInfo
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.monitor import Monitor
 from otel_memwatch.monitor.run.run_directory import make_run_directory
@@ -100,7 +100,8 @@ def attach(
         why = _wait_for_group(group.path, why, wake)
 
     problems = [] if stacks is None else stacks.finish()
-    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems)
+    ended = time.monotonic()
+    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
     if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
         monitor.messages.problem(problem)
     return why == _ENDED and not _signalled(wake)

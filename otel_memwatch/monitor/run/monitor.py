@@ -1,7 +1,8 @@
 """Monitor of one run. The supervisor's thread starts it, passes ended processes to it and finishes it.
 
-The monitor's thread imports everything heavy, after the target has started. Any failure here becomes one line on stderr and
-a mark in the record; it never reaches the target.
+The monitor's thread imports everything heavy, after the target has started. The supervisor's thread waits for the target
+meanwhile, and notes its end at once. Any failure here becomes one line on stderr and a mark in the record; it never reaches
+the target.
 """
 
 from __future__ import annotations
@@ -11,21 +12,13 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
-from otel_memwatch.monitor.recording.recording import RunRecording
-from otel_memwatch.monitor.recording.run_info import LIMIT, OOM_KILLS, PEAK, start_fields
-from otel_memwatch.monitor.run.completion import complete, write_end
-from otel_memwatch.monitor.sampling.sampler import Flag
-from otel_memwatch.monitor.workers.detached_report import may_detach
-from otel_memwatch.monitor.workers.rendering import render
 from otel_memwatch.record.format import RUNNING
 from otel_memwatch.runtime.address_space import keep_to_one_heap
-from otel_memwatch.runtime.threads import Thread, ThreadErrors
+from otel_memwatch.runtime.threads import Flag, Thread, ThreadErrors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +26,8 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.messages import Messages
-    from otel_memwatch.monitor.recording.run_info import TargetInfo
+    from otel_memwatch.monitor.recording.recording import RunRecording
+    from otel_memwatch.monitor.recording.target_info import TargetInfo
     from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.monitor.workers.rendering import CompletedRecord
@@ -43,8 +37,8 @@ _SWITCH_SECONDS = 0.0005
 """Seconds after which a thread yields to another. Reaping a process takes ten system calls, each of which gives up the
 interpreter's lock. At Python's 5 ms, the end of a short command was noticed 30 ms late while modules were imported."""
 
-_ROOM = 32 << 20
-"""Bytes of address space of the monitor without telemetry: 20 MiB, and some for a large tree."""
+_ROOM = 34 << 20
+"""Bytes of address space of the monitor's thread without telemetry: 29 MiB, and some for a large tree."""
 
 
 class ReapedChildren:
@@ -82,7 +76,7 @@ class Monitor:
 
     def __init__(
         self,
-        directory: Path,
+        directory: str | os.PathLike[str],
         settings: Mapping[str, Any],
         target: TargetInfo,
         trace: TraceContext,
@@ -134,6 +128,8 @@ class Monitor:
 
     def oom_kills(self) -> int | None:
         """Return the number of OOM kills in the cgroup since the first sample; `None`: unknown."""
+        from otel_memwatch.monitor.recording.run_info import OOM_KILLS
+
         return None if self._recording is None else self._recording.growth_of_group(OOM_KILLS)
 
     @property
@@ -144,6 +140,7 @@ class Monitor:
 
     def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
         """Return how the target ended, in words, with peak and limit of its cgroup."""
+        from otel_memwatch.monitor.recording.run_info import LIMIT, PEAK
         from otel_memwatch.run.ending import describe_end
         from otel_memwatch.runtime.memory_headroom import own_share
 
@@ -155,7 +152,12 @@ class Monitor:
         return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
     def finish(
-        self, end: Callable[[], Ending], interrupted: Callable[[], bool], problems: Iterable[str] = ()
+        self,
+        end: Callable[[], Ending],
+        interrupted: Callable[[], bool],
+        problems: Iterable[str] = (),
+        *,
+        ended: float,
     ) -> None:
         """Wait for the last sample, complete the record and make the report. Then wait for a last scrape, if requested.
 
@@ -163,9 +165,9 @@ class Monitor:
             end: describes how the target ended.
             interrupted: returns whether a signal asks us to end: then make no picture and do not wait.
             problems: sentences of our other processes about what the record lacks.
+            ended: monotonic seconds of the target's end, or of the end of the recording.
 
         """
-        ended = time.monotonic()
         if self._recording is not None and self._recording.telemetry is not None:
             self._recording.telemetry.pause()
         self._stop.set()
@@ -198,6 +200,8 @@ class Monitor:
 
     def _complete(self, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
         if self._recording is not None:
+            from otel_memwatch.monitor.run.completion import complete
+
             return complete(self._recording, end, ended)
         self._write_end(end, ended)
         return None
@@ -206,9 +210,14 @@ class Monitor:
         """Write how the run ended, without figures, unless it is recorded."""
         with contextlib.suppress(Exception):
             if self._writer is not None and "exit" not in self._writer.info:
+                from otel_memwatch.monitor.run.completion import write_end
+
                 write_end(self._writer, end(), ended)
 
     def _render(self, completed: CompletedRecord, hurried: Callable[[], bool]) -> None:
+        from otel_memwatch.monitor.workers.detached_report import may_detach
+        from otel_memwatch.monitor.workers.rendering import render
+
         assert self._writer is not None
         render(
             completed,
@@ -221,18 +230,23 @@ class Monitor:
         if self._settings.get("tracker") and self._writer.stopped is None:
             from otel_memwatch.monitor.workers.tracking import track
 
-            track(self._directory, self._settings["tracker"], self.messages, hurried)
+            track(self._writer.path, self._settings["tracker"], self.messages, hurried)
 
     # -- the monitor's thread
 
     def _record(self) -> None:
         """Record the run, from the earliest possible sample to the last."""
-        from otel_memwatch.record.writer import RunWriter
-        from otel_memwatch.runtime.memory_headroom import be_spared
-
         try:
-            writer = self._writer = RunWriter(self._directory, self.messages.problem)
-            fields = start_fields(self._directory, self._target, self._settings, self._trace)
+            from pathlib import Path
+
+            from otel_memwatch.monitor.recording.recording import RunRecording
+            from otel_memwatch.monitor.recording.run_info import start_fields
+            from otel_memwatch.record.writer import RunWriter
+            from otel_memwatch.runtime.memory_headroom import be_spared
+
+            directory = Path(self._directory)
+            writer = self._writer = RunWriter(directory, self.messages.problem)
+            fields = start_fields(directory, self._target, self._settings, self._trace)
             writer.update(state=RUNNING, **fields)
             recording = RunRecording(writer, self._target, self._settings, self.messages, self._drivers_asked)
             self._reaped.connect(recording.tree)

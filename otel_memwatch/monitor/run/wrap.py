@@ -35,14 +35,19 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.workers.uploading import Uploader
 
 _FIRST_NEEDED = (
-    "monitor.run.monitor",
-    "record.writer",
-    "monitor.sampling.sampler",
-    "monitor.sampling.sources.process_tree",
-    "monitor.sampling.sources.host",
-    "monitor.sampling.sources.cgroup",
+    "otel_memwatch.model",
+    "otel_memwatch.monitor.run.monitor",
+    "pathlib",
+    "otel_memwatch.monitor.recording.run_info",
+    "otel_memwatch.monitor.recording.recording",
+    "otel_memwatch.record.writer",
+    "otel_memwatch.monitor.sampling.sampler",
+    "otel_memwatch.monitor.sampling.sources.process_tree.membership",
+    "otel_memwatch.monitor.sampling.sources.process_tree",
+    "otel_memwatch.monitor.sampling.sources.host",
+    "otel_memwatch.monitor.sampling.sources.cgroup",
 )
-"""Modules of this package that the first sample needs."""
+"""Modules that the first sample needs, a few milliseconds each: the end of the command is noticed between two of them."""
 
 _GUARDED = "limit", "warn", "stalled", "leave", "timeout", "events"
 """Settings that need a guard."""
@@ -188,10 +193,8 @@ class RunResources:
             self.stacks.begin(Path(self.directory), self.target.pid, os.getpid(), self.helpers)
         monitor: Monitor | None = None
         try:
-            from pathlib import Path
-
             from otel_memwatch.monitor.messages import Messages
-            from otel_memwatch.monitor.recording.run_info import TargetInfo
+            from otel_memwatch.monitor.recording.target_info import TargetInfo
             from otel_memwatch.monitor.run.monitor import Monitor
 
             misplaced = self.misplaced
@@ -209,7 +212,7 @@ class RunResources:
                 guard=self.guard,
             )
             monitor = Monitor(
-                Path(self.directory),
+                self.directory,
                 self.settings,
                 info,
                 self.trace,
@@ -220,6 +223,8 @@ class RunResources:
                 monitor.messages.problem(f"the command is not in its cgroup: {misplaced}")
             monitor.start()
             if self.uploader is not None:
+                from pathlib import Path
+
                 self.uploader.begin(Path(self.directory))
         except Exception as error:  # noqa: BLE001 - for example, no memory left
             self.say(f"otel-memwatch: nothing is recorded: {describe(error)}")
@@ -246,7 +251,7 @@ class RunResources:
             self.guard.finish()
         problems = [] if self.stacks is None else self.stacks.finish()
         if self.monitor is not None:
-            self.monitor.finish(lambda: self._ending(end), _interrupted, problems)
+            self.monitor.finish(lambda: self._ending(end), _interrupted, problems, ended=end.time)
             if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
                 self.monitor.messages.problem(problem)
         if self.container is not None:
@@ -422,7 +427,7 @@ def _load() -> Iterator[None]:
     """Import the modules for the first sample, one per step. The command does not wait for this."""
     for name in _FIRST_NEEDED:
         with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
-            import_module(f"otel_memwatch.{name}")
+            import_module(name)
         yield
 
 

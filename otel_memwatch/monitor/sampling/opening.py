@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sources import SOURCES, Context, open_sources
-from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.threads import Flag, Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Source
-    from otel_memwatch.monitor.sampling.sampler import Flag
 
     Opened = tuple[Sequence[Source], Mapping[str, Unavailable]]
 

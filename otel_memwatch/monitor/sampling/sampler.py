@@ -6,9 +6,7 @@ reads the machine.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -47,35 +45,6 @@ class Stop(Protocol):
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
-
-
-class Flag:
-    """A `threading.Event` for one waiting thread: a wait is one system call and makes no objects.
-
-    At ten waits a second with cold caches, this saves a tenth of the cost of an idle monitor.
-    """
-
-    def __init__(self) -> None:
-        self._set = False
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def is_set(self) -> bool:
-        """Return whether it is set."""
-        return self._set
-
-    def set(self) -> None:
-        """Set it for good, and end all waits."""
-        self._set = True
-        with contextlib.suppress(RuntimeError):  # already set
-            self._lock.release()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
-        if not self._set and self._lock.acquire(timeout=timeout):
-            with contextlib.suppress(RuntimeError):  # set again at this moment
-                self._lock.release()
-        return self._set
 
 
 class Clock(Protocol):

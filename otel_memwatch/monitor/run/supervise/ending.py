@@ -41,9 +41,9 @@ def reap(main: int) -> ChildExit | None:
     pid = peek()
     if pid is None and hasattr(os, "waitid"):
         return None
+    now = time.monotonic()  # reading takes milliseconds while another thread imports modules
     names = "stat", "io", "status", "cgroup"
     stat, io, status, cgroup = (None if pid is None else _read(pid, name) for name in names)
-    now = time.monotonic()
     try:
         dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
     except ChildProcessError:

@@ -13,7 +13,7 @@ from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Ending
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.monitor.recording.run_info import TargetInfo
+from otel_memwatch.monitor.recording.target_info import TargetInfo
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.attach import attach
 from otel_memwatch.monitor.run.monitor import Monitor
@@ -79,7 +79,7 @@ def test_the_end_is_recorded_even_if_the_figures_are_not(
         raise MemoryError
 
     monkeypatch.setattr(monitor._recording.tree, "finish", fail)
-    monitor.finish(lambda: Ending(3, None, None, "exit code 3"), lambda: False)
+    monitor.finish(lambda: Ending(3, None, None, "exit code 3"), lambda: False, ended=1.0)
     recorded = json.loads((tmp_path / "run/run.json").read_text())
     assert recorded["exit"]["exit_code"] == 3
     assert "the record is incomplete" in said[-1]

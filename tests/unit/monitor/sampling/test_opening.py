@@ -11,8 +11,8 @@ import pytest
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling import opening
 from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
-from otel_memwatch.monitor.sampling.sampler import Flag
 from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.runtime.threads import Flag
 
 GUARD = 30.0
 

@@ -11,8 +11,9 @@ from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
 from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
 from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE
-from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
+from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Sampler, SourceHealth
 from otel_memwatch.runtime.polling import Pace
+from otel_memwatch.runtime.threads import Flag
 from tests.support.clock import FakeClock
 
 
