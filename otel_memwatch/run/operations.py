@@ -216,7 +216,10 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
         by_faults = ticks.windows.most(operation.start, end) if context.by_faults else None
     if ticks.certain.known and not conditions.own_cgroup:
         low = ticks.certain.largest(operation.start, end) or 0
-        seen = ticks.likely.largest(operation.start, end) or 0
+        seen = ticks.likely.largest(operation.start, end)
+        if seen is None:
+            # A short operation between two samples: other processes probably had what they have beside it.
+            seen = ticks.likely.least_beside(operation.start, end) or 0
         own_low = 0 if operation.peak is None else operation.peak.low or 0
         likely = likely_in_operation(max(low, seen), own_low, context.most_file)
         return tree_of_operation(low, held, by_faults, likely, conditions.sum_error)

@@ -58,6 +58,13 @@ class TickSeries:
         edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
         return max(*self._blocks[low:high], *edges)
 
+    def least_beside(self, start: float, end: float) -> int | None:
+        """Return the smaller value of the last sample before `start` and the first after `end`; `None` without both."""
+        before, after = bisect_left(self._times, start) - 1, bisect_right(self._times, end)
+        if before < 0 or after == len(self._times):
+            return None
+        return int(min(self._values[before], self._values[after]))
+
     def growths(self, starts: Sequence[float], ends: Sequence[float]) -> list[float] | None:
         """Return a counter's growth between each of `starts` and its `ends`, as if it grew evenly between samples."""
         if len(self._times) < 2:

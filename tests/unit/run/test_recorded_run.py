@@ -292,6 +292,16 @@ class TestOperations:
         assert load_.tree_peak is not None
         assert (load_.tree_peak.low, load_.tree_peak.high) == (39 * MIB, 41 * MIB)
 
+    def test_an_operation_between_two_samples_is_estimated_by_those_beside_it(self, tmp_path: Path) -> None:
+        """Tasks of Dask take 50 ms: the other workers hold most of the tree's memory meanwhile."""
+        built = self.ledger(tmp_path, children=1)
+        built.process(seen(PID + 1, rss=70 * MIB, peak=70 * MIB, needed=70 * MIB, file=0))
+        built.process(ended(1.0, pid=PID + 1, peak=75 * MIB, peak_bound=75 * MIB, exit_code=0))
+        built.operations([opening(3, 0.72, "sum"), closing(3, 0.76, 20)], exact=False)
+        found = load(tmp_path).operations[-1].tree_peak
+        assert found is not None
+        assert (found.low, found.estimate) == (0, 90 * MIB)
+
     def test_samples_inside_an_operation_raise_its_process_from_below(self, tmp_path: Path) -> None:
         """On 64 processors the process's own mark has an error of 95 MiB; a sample is an exact sum."""
         built = self.ledger(tmp_path, children=0)

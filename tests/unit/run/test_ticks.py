@@ -37,6 +37,17 @@ def test_between_two_ticks_a_counter_grows_evenly_and_outside_of_all_not_at_all(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(1.2, 1.4, 100), (2.2, 3.0, 300), (1.2, 2.5, 100), (0.2, 1.4, None), (3.0, 4.5, None), (2.0, 2.0, 100)],
+)
+def test_the_least_beside_is_that_of_the_samples_around(
+    start: float, end: float, expected: int | None
+) -> None:
+    ticks = series((1.0, 100.0), (2.0, 300.0), (4.0, 400.0))
+    assert ticks.least_beside(start, end) == expected
+
+
 def test_one_tick_tells_of_no_growth() -> None:
     assert series((1.0, 5.0)).growths([1.0], [2.0]) is None
 
