@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from itertools import islice
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, RecordedOperation, Value
 from otel_memwatch.record.fields import mapping, moment, number, text, texts, whole
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, PROCESSES_FILE, SAMPLES_FILE
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _LONG = 2 << 20
 """Size of the samples in bytes above which numpy saves more time than its import takes."""
+_SAMPLES_TO_READ = 100
+"""Samples within which an applicable limit has been read."""
 
 
 class Record:
@@ -69,6 +73,21 @@ class Record:
         for rows in self.tick_rows():
             for row in rows:
                 yield float(row[0] or 0.0), (*row[1:], *[None] * (width - len(row)))
+
+    def limit(self) -> int | None:
+        """Return the cgroup's limit in bytes from the first samples; `None`: unknown."""
+        hard = ("memwatch.cgroup.limit.type", "max")
+        limits = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
+            and (not column.attributes or hard in column.attributes)
+        ]
+        for _, values in islice(self.ticks(), _SAMPLES_TO_READ if limits else 0):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
 
     def each_sample(self) -> Iterator[Sample]:
         """Yield every sample, in the order of the record."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import islice
 from math import isinf
 
-from otel_memwatch import catalog
-from otel_memwatch.config import AUTO, auto_interval
+from otel_memwatch.config import AUTO, auto_interval, parse_prediction
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.format import BUDGETS_FILE, STACKS_FILE
@@ -42,10 +40,6 @@ if TYPE_CHECKING:
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
     from otel_memwatch.run.uncovered import Gap
-
-
-_TICKS_TO_LOOK = 100
-"""Samples within which an applicable limit has been read."""
 
 
 class KnownOperations(NamedTuple):
@@ -181,14 +175,7 @@ class RecordedRun:
 
     @cached_property
     def totals(self) -> Mapping[str, float | None]:
-        """Totals of the whole tree in the recorded time; `None`: not known.
-
-        * "cpu_seconds", "major_faults"
-        * "read_bytes", "write_bytes": of disks
-        * "read_chars", "write_chars": through system calls
-        * "processes": sampled, or known by their end
-        * "unseen_processes": upper bound of further processes that started and ended between two samples
-        """
+        """Totals of the whole tree in the recorded time, by the names of `TOTALS`; `None`: not known."""
         return self._written("totals", TOTALS) or self._replayed.aggregator.totals()
 
     @property
@@ -219,11 +206,7 @@ class RecordedRun:
     def predicted(self) -> Mapping[str, float]:
         """Predictions of `--predicted`, in bytes and seconds, by the name of the figure."""
         written, found = self.settings.get("predicted"), {}
-        if not isinstance(written, list | tuple) or not written:
-            return {}
-        from otel_memwatch.config import parse_prediction
-
-        for entry in written:
+        for entry in written if isinstance(written, list | tuple) else ():
             with suppress(ValueError):
                 name, value = parse_prediction(str(entry))
                 found[name] = value
@@ -261,8 +244,6 @@ class RecordedRun:
     @cached_property
     def peak_stack(self) -> PeakStack | None:
         """The captured stack that explains the peak; `None` if there is none."""
-        if not self.stacks.captures:
-            return None
         from otel_memwatch.run.stacks import peak_stack
 
         tree = self.peaks.tree
@@ -273,16 +254,10 @@ class RecordedRun:
     @cached_property
     def capture_spans(self) -> Mapping[Capture, RecordedOperation]:
         """For each capture the innermost operation of its process that was open then; without those outside all."""
-        if not self.stacks.captures or not self.marked:
-            return {}
-        found: dict[Capture, RecordedOperation] = {}
-        for figures in self.iterate_operations():
-            operation = figures.operation
-            for capture in self.stacks.captures:
-                inside = figures.start <= capture.time - self.started <= figures.end
-                if inside and operation.pid == capture.pid:
-                    found[capture] = operation  # nested ones come after the enclosing one
-        return found
+        from otel_memwatch.run.stacks import capture_spans
+
+        operations = self.iterate_operations() if self.stacks.captures and self.marked else ()
+        return capture_spans(self.stacks.captures, operations, self.started)
 
     @property
     def peak(self) -> Peak | None:
@@ -302,16 +277,12 @@ class RecordedRun:
     def _written(self, name: str, keys: tuple[str, ...]) -> dict[str, float | None] | None:
         return written_figures(self.info, name, keys) if self.state == "finished" else None
 
-    @property
+    @cached_property
     def operations(self) -> tuple[OperationFigures, ...]:
         """All operations by start, nested ones after the enclosing one.
 
         Each takes a kilobyte for as long as the run is in memory. `iterate_operations` keeps none of them.
         """
-        return self._operations
-
-    @cached_property
-    def _operations(self) -> tuple[OperationFigures, ...]:
         return tuple(self.iterate_operations())
 
     def iterate_operations(self) -> Iterator[OperationFigures]:
@@ -447,20 +418,7 @@ class RecordedRun:
     @cached_property
     def recorded_limit(self) -> int | None:
         """Limit of the cgroup from the first samples, if `limits` has none; `None`: unknown."""
-        hard = ("memwatch.cgroup.limit.type", "max")
-        limits = [
-            index
-            for index, column in enumerate(self.record.columns)
-            if column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
-            and (not column.attributes or hard in column.attributes)
-        ]
-        if not limits:
-            return None
-        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
-            known = [value for value in (values[index] for index in limits) if value is not None]
-            if known:
-                return int(min(known))
-        return None
+        return self.record.limit()
 
     @cached_property
     def curves(self) -> DrawnCurves:

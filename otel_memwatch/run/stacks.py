@@ -9,7 +9,11 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.model import RecordedOperation
     from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
+    from otel_memwatch.run.results import OperationFigures
 
 _NEAR, _NEAR_BYTES = 1.06, 8 << 20
 """A capture is at the peak up to this factor and these bytes below it: captures are `growth.STEP` apart."""
@@ -131,3 +135,17 @@ def frame_name(frame: StackFrame) -> str:
     place = os.path.basename(frame.file)
     line = f":{frame.line}" if frame.line else ""
     return f"{frame.function} ({place}{line})" if place else frame.function
+
+
+def capture_spans(
+    captures: Sequence[Capture], operations: Iterable[OperationFigures], started: float
+) -> Mapping[Capture, RecordedOperation]:
+    """Return for each capture the innermost operation of its process that was open then; without those outside all."""
+    found: dict[Capture, RecordedOperation] = {}
+    for figures in operations:
+        operation = figures.operation
+        for capture in captures:
+            inside = figures.start <= capture.time - started <= figures.end
+            if inside and operation.pid == capture.pid:
+                found[capture] = operation  # nested ones come after the enclosing one
+    return found
