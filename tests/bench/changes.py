@@ -1,10 +1,13 @@
 """Prints recall and false rate of change points in synthetic histories: 10 000 runs of 50 names.
 
-python -m tests.bench.changes [HISTORIES] [--seed N]
+python -m tests.bench.changes [HISTORIES] [--seed N] [--growing N]
 
 Each history has 200 runs of each name with 2 % scatter. A change counts as found if a step lies within three runs of the
 planted one. For a drift, the reported one must overlap it. Every other change is false. The column "5 runs" is the share of
 steps of 5 % that are found as soon as five runs after the step are known.
+
+With --growing, N unchanged histories are judged again after each of their runs: a change that any of these judgements reports
+counts once, also if later runs withdraw it.
 """
 
 from __future__ import annotations
@@ -87,11 +90,26 @@ def found_in(rows: list[IndexedRun], planted: tuple[int, int] | None) -> tuple[b
     return found, false
 
 
+def growing(rng: Any, histories: int) -> int:
+    """Return the false changes that are reported at some time while unchanged histories grow."""
+    false = 0
+    for _ in range(histories):
+        rows, _ = history(rng, "name", "unchanged")
+        known: list[int] = []
+        for runs in range(2, RUNS + 1):
+            for one in changes(rows[:runs], None):
+                if all(abs(int(one.first.id) - place) > 5 for place in known):
+                    known.append(int(one.first.id))
+        false += len(known)
+    return false
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("histories", type=int, nargs="?", default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--growing", type=int, default=0)
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
@@ -116,6 +134,9 @@ def main() -> None:
         print(
             f"{kind:<20} {runs:>8} {planted_all:>8} {found_all:>6} {recall:>7} {soon:>7} {false_all:>6} {1000 * false_all / runs:>9.2f}"
         )
+    if given.growing:
+        rate = 1000 * growing(rng, given.growing) / given.growing / RUNS
+        print(f"unchanged, judged after each run: {rate:.2f} per 1000")
 
 
 if __name__ == "__main__":
