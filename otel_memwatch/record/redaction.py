@@ -1,7 +1,8 @@
 """Redacted copy of a run directory: texts become placeholders, figures stay.
 
 Every text is replaced unless a rule here keeps it, so a new field of the record is redacted until a rule names it. The same
-text becomes the same placeholder in one copy: "<redacted-text-1>". Keys of objects stay, except names of devices.
+text becomes the same placeholder in one copy: "<redacted-text-1>". Keys of objects stay, except names
+of tags, attributes and devices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from otel_memwatch.record.format import (
 )
 from otel_memwatch.record.jsonl import open_regular
 from otel_memwatch.record.made_of import KINDS
+from otel_memwatch.record.resource import KEYS
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -34,10 +36,10 @@ _KEPT = frozenset(
      "status", "verdict", "figure", "period", "vendor"}
 )  # fmt: skip
 """Keys with values of the program's own vocabulary, or of the kernel's version."""
-_NAMES = frozenset({"operation", "function"})
+_NAMES = frozenset({"operation", "operations", "function"})
 """Keys with names of operations and functions."""
-_DEVICES = frozenset({"gpu", "gpu_tree", "held", "accounted"})
-"""Keys of objects with names of devices as keys."""
+_CHOSEN = {"gpu": "gpu", "gpu_tree": "gpu", "held": "gpu", "accounted": "gpu", "tags": "tag", "resource": "attribute"}
+"""Keys of objects with keys that the program does not choose, and the kind of their placeholders."""
 _PLAIN = re.compile(
     r"exit code \d+|SIG[A-Z0-9]+|killed by SIG[A-Z0-9]+|finished|running|ok|unavailable|failed|auto|none|exact|"
     r"user|system|read|write|minor|major|some|full|text"
@@ -63,6 +65,9 @@ class Redactor:
     def value(self, value: Any, key: str = "", *, named: bool = False) -> Any:
         """Return a JSON value with placeholders for its texts. `named`: "name" is the name of an operation."""
         if isinstance(value, str):
+            if key == "figure" and self._everything:
+                figure, colon, of = value.partition(":")  # "operation:NAME"
+                return figure + colon + self.text(of, "operation")
             return value if self._stays(value, key, named=named) else self.text(value, _kind(key))
         if key in ("tree", "parts") and isinstance(value, list):
             return [self._part(one) for one in value]
@@ -72,12 +77,17 @@ class Redactor:
             return [self.value(one, key, named=named) for one in value]
         if isinstance(value, dict):
             return {
-                self.text(name, "gpu") if key in _DEVICES and not name.isdigit() else name: self.value(
-                    one, name, named=named
-                )
+                self._key(name, key, named=named): self.value(one, name, named=named)
                 for name, one in value.items()
             }
         return value
+
+    def _key(self, name: str, of: str, *, named: bool) -> str:
+        """Return the key of an object. Attributes are those of an operation, or of a metric with our own keys."""
+        kind = "attribute" if named and of == "attributes" else _CHOSEN.get(of)
+        if kind is None or (kind == "gpu" and name.isdigit()) or name in KEYS:
+            return name
+        return self.text(name, kind)
 
     def _part(self, part: Any) -> Any:
         """Return a part of `made_of.json`, [kind, name, bytes]. The kinds are the program's own words."""

@@ -39,6 +39,14 @@ _KUBERNETES: dict[str, tuple[str, ...]] = {
     "k8s.cluster.name": ("K8S_CLUSTER_NAME",),
 }
 
+KEYS = frozenset(
+    ("service.name", "service.instance.id", "memwatch.run.id", "telemetry.distro.name", "process.executable.name",
+     "process.pid", "process.creation.time", "host.name", "host.arch", "host.id", "os.type", "os.version",
+     "os.description", "container.id", *_SLURM.values(), *_KUBERNETES, "memwatch.group.id", "memwatch.group.rank",
+     "memwatch.group.local_rank", "memwatch.group.size")
+)  # fmt: skip
+"""Names of the attributes that are set here and for groups."""
+
 _CONTAINER_ID = r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])"
 
 

@@ -21,7 +21,7 @@ OPERATION = "Fold"
 TARGET = f"""
 import subprocess, sys, time
 from otel_memwatch import mark, operation
-with operation("{OPERATION}", attributes={{"patient": "{SECRET}-attribute"}}):
+with operation("{OPERATION}", **{{"{SECRET}-patient": "{SECRET}-attribute"}}):
     block = bytearray(50 << 20)
     subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)", "--key={SECRET}-child"])
 try:
@@ -42,12 +42,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--name",
         f"{SECRET}-name",
         "--tag",
-        f"sample={SECRET}-tag",
+        f"{SECRET}-sample={SECRET}-tag",
+        "--budget",
+        f"operation:{OPERATION}=1GiB",
         "--out",
         str(place / f"{SECRET}-run"),
     ]
     variables = environment() | {
-        "OTEL_RESOURCE_ATTRIBUTES": f"team={SECRET}-team",
+        "OTEL_RESOURCE_ATTRIBUTES": f"{SECRET}-team={SECRET}-team",
         "OTEL_SERVICE_NAME": f"{SECRET}-service",
         "SLURM_JOB_NAME": f"{SECRET}-job",
         "MALLOC_CONF": f"prof_prefix:{SECRET}-allocator",

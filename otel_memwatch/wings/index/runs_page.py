@@ -51,7 +51,7 @@ def html(
 
     """
     if redacted:
-        rows = redacted_rows(rows)
+        rows = redacted_rows(rows, {one.name.removeprefix("tag.") for one in by or ()})
     found, missing = _changes(rows, by)
     kept = thinned(rows, by, {id(row) for one in found for row in (one.last, one.first)})
     page = HtmlPage()
@@ -89,12 +89,18 @@ def html(
     )
 
 
-def redacted_rows(rows: Iterable[IndexedRun]) -> list[IndexedRun]:
-    """Return the runs with placeholders for their texts. They may be any text, so a run's name is one of them."""
+def redacted_rows(rows: Iterable[IndexedRun], kept: Collection[str] = ()) -> list[IndexedRun]:
+    """Return the runs with placeholders for their texts. They may be any text, so a run's name is one of them.
+
+    `kept`: names of tags that stay, because runs are grouped by them.
+    """
     redactor = Redactor()
 
     def hidden(row: IndexedRun) -> IndexedRun:
-        tags = {key: redactor.text(value) for key, value in row.tags.items()}
+        tags = {
+            key if key in kept else redactor.text(key, "tag"): redactor.text(value)
+            for key, value in row.tags.items()
+        }
         return row._replace(
             path=redactor.text(row.path, "run"),
             id=redactor.text(row.id, "run"),
