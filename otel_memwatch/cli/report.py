@@ -9,7 +9,7 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.reports.output import print_report, put
 from otel_memwatch.run import load
-from otel_memwatch.wings.index.find import find_run, find_running
+from otel_memwatch.wings.index.find import find_run, find_running, runs_below
 from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.live.live_run import LiveRun
@@ -78,15 +78,14 @@ def command(
     """Print the report of the run directory RUN: memory, operations, processes, quality of the record.
 
     Without RUN, or with "latest", it is the newest run below memwatch-runs. RUN may still be running, or its record may stop
-    early. RUN may also be a group, by its name or by the directory of its runs: the report then covers all ranks.
+    early. RUN may also be a group, by its name or by the directory of its runs: the report then covers all ranks. With --html,
+    RUN may be a directory of runs: the page then covers all of them, as runs --page does.
     """
     form = None if form is None else _SHORT.get(form, form)
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
-    if redact:
-        chosen = "html" if page else "json" if as_json else form or "text"
-        _put_redacted(run, chosen, page, redact, force=force, other=follow or by is not None)
-        return
+    if redact and (follow or by is not None):
+        raise UsageError("--redact excludes --follow and --by.")
     if by is not None or within is not None:
         if by is None or form is not None or page is not None or follow:
             raise UsageError("--by output goes with --json and --within only.")
@@ -96,13 +95,11 @@ def command(
     if page is not None:
         if as_json or form is not None or follow:
             raise UsageError("--html excludes other formats.", "pass one of them")
-        group = find_group(run)
-        if group is None:
-            put("html", load(find_run(run)), page, force=force)
-        else:
-            from otel_memwatch.wings.ranks.group_page import html
-
-            put_group(html(group).encode("utf-8", "backslashreplace"), page, force=force)
+        _put_page(run, page, redact, force=force)
+        return
+    if redact:
+        with redacted(find_run(run), redact) as copy:
+            put("json" if as_json else form or "text", load(copy), None, force=force)
         return
     if follow:
         from otel_memwatch.wings.live import lines
@@ -116,10 +113,17 @@ def command(
     print_report("json" if as_json else form or "text", load(find_run(run)))
 
 
-def _put_redacted(
-    run: str | None, form: str, output: str | None, redact: str, *, force: bool, other: bool
-) -> None:
-    if other:
-        raise UsageError("--redact excludes --follow and --by.")
-    with redacted(find_run(run), redact) as copy:
-        put(form, load(copy), output, force=force)
+def _put_page(run: str | None, page: str, redact: str, *, force: bool) -> None:
+    """Write the page of a run, a group, or the runs of a directory."""
+    group = None if redact else find_group(run)
+    if group is not None:
+        from otel_memwatch.wings.ranks.group_page import html
+
+        put_group(html(group).encode("utf-8", "backslashreplace"), page, force=force)
+    elif rows := runs_below(run):
+        from otel_memwatch.wings.index import runs_page
+
+        put_group(runs_page.html(rows, None, page, redacted=bool(redact)), page, force=force)
+    else:
+        with redacted(find_run(run), redact) as path:
+            put("html", load(path), page, force=force)

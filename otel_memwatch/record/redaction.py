@@ -38,7 +38,14 @@ _KEPT = frozenset(
 """Keys with values of the program's own vocabulary, or of the kernel's version."""
 _NAMES = frozenset({"operation", "operations", "function"})
 """Keys with names of operations and functions."""
-_CHOSEN = {"gpu": "gpu", "gpu_tree": "gpu", "held": "gpu", "accounted": "gpu", "tags": "tag", "resource": "attribute"}
+_CHOSEN = {
+    "gpu": "gpu",
+    "gpu_tree": "gpu",
+    "held": "gpu",
+    "accounted": "gpu",
+    "tags": "tag",
+    "resource": "attribute",
+}
 """Keys of objects with keys that the program does not choose, and the kind of their placeholders."""
 _PLAIN = re.compile(
     r"exit code \d+|SIG[A-Z0-9]+|killed by SIG[A-Z0-9]+|finished|running|ok|unavailable|failed|auto|none|exact|"

@@ -27,6 +27,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         document = json.loads((run / "run.json").read_text())
         document["name"] = HOSTILE if number % 2 else "javascript:alert(3)"
         document["tags"] = {HOSTILE: HOSTILE}
+        document["vcs"] = {"vcs.ref.head.revision": HOSTILE, "vcs.ref.head.name": HOSTILE}
         document["started"]["wall"] += 3600 * number
         document["ended"]["wall"] += 3600 * number
         (run / "run.json").write_text(json.dumps(document))
@@ -35,6 +36,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 0, done.stderr
     return place / "all.html"
+
+
+def test_the_report_of_a_directory_of_runs_is_the_same_page(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    command = [*PROGRAM, "report", str(page.parent / "runs"), "--html", str(file)]
+    for code in (0, 2):  # the second time the file exists
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+        assert done.returncode == code, done.stderr
+    assert "<h1>6 runs" in file.read_text()
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,15 @@ def find_paths(given: str | None) -> list[Path]:
     )
 
 
+def runs_below(given: str | None) -> list[IndexedRun]:
+    """Return the runs in a directory that is not a run itself, oldest first; empty for anything else."""
+    directory = None if given is None else here(given)
+    if directory is None or not os.path.isdir(directory) or os.path.lexists(f"{directory}/{RUN_FILE}"):
+        return []
+    # The directory may be a damaged run without a description.
+    return [row for row in index([directory]) if not os.path.samefile(row.path, directory)]
+
+
 def _named(name: str) -> list[IndexedRun]:
     """Return the runs of this name, oldest first; if there are none, the runs in directories of this name."""
     if not name or "/" in name:
