@@ -10,7 +10,7 @@ from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
-from otel_memwatch.run.growth import FloorCurve
+from otel_memwatch.run.growth import TimeFloors
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -19,6 +19,7 @@ from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
+from otel_memwatch.truth.growth import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -133,8 +134,10 @@ class RunAggregator:
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
-        self.anonymous = FloorCurve()
+        self.anonymous = TimeFloors()
         """Memory of no file at samples, by monotonic seconds."""
+        self._processes = 0
+        """Number of processes at the last sample that counted them."""
         self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
         self._held_by_tree = DeviceMaxima(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, columns)
         maxima = [
@@ -276,7 +279,9 @@ class RunAggregator:
         if self.conditions.own_cgroup and sample.anon is not None:
             value = (whole_of(sample.anon) or 0) + (whole_of(sample.shmem) or 0)
         if value is not None:
-            self.anonymous.add(value, sample.time)
+            cpu = self._totals["cpu_seconds"] or 0.0
+            self._processes = whole_of(sample.processes) or self._processes
+            self.anonymous.add(value, Load(sample.time, cpu, self._processes))
 
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
@@ -352,13 +357,15 @@ class RunAggregator:
         with self._lock:
             return processes_high(self._evidence)
 
-    def findings(self, operations: OperationAggregator | None) -> list[GrowthFinding]:
-        """Return what the run so far shows about the growth of its memory."""
-        return (
-            []
-            if operations is None
-            else operations.repeats.findings(self.anonymous, self.conditions.sum_error)
-        )
+    def findings(self, operations: OperationAggregator | None, *, job: bool) -> list[GrowthFinding]:
+        """Return what the run so far shows about the growth of its memory.
+
+        `job`: the command ended by itself without an error. A job may collect data until its end, a service must not.
+        """
+        error = self.conditions.sum_error
+        found = [] if operations is None else operations.repeats.findings(self.anonymous, error)
+        of_service = None if job else self.anonymous.finding(error)
+        return found if of_service is None else [*found, of_service]
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, judge
+from otel_memwatch.truth.growth import LEAK, GrowthShape, Load, Point, judge, judge_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _POINTS = 192
 """Points of a curve; with more, two neighbours become one."""
+_BINS, _FIRST_BIN = 512, 0.1
+"""Periods of a run's curve, and seconds of one at first."""
 _SERIES = 256
 """Operations by process and name that have a curve."""
 _INSIDE = 0.5
@@ -107,10 +109,48 @@ class FloorCurve:
         return self._points if self._waiting == self._size else self._points[:-1]
 
 
+class TimeFloors:
+    """Smallest memory and the load in each of at most `_BINS` periods, which become longer as the run ages."""
+
+    def __init__(self) -> None:
+        self._width = _FIRST_BIN
+        self._bins: list[tuple[int, Point, Load]] = []
+
+    def add(self, value: float, load: Load) -> None:
+        """Add a sample."""
+        time, index = load.time, int(load.time / self._width)
+        if self._bins and self._bins[-1][0] == index:
+            before = self._bins[-1][1]
+            self._bins[-1] = index, before if before.value <= value else Point(time, value, time), load
+            return
+        self._bins.append((index, Point(time, value, time), load))
+        while len(self._bins) > _BINS:
+            self._width *= 2
+            every, self._bins = self._bins, []
+            for _, point, load_then in every:
+                index, floor = int(load_then.time / self._width), point
+                if self._bins and self._bins[-1][0] == index:
+                    floor = min(point, self._bins.pop()[1], key=lambda one: one.value)
+                self._bins.append((index, floor, load_then))
+
+    def points(self) -> list[Point]:
+        """Return the floors by time."""
+        return [point for _, point, _ in self._bins]
+
+    def finding(self, error: float) -> GrowthFinding | None:
+        """Return the growth of a service; `None`: nothing to say, or too early."""
+        growth = judge_service(self.points(), [load for _, _, load in self._bins], error)
+        if growth is None or growth.kind != LEAK:
+            return None
+        rate, low, high = (round(value, 3) for value in (growth.rate, growth.low, growth.high))
+        seconds = round(growth.end.time - growth.start.time, 3)
+        return GrowthFinding(LEAK, None, None, round(growth.rise), rate, low, high, seconds)
+
+
 class _Series:
     """Repeats of one operation in one process."""
 
-    __slots__ = ("curve", "first", "kept", "seconds")
+    __slots__ = ("curve", "kept", "seconds")
 
     def __init__(self) -> None:
         self.curve = FloorCurve()
@@ -140,7 +180,7 @@ class Repeats:
         series.seconds += row.end - row.start
         series.kept += end - start
 
-    def findings(self, anonymous: FloorCurve, error: float) -> list[GrowthFinding]:
+    def findings(self, anonymous: TimeFloors, error: float) -> list[GrowthFinding]:
         """Return at most one leak of each process, and other kinds of growth of its longest operation.
 
         Args:
@@ -183,7 +223,7 @@ def _innermost(found: Iterable[tuple[_Series, GrowthFinding]]) -> GrowthFinding:
     return min(inside, key=lambda pair: pair[0].seconds / pair[0].curve.number)[1]
 
 
-def _is_anonymous(growth: GrowthShape, anonymous: FloorCurve) -> bool:
+def _is_anonymous(growth: GrowthShape, anonymous: TimeFloors) -> bool:
     """Return whether samples show that most of the growth is memory of no file."""
     samples = anonymous.points()
     if not samples:

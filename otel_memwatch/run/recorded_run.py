@@ -200,7 +200,7 @@ class RecordedRun:
             entries = map(GrowthFinding.of, written if isinstance(written, list) else ())
             return [one for one in entries if one is not None]
         operations = self._aggregated_operations[0] if self.record.marked else None
-        return self._replayed.aggregator.findings(operations)
+        return self._replayed.aggregator.findings(operations, job=False)
 
     @cached_property
     def predicted(self) -> Mapping[str, float]:

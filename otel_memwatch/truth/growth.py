@@ -15,6 +15,9 @@ of a block is its smallest value: memory that garbage collection, `malloc_trim` 
 | sawtooth | do not rise, while the values rise and fall again and again |
 | unknown | rise in any other way |
 
+Memory of a service is judged over time in the same way, and more strictly (`judge_service`): its load must not have grown as
+well. Workers that are replaced, two generations during a deployment, collections and trims leave the floors level.
+
 Known limits: a cache that is filled at a constant rate looks like a leak until it is full, and so does one tooth of a sawtooth
 that is longer than the whole curve.
 """
@@ -37,6 +40,16 @@ _STEADY = 0.33
 """Least share of the mean rise that each block has in a leak: a block without growth is a step or a plateau."""
 _LASTING = 0.75
 """Least share of the rise in the first half that the second half of a leak has."""
+_LASTING_OF_SERVICE = 0.85
+"""Likewise for a service: caches fill over hours."""
+_LEAST_SECONDS = 2.5 * 3600
+"""Seconds before which a service is not judged."""
+_PERIODS = 28
+"""Floors of a service that are judged: with more, garbage collections of minutes would be in them."""
+_SAME_LOAD = 1.1
+"""CPU time or processes of the second half, in those of the first half: above it, the load has grown."""
+_IDLE = 0.001
+"""CPU seconds in a second that are no load."""
 _FADING = 0.5
 """Below this share, growth fades."""
 _SETTLED = 0.05
@@ -76,12 +89,57 @@ class GrowthShape(NamedTuple):
     """The first and the last floor."""
 
 
-def judge(points: Sequence[Point], error: float = 0.0) -> GrowthShape | None:
+class Load(NamedTuple):
+    """Load of a service at one moment."""
+
+    time: float
+    """Monotonic seconds."""
+    cpu_seconds: float
+    """CPU time of all processes so far."""
+    processes: int
+
+
+def judge_service(points: Sequence[Point], loads: Sequence[Load], error: float = 0.0) -> GrowthShape | None:
+    """Return the shape of a service's memory over time; `None`: too early, no change that matters, or no leak.
+
+    Args:
+        points: floors by time.
+        loads: by time.
+        error: of one value, in bytes.
+    """
+    if not points or points[-1].time - points[0].time < _LEAST_SECONDS:
+        return None
+    number = len(points)
+    parts = (points[number * n // _PERIODS : number * (n + 1) // _PERIODS] for n in range(_PERIODS))
+    floors = [min(part, key=lambda point: point.value) for part in parts if part]
+    growth = judge(floors, error, _LASTING_OF_SERVICE)
+    if growth is not None and growth.kind == LEAK and not _is_same_load(loads, growth):
+        return growth._replace(kind=UNKNOWN)
+    return growth
+
+
+def _is_same_load(loads: Sequence[Load], growth: GrowthShape) -> bool:
+    """Return whether neither CPU time nor processes grew in the judged part. Memory follows the load of many services."""
+    middle = (growth.start.time + growth.end.time) / 2
+    first = [one for one in loads if growth.start.time <= one.time <= middle]
+    second = [one for one in loads if middle <= one.time <= growth.end.time]
+    if len(first) < 2 or len(second) < 2:
+        return False
+    before, after = (
+        (part[-1].cpu_seconds - part[0].cpu_seconds) / (part[-1].time - part[0].time)
+        for part in (first, second)
+    )
+    processes = [sum(one.processes for one in part) / len(part) for part in (first, second)]
+    return after <= _SAME_LOAD * before + _IDLE and processes[1] <= _SAME_LOAD * processes[0]
+
+
+def judge(points: Sequence[Point], error: float = 0.0, lasting: float = _LASTING) -> GrowthShape | None:
     """Return the shape of a curve; `None`: too few points, or no change that matters.
 
     Args:
         points: by position.
         error: of one value, in bytes.
+        lasting: least share of the rise in the first half that the second half of a leak has.
     """
     if len(points) < LEAST_POINTS:
         return None
@@ -103,7 +161,7 @@ def judge(points: Sequence[Point], error: float = 0.0) -> GrowthShape | None:
         return growth._replace(kind=WARM_UP, rise=whole)
     if second < _FADING * (rise - second):
         return growth._replace(kind=FILLING)
-    steady = min(rises) >= max(_STEADY * rise / len(rises), error) and second >= _LASTING * (rise - second)
+    steady = min(rises) >= max(_STEADY * rise / len(rises), error) and second >= lasting * (rise - second)
     leaks = steady and _largest_fall(late) < 0.5 * rise and _still_rises(late, growth.rate)
     return growth._replace(kind=LEAK) if leaks else growth
 

@@ -1,10 +1,15 @@
-"""Prints how often verdicts on growth are right: simulated repeats of an operation.
+"""Prints how often verdicts on growth are right: simulated repeats of an operation, and simulated services.
 
 python -m tests.bench.growth repeats [RUNS] [--seed N]
+python -m tests.bench.growth services [DAYS] [--seed N]
 
 Each run has 24 to 1000 repeats at 100 MiB to 15 GiB, and a scatter of 0.1, 0.3 or 1 %. Shapes without a leak: level, warm-up,
 a cache that is full before 85 % of the repeats, saturation, sawtooth (also one that is trimmed at random), steps, random walk,
 and neighbours that are alike. Leaks keep 0.5 to 5 % per repeat.
+
+Services run for five days with a sample every 30 s, and are judged each hour. A day counts as false if a leak is named once in
+it. Loads vary over the day by 10 to 70 %, some services are deployed again every two days on average. Caches are full, or
+nearly, within two hours. Leaks of 50 MB an hour begin in services of 0.3 to 1.5 GiB, those of 0.8 % an hour in any.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
-from otel_memwatch.run.growth import FloorCurve
-from otel_memwatch.truth.growth import LEAK, judge
+from otel_memwatch.run.growth import FloorCurve, TimeFloors
+from otel_memwatch.truth.growth import LEAK, Load, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,10 +147,114 @@ def repeats(runs: int, seed: int) -> tuple[float, dict[str, float]]:
     return share, found
 
 
+class Service:
+    """A simulated service: memory in bytes, CPU time and processes at each sample."""
+
+    def __init__(self, rng: Random, kind: str, *, steady: bool) -> None:
+        self.rng, self.kind = rng, kind
+        self.base = MIB * math.exp(rng.uniform(math.log(300), math.log(1500)))
+        self.swing, self.phase = (0.0, 0.0) if steady else (rng.uniform(0.1, 0.7), rng.uniform(0, DAY))
+        self.deploys = 0.0 if steady else STEP / (2 * DAY)
+        self.share, self.period = rng.uniform(0.05, 0.5), 60 * math.exp(rng.uniform(0, math.log(60)))
+        self.fill = rng.uniform(600, 7200)
+        self.workers = [rng.random() for _ in range(rng.randint(2, 8))]
+        self.began, self.heap, self.cpu, self.sessions = 0.0, 0.0, 0.0, 1.0
+        self.both = 0.0
+
+    def step(self, time: float) -> tuple[float, float, int]:
+        """Return memory, CPU seconds so far and processes."""
+        rng = self.rng
+        load = 1 + self.swing * math.sin(2 * math.pi * (time + self.phase) / DAY)
+        load *= math.exp(rng.gauss(0, 0.1))
+        self.cpu += STEP * 0.2 * load
+        if rng.random() < self.deploys:
+            self.began, self.heap, self.both = time, 0.0, time + rng.uniform(60, 600)
+        age = time - self.began
+        memory = 1 + 0.02 * abs(rng.gauss(0, 1)) + self._of_kind(load, age, time)
+        processes = 1 + len(self.workers)
+        if time < self.both:  # the old generation runs beside the new one
+            memory, processes = 2 * memory, 2 * processes
+        return self.base * memory, self.cpu, processes
+
+    def _of_kind(self, load: float, age: float, time: float) -> float:
+        """Return memory beyond the base, as a share of it."""
+        rng, share = self.rng, self.share
+        warm = share * (1 - math.exp(-age / self.fill))
+        if self.kind in ("node", "go", "jvm"):  # garbage collection
+            self.heap += share * STEP / self.period * load
+            if self.heap > share * (3 if self.kind == "jvm" else 1):
+                self.heap *= rng.uniform(0, 0.3)
+            return self.heap + 0.3 * warm
+        if self.kind == "gunicorn, recycled":
+            grown = (used + STEP / (90 * self.period / 60) * load for used in self.workers)
+            self.workers = [0.0 if used > rng.uniform(0.9, 1.1) else used for used in grown]
+            return share * sum(self.workers) / len(self.workers)
+        if self.kind == "uvicorn":  # memory of sessions, and trims
+            self.sessions += 0.01 * (load - self.sessions)
+            self.heap = 0.0 if rng.random() < 0.05 else min(share, self.heap + share * rng.random() * 0.05)
+            return share * self.sessions + 0.3 * self.heap
+        if self.kind == "postgres":  # connections, and large queries
+            return warm + 0.3 * share * load + (share if rng.random() < 0.02 else 0.0)
+        if self.kind == "redis":  # a filled data set, and copies while it is saved
+            return min(share, share * age / self.fill) + (0.2 if time % 3600 < 60 else 0.0)
+        return 0.05 * share * load  # nginx
+
+
+SERVICES = ("gunicorn, recycled", "uvicorn", "node", "jvm", "postgres", "redis", "nginx", "go")
+LEAKING = {"50 MB/h": (3, 12, 24), "0.8 %/h": (12, 24, 48)}
+"""Leaks, and hours in which they are looked for."""
+DAY, STEP, JUDGED = 86400.0, 30.0, 3600.0
+
+
+def named(service: Service, seconds: float, leak: float = 0.0) -> list[float]:
+    """Return the times at which a leak is named, of one judgement each hour; `leak`: bytes in a second."""
+    floors, found = TimeFloors(), []
+    for n in range(int(seconds / STEP)):
+        time = n * STEP
+        memory, cpu, processes = service.step(time)
+        floors.add(memory + leak * time, Load(time, cpu, processes))
+        if (time + STEP) % JUDGED == 0 and floors.finding(0.0) is not None:
+            found.append(time + STEP)
+    return found
+
+
+def services(days: int, seed: int) -> int:
+    """Print days with a false leak, and the share of leaks that are found in time; return the number of false days."""
+    columns = [f"{name} in {hours} h" for name, times in LEAKING.items() for hours in times]
+    print(f"| service | days | days with a false leak | {' | '.join(columns)} |")
+    print(f"| --- | {'| '.join(['---: '] * (len(columns) + 2))}|")
+    runs = max(1, days // 5 // len(SERVICES))
+    every, found = 0, dict.fromkeys(columns, 0)
+    for kind in SERVICES:
+        rng, false = Random(f"{seed} {kind}"), 0
+        for _ in range(runs):
+            false += len({int((time - 1) / DAY) for time in named(Service(rng, kind, steady=False), 5 * DAY)})
+        every += false
+        shares = []
+        for name, times in LEAKING.items():
+            first = []
+            for _ in range(runs):
+                one = Service(rng, kind, steady=True)
+                rate = (50e6 if name == "50 MB/h" else 0.008 * one.base) / 3600
+                first.append(min(named(one, times[-1] * 3600.0, rate), default=math.inf))
+            shares += [sum(time <= 3600 * hours for time in first) for hours in times]
+        print(
+            f"| {kind} | {5 * runs} | {false} | {' | '.join(f'{100 * n / runs:.0f} %' for n in shares)} |",
+            flush=True,
+        )
+        found = {name: found[name] + n for name, n in zip(columns, shares, strict=True)}
+    of_all = " | ".join(f"{100 * n / runs / len(SERVICES):.0f} %" for n in found.values())
+    print(f"| all | {5 * runs * len(SERVICES)} | {every} | {of_all} |")
+    return every
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["repeats"])
-    parser.add_argument("runs", type=int, nargs="?", default=10_000)
+    parser.add_argument("what", choices=["repeats", "services"])
+    parser.add_argument("number", type=int, nargs="?", help="runs (10 000), or service-days (1 000)")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    repeats(chosen.runs, chosen.seed)
+    if chosen.what == "repeats":
+        repeats(chosen.number or 10_000, chosen.seed)
+    else:
+        services(chosen.number or 1_000, chosen.seed)

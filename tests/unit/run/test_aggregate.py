@@ -1009,3 +1009,27 @@ def test_bounds_end_at_the_memory_of_the_machine(swap: int | None) -> None:
     assert tree.high is not None
     assert (tree.high == 1024 * MIB) is (swap is not None)
     assert ("the machine's memory" in tree.how) is (swap is not None)
+
+
+def _hours(tally: Tally, hours: float, memory_an_hour: float) -> None:
+    for minute in range(int(60 * hours)):
+        size = int((500 + memory_an_hour * minute / 60) * MIB)
+        tick(tally, 60.0 * minute, size, 12.0 * minute, 4)
+
+
+@pytest.mark.parametrize(
+    ("hours", "growth", "job", "kinds"),
+    [(3, 50, False, ["leak"]), (3, 50, True, []), (2, 50, False, []), (3, 0, False, [])],
+)
+def test_a_service_that_grows_for_hours_leaks(
+    hours: float, growth: float, *, job: bool, kinds: list[str]
+) -> None:
+    tally = tally_of(
+        column("memwatch.tree.memory.needed.low"),
+        column("memwatch.tree.cpu.time"),
+        column("memwatch.tree.process.count"),
+    )
+    _hours(tally, hours, growth)
+    found = tally.findings(None, job=job)
+    assert [one.kind for one in found] == kinds
+    assert all(one.rate * 3600 == pytest.approx(growth * MIB, rel=0.01) for one in found)

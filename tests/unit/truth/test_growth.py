@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_memwatch.run.growth import FloorCurve
-from otel_memwatch.truth.growth import LEAK, WARM_UP, Point, judge
-from tests.bench.growth import LEAKS, NO_LEAK, SCATTERS, verdict
+from otel_memwatch.run.growth import FloorCurve, TimeFloors
+from otel_memwatch.truth.growth import LEAK, UNKNOWN, WARM_UP, GrowthShape, Load, Point, judge, judge_service
+from tests.bench.growth import DAY, LEAKS, NO_LEAK, SCATTERS, SERVICES, Service, named, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIB = 1 << 20
 
@@ -65,3 +69,50 @@ def test_a_curve_keeps_floors_in_few_points() -> None:
     assert 90 < len(points) <= 192
     assert {one.value for one in points} == {1000}
     assert [one.position / 10 for one in points] == pytest.approx([one.time for one in points])
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_services_without_a_leak_get_no_verdict(kind: str) -> None:
+    assert named(Service(Random(f"5 {kind}"), kind, steady=False), DAY) == []
+
+
+def test_the_leak_of_a_service_is_named_within_three_hours() -> None:
+    assert named(Service(Random("1"), "nginx", steady=True), 3 * 3600, 50e6 / 3600) == [3 * 3600]
+
+
+def _service(
+    hours: float, memory: Callable[[float], float], cpu: Callable[[float], float], workers: int = 4
+) -> GrowthShape | None:
+    times = [60.0 * n for n in range(int(hours * 60))]
+    points = [Point(time, memory(time) * MIB, time) for time in times]
+    return judge_service(points, [Load(time, cpu(time), workers) for time in times])
+
+
+def _kind(found: GrowthShape | None) -> str | None:
+    return None if found is None else found.kind
+
+
+def test_a_leak_needs_time_and_a_load_that_does_not_grow() -> None:
+    def grows(time: float) -> float:
+        return 500 + 48 * time / 3600
+
+    assert _kind(_service(3, grows, lambda time: 0.2 * time)) == LEAK
+    assert _service(2, grows, lambda time: 0.2 * time) is None
+    assert _kind(_service(3, grows, lambda time: 0.2 * time + time**2 / 1e5)) == UNKNOWN
+    assert _kind(_service(3, grows, lambda _: 0.0)) == LEAK, "an idle service leaks, too"
+
+
+def test_workers_that_become_more_are_no_leak() -> None:
+    times = [60.0 * n for n in range(180)]
+    points = [Point(time, (500 + 48 * time / 3600) * MIB, time) for time in times]
+    loads = [Load(time, 0.2 * time, 4 + int(time / 1800)) for time in times]
+    assert _kind(judge_service(points, loads)) == UNKNOWN
+
+
+def test_a_week_is_kept_in_few_floors() -> None:
+    floors = TimeFloors()
+    for n in range(100_000):
+        floors.add(1000 + n % 100, Load(6.0 * n, n, 1))
+    points = floors.points()
+    assert 250 < len(points) <= 512
+    assert {one.value for one in points[:-1]} == {1000}  # the last period goes on
