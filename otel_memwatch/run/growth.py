@@ -225,11 +225,12 @@ def _innermost(found: Iterable[tuple[_Series, GrowthFinding]]) -> GrowthFinding:
 
 def _is_anonymous(growth: GrowthShape, anonymous: TimeFloors) -> bool:
     """Return whether samples show that most of the growth is memory of no file."""
-    samples = anonymous.points()
+    begin, finish = growth.start.time, growth.end.time
+    # Later samples may show the end of the process.
+    samples = [one for one in anonymous.points() if one.time <= finish]
     if not samples:
         return False
-    begin, finish = growth.start.time, growth.end.time
     before = next((one for one in reversed(samples) if one.time <= begin), samples[0])
-    after = next((one for one in samples if one.time >= finish), samples[-1])
-    covered = (min(after.time, finish) - max(before.time, begin)) / max(1e-9, finish - begin)
+    after = samples[-1]
+    covered = (after.time - max(before.time, begin)) / max(1e-9, finish - begin)
     return covered >= _INSIDE and after.value - before.value >= _ANONYMOUS * growth.rise * covered

@@ -1,0 +1,66 @@
+"""Repeats of operations: whose growth it is, and whether it belongs to files."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_memwatch.model import RecordedOperation
+from otel_memwatch.record.operation_lines import OperationRow, row_of
+from otel_memwatch.run.growth import GrowthFinding, Repeats, TimeFloors
+from otel_memwatch.truth.growth import Load
+
+MIB = 1 << 20
+
+
+def _run(
+    *, within: int = 2, between: int = 0, anonymous: float = 1.0, exits: bool = False, epochs: bool = False
+) -> list[GrowthFinding]:
+    """Return the findings of 40 steps of one second; memory in MiB. `anonymous`: share of the growth that samples show."""
+    repeats, floors, level = Repeats(), TimeFloors(), 100
+    for step in range(40):
+        begin = level
+        level += within
+        repeats.add(_operation(f"Step {step}", step, step + 0.9, begin, level))
+        if epochs:
+            repeats.add(_operation("Epoch", step - 0.05, step + 0.95, begin, level))
+        floors.add((60 + (level - 100) * anonymous) * MIB, Load(step + 0.91, step, 1))
+        level += between
+    if exits:
+        floors.add(0, Load(40, 40, 1))
+    return repeats.findings(floors, 0)
+
+
+def _operation(name: str, start: float, end: float, first: int, last: int) -> OperationRow:
+    return row_of(
+        RecordedOperation(
+            name, 7, 1, start, end, "ok", "", "", None, None, start_bytes=first * MIB, end_bytes=last * MIB
+        )
+    )
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_steps_that_keep_2_mib(*, exits: bool) -> None:
+    (found,) = _run(exits=exits)
+    assert (found.kind, found.operation, found.pid, found.inside) == ("leak", "Step", 7, True)
+    assert found.per_repeat == pytest.approx((2 * MIB, 2 * MIB, 2 * MIB), rel=0.01)
+
+
+def test_growth_between_the_steps_is_not_theirs() -> None:
+    (found,) = _run(within=0, between=2)
+    assert (found.kind, found.inside) == ("leak", False)
+
+
+def test_pages_of_files_are_no_leak() -> None:
+    assert _run(anonymous=0.2) == []
+
+
+def test_the_innermost_operation_is_named() -> None:
+    (found,) = _run(epochs=True)
+    assert found.operation == "Step"
+
+
+def test_malformed_findings_are_left_out() -> None:
+    (found,) = _run()
+    assert GrowthFinding.of(found._asdict()) == found
+    for broken in (None, 3, {}, {**found._asdict(), "kind": 5}, {**found._asdict(), "bytes": "x"}):
+        assert GrowthFinding.of(broken) is None
