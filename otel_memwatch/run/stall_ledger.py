@@ -439,7 +439,11 @@ class StallLedger:
         return asked_again(min(reread, self._late_read), first, self._chars, self._faulted)
 
     def _share_of(self, wait: float, again: int, seconds: float) -> float:
-        """Return the share of the time that the tree waited to read these bytes again, within the bound of pressure."""
+        """Return the share of the time that the tree waited to read these bytes again, within the bound of pressure.
+
+        While it waited for a processor, it did not wait for memory.
+        """
+        wait = min(wait, max(0.0, seconds - self._contention))
         stalled: dict[str, float] = {}
         for resource in ("memory", "io"):
             (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))

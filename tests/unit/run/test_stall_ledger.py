@@ -317,3 +317,18 @@ def test_copies_with_one_call_each_are_no_stall(copies: int, every: int) -> None
             for step in range(1, 101)
         ]  # fmt: skip
     assert sum(waited_in_parts(rows, every)) == 0
+
+
+def test_a_run_waits_for_memory_or_for_a_processor() -> None:
+    """A program reads a file again and again, and gets 1 s of 6 s of processor time that it could use."""
+    columns = [*COLUMNS, column("memwatch.tree.cpu.delay"), column("memwatch.system.cpu.busy")]
+    ledger, make = StallLedger(columns, RunConditions.of(INFO)), sample_maker(columns)
+    for step in range(61):
+        time, read = step / 10, 98 + 40.0 * step
+        ledger.add(
+            make((100 + time, 0.0, read * MIB, 0, 300 * MIB, 103 * MIB, 98 * MIB, 104 * MIB, 40 * step * PAGES, 9 * step,
+                  None, None, None, 5 * time / 6, 4 * time))
+        )  # fmt: skip
+    found = ledger.stalls(6.0)
+    assert found.contention == pytest.approx(5 / 6, abs=0.01)
+    assert found.memory == pytest.approx(1 / 6, abs=0.01)
