@@ -15,8 +15,8 @@
 Two sizes result:
 
 * minimum: the needed memory, with the margins above. Below it the kernel kills the job.
-* full speed: the minimum plus the most file pages that one process was sampled with, and page cache that read calls used more
-  than once. Below it a program may read its code and data from disk again and again. PyTorch, Java, Chromium and SQLite then
+* full speed: the minimum plus file pages, and page cache that read calls used more than once. The file pages are the most that
+  one process was sampled with, or those that page faults read from storage if that is more. Below it a program may read its code and data from disk again and again. PyTorch, Java, Chromium and SQLite then
   hang, and no OOM kill ends them.
 
 The request is full speed, or the minimum with `tight`. A run without a limit shows which file pages it had, not which of them it
@@ -181,7 +181,9 @@ def _files(row: IndexedRun) -> int:
     Other processes may map other parts of the same files: a browser's largest process maps 170 MiB, and it needs 215.
     """
     several = row.processes is not None and row.processes > 1
-    return math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)) + row.reread_bytes
+    return (
+        max(math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)), row.faulted_bytes) + row.reread_bytes
+    )
 
 
 def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:

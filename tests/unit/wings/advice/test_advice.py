@@ -229,6 +229,27 @@ def test_several_processes_may_map_different_parts_of_a_file() -> None:
     assert advice.minimum == alone.minimum
 
 
+PAGED = {
+    "ffmpeg": (22, {"cgroup": 227, "file_bytes": 41, "read": 205}, 90, 227),
+    "rustc": (36, {"cgroup": 423, "file_bytes": 94, "read": 382}, 300, 418),
+    "its files in memory before": (22, {"cgroup": 30, "file_bytes": 41, "read": 0}, 0, 65),
+    "reads of io_uring": (22, {"cgroup": 9000, "file_bytes": 5, "read": 9000}, 3, 46),
+}
+"""Needed memory and other figures in MiB, major faults, and the size for full speed without headroom of the needed memory."""
+
+
+@pytest.mark.parametrize(("needed", "figures", "faults", "size"), PAGED.values(), ids=PAGED)
+def test_pages_that_faults_read_ahead_count_for_full_speed(
+    needed: int, figures: dict[str, int], faults: int, size: int
+) -> None:
+    """With a readahead of 8 MiB, ffmpeg has 62 % of its speed at 94 MiB, and full speed at 186; rustc needs 410."""
+    sizes = {name: value * MIB for name, value in figures.items()}
+    run = row(needed, own_group=1, how="cgroup watermark", read_chars=0, major_faults=faults, **sizes)
+    (advice,) = advise([run], by=job_of)
+    assert advice.full_speed is not None
+    assert advice.full_speed / MIB == pytest.approx(size + 0.1 * needed, abs=2)
+
+
 def test_page_cache_of_a_copy_is_not_requested() -> None:
     """A copy of 256 MiB was advised 560 MiB; it runs as quickly in 18."""
     copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
