@@ -90,18 +90,17 @@ def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) ->
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a run: by its monitor, which passes SIGTERM on, else all of its processes."""
+    """End a run: by its monitor, which passes SIGTERM on, then all processes that are left."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
         tree = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GIVE_UP)
-        except subprocess.TimeoutExpired:
-            for child in tree:
-                with contextlib.suppress(psutil.Error):
-                    child.kill()
+        for child in tree:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
     process.wait()
 
 
