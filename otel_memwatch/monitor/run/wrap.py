@@ -89,6 +89,7 @@ class RunResources:
         self._release.callback(self._remove_cgroup)
         self._cgroup, self._scope, self.cgroup_hint = own_cgroup or _own_cgroup(settings)
         if self._scope is not None:
+            self._release.callback(self._scope.release)
             self._release.callback(self._scope.close)
         self.misplaced: str | None = None
         """Reason why the command is not in the cgroup that was made or requested."""
@@ -166,6 +167,8 @@ class RunResources:
         self.release_target()
         self.misplaced = self.target.misplaced
         if self._scope is not None:
+            if self._scope.holder is not None:
+                self.target.helpers |= {self._scope.holder}
             self._find_scope(self._scope)
 
     def release_target(self) -> None:

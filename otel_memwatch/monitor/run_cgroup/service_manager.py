@@ -174,35 +174,27 @@ class Scope:
         self.names = (f"{base}.scope", f"{base}-a.scope")
         self._answers, self._answer = os.pipe()
         self._asking: int | None = None
+        self._held = -1
+        self.holder: int | None = None
+        """PID of a small process that keeps a limited scope in existence until we end: the kernel kills larger ones first."""
 
     def ask(self, pids: Sequence[int]) -> None:
         """Request a move of our processes into the scope. The parent calls this; it does not wait (1 ms)."""
-        commands = (
-            self._command(self.names[0], pids, newer=True),
-            self._command(self.names[1], pids, newer=False),
-        )
-        script = " || ".join(" ".join(f"'{word}'" for word in words) for words in commands)
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        # Keep none of the target's files open: a pipe that the command closes must end then.
-        actions: list[tuple[int, int, int] | tuple[int, int]] = [
-            (os.POSIX_SPAWN_DUP2, null, 0),
-            (os.POSIX_SPAWN_DUP2, self._answer, 1),
-            (os.POSIX_SPAWN_DUP2, self._answer, 2),
-        ]
-        for fd in system_calls.open_files():
-            with contextlib.suppress(OSError):
-                if fd > 2 and os.get_inheritable(fd):
-                    actions.append((os.POSIX_SPAWN_CLOSE, fd))
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._asking = os.posix_spawn(
-                "/bin/sh",
-                ["sh", "-c", script],
-                {"PATH": "/usr/bin:/bin"},
-                file_actions=actions,
-                setpgroup=0,  # keeps the terminal's keys away from it
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGINT],
+            if self._limit is not None:
+                reader, self._held = os.pipe()
+                try:
+                    self.holder = _spawn(["/bin/cat"], reader, null)
+                finally:
+                    os.close(reader)
+                pids = [*pids, self.holder]
+            commands = (
+                self._command(self.names[0], pids, newer=True),
+                self._command(self.names[1], pids, newer=False),
             )
+            script = " || ".join(" ".join(f"'{word}'" for word in words) for words in commands)
+            self._asking = _spawn(["/bin/sh", "-c", script], null, self._answer)
         finally:
             os.close(null)
             os.close(self._answer)
@@ -274,6 +266,16 @@ class Scope:
         name = next((name for name in self.names if os.path.isdir(f"{folder}/{name}")), self.names[0])
         return OwnCgroup(f"{folder}/{name}", 2, given=True)
 
+    def release(self) -> None:
+        """End the process that holds a limited scope; the scope vanishes with its last process."""
+        if self.holder is not None:
+            os.close(self._held)
+            with contextlib.suppress(OSError):  # it is dead and reaped
+                if os.waitpid(self.holder, os.WNOHANG)[0] == 0:
+                    os.kill(self.holder, signal.SIGKILL)
+                    os.waitpid(self.holder, 0)
+            self.holder = None
+
     def close(self) -> None:
         """End the request. The scope itself stays until its last process ends."""
         for fd in (self._answers, self._answer):
@@ -288,6 +290,31 @@ class Scope:
                 while os.waitpid(-self._asking, 0):
                     pass
             self._asking = None
+
+
+def _spawn(command: list[str], reads: int, writes: int) -> int:
+    """Start a helper program; return its pid.
+
+    It keeps none of the target's files open: a pipe that the command closes must end then.
+    """
+    actions: list[tuple[int, int, int] | tuple[int, int]] = [
+        (os.POSIX_SPAWN_DUP2, reads, 0),
+        (os.POSIX_SPAWN_DUP2, writes, 1),
+        (os.POSIX_SPAWN_DUP2, writes, 2),
+    ]
+    for fd in system_calls.open_files():
+        with contextlib.suppress(OSError):
+            if fd > 2 and os.get_inheritable(fd):
+                actions.append((os.POSIX_SPAWN_CLOSE, fd))
+    return os.posix_spawn(
+        command[0],
+        command,
+        {"PATH": "/usr/bin:/bin"},
+        file_actions=actions,
+        setpgroup=0,  # keeps the terminal's keys away from it
+        setsigmask=[],
+        setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGINT],
+    )
 
 
 def trial(asked: Asked) -> tuple[Path, float]:

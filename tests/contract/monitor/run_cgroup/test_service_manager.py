@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -193,17 +194,19 @@ def test_nothing_is_asked_where_nobody_answers_or_nothing_would_be_counted(machi
 class Asking:
     """A process that waits to be moved, beside what is in place of systemd's busctl: a script."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, limit: int | None = None
+    ) -> None:
         busctl = folder / "busctl"
         busctl.write_text(f"#!/bin/sh\n{script}\n")
         busctl.chmod(0o755)
         monkeypatch.setattr(service_manager, "_busctl", lambda: str(busctl))
-        self.scope = Scope(Asked(str(folder / "bus"), "app.slice", str(folder)), 0.3)
+        self.scope = Scope(Asked(str(folder / "bus"), "app.slice", str(folder)), 0.3, limit)
 
     def outcome(self) -> str:
         """What the process was told."""
         reader, writer = os.pipe()
-        pid = os.fork()
+        self.pid = pid = os.fork()
         if pid == 0:
             try:
                 self.scope.entered()
@@ -218,6 +221,7 @@ class Asking:
             text = told.read().decode()
         os.waitpid(pid, 0)
         self.scope.close()
+        self.scope.release()
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
         return text
@@ -233,6 +237,28 @@ def test_a_scope_is_asked_for_with_its_limit(tmp_path: Path) -> None:
         assert "MemoryMax" not in free
         # The number of properties stands before them.
         assert int(limited[limited.index("fail") + 1]) == int(free[free.index("fail") + 1]) + 2
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_limited_scope_outlives_the_helper_that_the_kernel_kills_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    asking = Asking(tmp_path, monkeypatch, f'echo "$*" >>{tmp_path}/calls; sleep 60', 1 << 30)
+    release = asking.scope.release
+
+    def end() -> None:
+        assert asking.scope.holder is not None
+        if killed:
+            os.kill(asking.scope.holder, signal.SIGKILL)
+            os.waitpid(asking.scope.holder, 0)
+        moved.append(asking.scope.holder)
+        release()
+
+    moved: list[int] = []
+    monkeypatch.setattr(asking.scope, "release", end)
+    asking.outcome()
+    assert asking.scope.holder is None
+    assert f" au 2 {asking.pid} {moved[0]} " in (tmp_path / "calls").read_text().splitlines()[0]
 
 
 def test_a_refusal_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
