@@ -21,7 +21,7 @@ from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from otel_memwatch.model import ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
@@ -96,14 +96,14 @@ class HardLimit:
         poll.register(self._wake, select.POLLIN)
         try:
             # The breach may precede this thread.
-            if group.oom_kills():
+            if _killed(group, {}):
                 self._end_all()
             while self.breached is None:
                 ready = dict(poll.poll())
                 if descriptor in ready:
                     self._check_event(group, descriptor)
-                elif self._wake in ready:
-                    if group.oom_kills():
+                if self._wake in ready:
+                    if self.breached is None and _killed(group, {}):
                         self._end_all()
                     return
         finally:
@@ -112,19 +112,15 @@ class HardLimit:
 
     def _check_event(self, group: OwnCgroup, descriptor: int) -> None:
         """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
+        counts = group.read_events(descriptor)  # first: a service manager removes a cgroup once it is empty
         largest = self._processes.largest()
-        # Version 2 reports again only after its file was read from the start. Version 1 has no such file.
-        with contextlib.suppress(OSError):
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        with contextlib.suppress(OSError):
-            os.read(descriptor, 65536)
-        until = time.monotonic() + _CONFIRM_SECONDS
-        while not group.oom_kills():
-            if time.monotonic() > until:
-                return
+        killed, until = bool(counts.get("oom_kill")), time.monotonic() + _CONFIRM_SECONDS
+        while not killed and time.monotonic() < until:
+            killed = _killed(group, counts)
             time.sleep(0.002)
-        self._largest = largest
-        self._end_all()
+        if killed:
+            self._largest = largest
+            self._end_all()
 
     def _end_all(self) -> None:
         """Report the breach and kill every process."""
@@ -171,6 +167,14 @@ class HardLimit:
             elif size > found.get(record.pid, {"bytes": 0})["bytes"]:
                 found[record.pid] = {"pid": record.pid, "command": names[record.pid], "bytes": size}
         return sorted(found.values(), key=lambda one: -one["bytes"])[:LARGEST]
+
+
+def _killed(group: OwnCgroup, counts: Mapping[str, int]) -> bool:
+    """Return whether the OOM killer killed in the cgroup; if that is gone, whether it was invoked by the `counts` before."""
+    try:
+        return group.oom_kills() > 0
+    except OSError:
+        return bool(counts.get("oom"))
 
 
 def guarded(enter: Callable[[], None]) -> Callable[[], None]:

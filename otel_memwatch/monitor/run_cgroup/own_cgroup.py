@@ -232,6 +232,14 @@ class OwnCgroup:
             raise
         return event, select.POLLIN
 
+    @staticmethod
+    def read_events(descriptor: int) -> dict[str, int]:
+        """Read a descriptor of `out_of_memory_events`, which reports again only then; return the counts (version 2)."""
+        with contextlib.suppress(OSError, ValueError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            return parse_keyed(os.read(descriptor, 4096))
+        return {}
+
     def peak(self) -> int:
         """Return the largest memory charged to the cgroup, in bytes, with page cache and kernel memory, shared pages once.
 

@@ -1,0 +1,63 @@
+"""Hard limit: which reports of the kernel are a breach."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from otel_memwatch.monitor.guard import limit
+from otel_memwatch.monitor.guard.limit import HardLimit
+
+
+class Group:
+    """A cgroup whose events and number of kills are given; `None`: it is gone."""
+
+    def __init__(self, counts: dict[str, int], kills: int | None) -> None:
+        self._counts, self._kills = counts, kills
+
+    def read_events(self, descriptor: int) -> dict[str, int]:
+        return self._counts
+
+    def oom_kills(self) -> int:
+        if self._kills is None:
+            raise FileNotFoundError
+        return self._kills
+
+
+class Processes:
+    def largest(self) -> list[dict[str, Any]]:
+        return [{"pid": 1, "command": "hog", "bytes": 7}]
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("counts", "kills", "breached"),
+    [
+        ({}, 1, True),  # version 1
+        ({"max": 9}, 0, False),
+        ({"oom": 1}, 0, False),
+        ({"oom": 1, "oom_kill": 1}, 1, True),
+        (
+            {"oom": 1, "oom_kill": 1},
+            None,
+            True,
+        ),  # all its processes are dead, and a service manager has removed it
+        ({"oom": 1, "oom_kill": 0}, None, True),
+        ({"max": 9, "oom": 0}, None, False),
+        ({}, None, False),
+    ],
+)
+def test_breaches(
+    monkeypatch: pytest.MonkeyPatch, counts: dict[str, int], kills: int | None, breached: bool
+) -> None:
+    monkeypatch.setattr(limit, "_CONFIRM_SECONDS", 0.02)
+    found: list[object] = []
+    hard: Any = HardLimit(1 << 20, None, Processes(), found.append)  # type: ignore[arg-type]
+    hard._check_event(Group(counts, kills), -1)
+    os.close(hard._wake)
+    os.close(hard._waker)
+    assert (hard.breached is not None, found) == (breached, [Processes().largest()] if breached else [])
