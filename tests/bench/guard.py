@@ -6,8 +6,9 @@ python -m tests.bench.guard ordinary 10000          short commands with every li
 python -m tests.bench.guard builds 20               builds with the number of jobs that `advise --jobs` gives, with make and parallel
 python -m tests.bench.guard probes 60               CPU time of `--warn` on a sleeping and on a nearly full command, seconds each
 
-The first two need a cgroup of each run. Fork bombs have a cgroup that limits their number (version 1), or RLIMIT_NPROC; as root on
-version 2 they are left out. Prints a table, and exits with 1 if a goal is missed.
+The first two need a cgroup of each run. Fork bombs need a limit of their number: a cgroup around this program that has one, RLIMIT_NPROC
+(not as root), or a cgroup that is made for them (version 1); else they are left out. Prints each miss at once and a table at the end, and
+exits with 1 if a goal is missed. MEMWATCH_COMMAND replaces the command `python -m otel_memwatch`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import statistics
@@ -36,9 +38,23 @@ PIDS = 200
 KINDS = ("native", "growing", "mapped", "tmpfs", "pthreads", "bomb", "sessions", "double forks")
 GOALS = {"crossing to warning": 0.2, "limit to verdict": 1.0, "starvation to verdict": 10.0}
 """Seconds."""
-WRAP = [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report"]
+MEMWATCH = shlex.split(os.environ.get("MEMWATCH_COMMAND", f"{sys.executable} -m otel_memwatch"))
+WRAP = [*MEMWATCH, "wrap", "--quiet", "--no-report"]
 PROGRAM = Path(__file__).parents[1] / "programs" / "hog.c"
 TOKEN = "MEMWATCH_HOG"
+
+
+class Misses(list[str]):
+    """Goals that were missed, each printed at once: a bench of an hour may be stopped."""
+
+    def append(self, sentence: str) -> None:
+        print(f"  MISSED {sentence}", flush=True)
+        super().append(sentence)
+
+
+def progress(done: int) -> None:
+    if done % 100 == 0:
+        print(f"  {done} done", flush=True)
 
 
 class Trial:
@@ -99,11 +115,17 @@ def compiled(place: Path) -> str:
 @contextlib.contextmanager
 def bounded() -> Iterator[Callable[[], None] | list[str] | None]:
     """A way to bound the number of processes: words before the command, or a function; `None`: there is none."""
+    own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    around = next((Path(f"/sys/fs/cgroup{path}") for _, name, path in own if not name), Path("/"))
+    for group in (around, *around.parents):
+        with contextlib.suppress(OSError, ValueError):
+            if int((group / "pids.max").read_text()) < 2 * PIDS:
+                yield []
+                return
     if os.getuid():
         used = len([name for name in os.listdir("/proc") if name.isdigit()])
         yield lambda: resource.setrlimit(resource.RLIMIT_NPROC, (PIDS + used, PIDS + used))
         return
-    own = [line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines()]
     parent = next((Path(f"/sys/fs/cgroup/pids{path}") for _, name, path in own if name == "pids"), None)
     if parent is None or not parent.is_dir():
         yield None
@@ -126,7 +148,7 @@ def hogs(number: int, place: Path, only: str | None) -> list[str]:
     neighbour = subprocess.Popen(["sleep", "86400"])
     warned: list[float] = []
     decided: list[float] = []
-    trouble: list[str] = []
+    trouble = Misses()
     counts: dict[str, int] = {}
     with bounded() as bound:
         kinds = [kind for kind in KINDS if (kind != "bomb" or bound is not None) and only in (None, kind)]
@@ -139,6 +161,7 @@ def hogs(number: int, place: Path, only: str | None) -> list[str]:
             trial = Trial(place, [f"--limit={LIMIT}", "--warn=85%", "--timeout=60s"], command, before)
             _, crossed, last = struct.unpack("ldd", notes.read_bytes())
             counts[kind] = counts.get(kind, 0) + 1
+            progress(index + 1)
             name = f"{index} {kind}"
             if trial.verdict != "limit":
                 trouble.append(
@@ -194,7 +217,8 @@ def starved(number: int, place: Path, seconds: int = 10) -> list[str]:
         ["dd", "if=/dev/urandom", f"of={data}", "bs=1M", "count=60"], check=True, stderr=subprocess.DEVNULL
     )
     subprocess.run(["sync"], check=True)
-    trouble, decided = [], []
+    decided: list[float] = []
+    trouble = Misses()
     for index in range(number):
         drop = os.open(data, os.O_RDONLY)
         os.posix_fadvise(drop, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -225,10 +249,11 @@ def ordinary(number: int, place: Path, seed: int) -> list[str]:
         [sys.executable, "-c", "import json, decimal, email; x = list(range(300000))"], ["cat", str(text)], ["find", "/etc", "-maxdepth", "2"],
     ]  # fmt: skip
     words = ["--limit=1GiB", "--warn=85%", "--stalled=5s", "--leave=64MiB", "--timeout=120s"]
-    chosen, trouble = random.Random(seed), []
+    chosen, trouble = random.Random(seed), Misses()
     for index in range(number):
         command = chosen.choice(commands)
         trial = Trial(place, words, command)
+        progress(index + 1)
         false = [one["kind"] for one in trial.events if one["event"] == "warning"]
         if trial.verdict != "finished" or false or trial.code not in (0, 1, 3) or trial.said:
             trouble.append(
@@ -260,16 +285,15 @@ def builds(number: int, place: Path) -> list[str]:
     )
     sizes = [LINK] * 5 + [OBJECT] * 12
     (place / "list").write_text("".join(f"{size}\n" for size in sizes))
-    memwatch = [sys.executable, "-m", "otel_memwatch"]
     subprocess.run(
-        [*memwatch, "shell", "--install", "shells", "--runs", "recorded"],
+        [*MEMWATCH, "shell", "--install", "shells", "--runs", "recorded"],
         cwd=place,
         check=True,
         capture_output=True,
     )
     recorded = [f"SHELL={place}/shells/bash", "-j2"]
     subprocess.run(["make", *recorded], cwd=place, check=True, stdout=subprocess.DEVNULL)
-    trouble = []
+    trouble = Misses()
 
     def built(runner: str, jobs: int) -> int:
         commands = {
@@ -283,7 +307,7 @@ def builds(number: int, place: Path) -> list[str]:
     for index, within in zip(range(number), itertools.cycle((250, 350, 450, 560))):
         runner = ("make", "parallel")[index // 4 % 2]
         advised = subprocess.run(
-            [*memwatch, "advise", "recorded", "--jobs", f"--within={within}MiB", "--for=json"],
+            [*MEMWATCH, "advise", "recorded", "--jobs", f"--within={within}MiB", "--for=json"],
             cwd=place,
             check=True,
             capture_output=True,
@@ -303,31 +327,34 @@ def builds(number: int, place: Path) -> list[str]:
 
 
 def probes(seconds: int, place: Path) -> list[str]:
-    """CPU time of the guard's thread, by its name."""
-    full = f"import time; x = bytearray(b'x') * {int(LIMIT * 0.9)}; time.sleep({seconds})"
-    for name, command in (
-        ("idle", ["sleep", str(seconds)]),
-        ("above the threshold", [sys.executable, "-c", full]),
+    """CPU time of each thread of a guarded run; that of the guard is one of them."""
+    data = place / "data"
+    data.write_bytes(bytes(70 * MIB))
+    holds = "import time; x = bytearray(b'x') * {size}; file = open({data!r}, 'rb', 0)\nwhile {read} and file.read(1 << 20): pass\ntime.sleep({seconds})"
+    for name, share, read in (
+        ("idle", 0.0, False),
+        ("just below the threshold", 0.78, False),
+        ("page cache above the threshold", 0.5, True),
+        ("above the threshold", 0.9, False),
     ):
-        call = [
-            *WRAP,
-            f"--out={place / name.replace(' ', '-')}",
-            f"--limit={LIMIT}",
-            "--warn=85%",
-            "--",
-            *command,
+        command = holds.format(size=int(LIMIT * share), data=str(data), read=read, seconds=seconds)
+        words = [f"--out={place / name.replace(' ', '-')}", f"--limit={LIMIT}", "--warn=85%"]
+        process = subprocess.Popen([*WRAP, *words, "--", sys.executable, "-c", command])
+        time.sleep(2)
+        before = spent(process.pid)
+        time.sleep(seconds - 4)
+        shares = [
+            used - before.get(task, 0.0) for task, used in spent(process.pid).items() if task != process.pid
         ]
-        process = subprocess.Popen(call)
-        time.sleep(seconds * 0.9)
-        spent = 0.0
-        for task in Path(f"/proc/{process.pid}/task").iterdir():
-            used = sum(map(int, (task / "schedstat").read_text().split()[:1])) / 1e9
-            print(
-                f"  {name}: thread {(task / 'comm').read_text().strip()} {used:.4f} s of CPU in {seconds * 0.9:.0f} s"
-            )
-            spent += used
+        print(f"  {name}: " + ", ".join(f"{share / (seconds - 4):.3%}" for share in shares))
         process.wait()
     return []
+
+
+def spent(pid: int) -> dict[int, float]:
+    """CPU seconds of each thread."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 
 
 def distribution(name: str, values: list[float]) -> None:
@@ -354,8 +381,6 @@ def main(arguments: list[str]) -> int:
             "probes": lambda: probes(number, place),
         }
         trouble = run[what]()
-    for line in trouble:
-        print(f"  MISSED {line}")
     print(f"{what}: {'no goal missed' if not trouble else f'{len(trouble)} goals missed'}")
     return 1 if trouble else 0
 

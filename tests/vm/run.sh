@@ -79,7 +79,7 @@ install() {
     chroot "$root" gcc -O1 -o /opt/jobs/processors /opt/jobs/processors.c
     rm -rf "$root/opt/zoo"
     mkdir -p "$root/opt/zoo/tests"
-    cp -r tests/__init__.py tests/support tests/zoo "$root/opt/zoo/tests/"
+    cp -r tests/__init__.py tests/support tests/zoo tests/bench tests/programs "$root/opt/zoo/tests/"
     echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
 }

@@ -66,9 +66,12 @@ def processors(name: str, kind: str, options: str = "--cgroup require") -> str:
     )
 
 
+BENCH = f"env PYTHONPATH=/opt/zoo 'MEMWATCH_COMMAND={PATIENT}' {BIN}/python"
+
+
 def guard(name: str) -> str:
     """Four runs that the guard warns of or ends; see guard.py."""
-    return f"{BIN}/python /opt/jobs/guard.py /tmp/{name}/truth.json"
+    return f"{BENCH} /opt/jobs/guard.py /tmp/{name}/truth.json"
 
 
 def jobs() -> dict[str, str]:
