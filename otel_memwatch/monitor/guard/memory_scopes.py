@@ -14,6 +14,7 @@ from otel_memwatch.runtime.kernel import usable_processors
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
     locate,
+    parse_key,
     parse_limit,
     parse_memberships,
     parse_mounts,
@@ -90,11 +91,8 @@ class CgroupScope(MemoryScope):
         used = int(os.pread(usage, 64, 0))
         if used < enough:
             return used
-        lines = os.pread(stat, 8192, 0).split(b"\n")
-        for line in lines:
-            if line.startswith(self._reclaimable):
-                used -= int(line.partition(b" ")[2])
-        return max(0, used)
+        numbers = os.pread(stat, 8192, 0)
+        return max(0, used - sum(parse_key(numbers, name) or 0 for name in self._reclaimable))
 
     def close(self) -> None:
         """Close its files."""

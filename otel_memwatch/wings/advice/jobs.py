@@ -148,7 +148,7 @@ def _builds(rows: Iterable[IndexedRun]) -> Iterator[list[IndexedRun]]:
 def jobs_text(found: Jobs) -> str:
     """Return the number with its evidence, and the option of each runner."""
     if not found.jobs:
-        return f"not even one command fits into {size(found.within)}: the largest needs {size(found.next)}"
+        return f"not even one command fits into {size(found.within)}: the largest and its runner need {size(found.next)}"
     needed = (
         f"the largest ones need {size(found.needed)} of {size(found.within)}; one more, {size(found.next)}"
     )
