@@ -514,6 +514,18 @@ static int64_t counter_error(Boundaries *self)
     return THREAD_PAGES * sysconf(_SC_PAGESIZE) * larger(field(text, "\nThreads:"), 1);
 }
 
+/* As `_within_address_space` in plain.py. */
+static void end_within_address_space(Boundaries *self, Peak *peak, double seconds)
+{
+    char text[4096];
+    if (peak->high == UNKNOWN || seconds <= LIFE || strcmp(peak->certainty, "interval") != 0)
+        return;
+    read_text(self, self->status, text, sizeof text);
+    int64_t space = field(text, "\nVmPeak:") * 1024;
+    if (space > 0 && space < peak->high)
+        peak->high = larger(space, peak->peak);
+}
+
 /* Take a boundary; 0: the program has closed descriptors, and the boundary was not taken. */
 static int reach(Boundaries *self, Moment *moment, int opening, int beside, int polite)
 {
@@ -896,6 +908,7 @@ static PyObject *boundaries_close(Boundaries *self, PyObject *const *args, Py_ss
         .error = counter_error(self),
     };
     opening->peak = judge(&evidence);
+    end_within_address_space(self, &opening->peak, now - opening->time);
     opening->end = moment.rss;
     if (--self->open == 0)
         self->sizes.size = self->missed.size = 0; /* no operation needs earlier sizes */

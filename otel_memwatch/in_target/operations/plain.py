@@ -274,6 +274,7 @@ class PlainBoundaries:
                 error=local_counter_error() if PER_THREAD else self._watermark.error,
             )
         )
+        peak = self._within_address_space(peak, now - opening.time)
         if own:
             self._open -= 1
         if self._open == 0:  # no open operation needs earlier values
@@ -295,6 +296,18 @@ class PlainBoundaries:
             )
         )
         opening.end, opening.moved, opening.peak = last.rss, moved, peak
+
+    def _within_address_space(self, peak: Peak, seconds: float) -> Peak:
+        """Return a range that ends at VmPeak, the largest size of the address space: no resident page is outside it.
+
+        The high-water mark is off by 95 MiB on 64 processors. VmPeak is exact, and some 7 MiB above the resident size of a plain
+        program. Its reading takes 7 us, so operations of `seconds` below `LIFE` do without.
+        """
+        value, low, high, certainty = peak
+        if high is None or seconds <= LIFE or certainty != "interval":
+            return peak
+        space = self._watermark.address_space()
+        return (value, low, max(space, value or 0), certainty) if 0 < space < high else peak
 
     def _close_deferred(self) -> None:
         while self._deferred and not self._busy:

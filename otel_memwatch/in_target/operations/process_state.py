@@ -151,6 +151,12 @@ def _threads(status: bytes) -> int:
 # High-water mark.
 
 
+def _kib(status: bytes, name: bytes) -> int | None:
+    """Return a size in `/proc/self/status`, in bytes; `None` if missing."""
+    digits = status.partition(name)[2][:32].split(None, 1)
+    return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None
+
+
 class NoWatermark:
     """Absence of a high-water mark: the system has none, or the record is lost."""
 
@@ -167,6 +173,10 @@ class NoWatermark:
     def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:  # noqa: ARG002 - same signature as the others
         """Return an empty moment."""
         return Moment()
+
+    def address_space(self) -> int:
+        """Return 0: not known."""
+        return 0
 
     def close(self) -> None:
         """Release the ownership."""
@@ -225,8 +235,14 @@ class LifetimeWatermark:
 
     def _true_peak(self) -> int | None:
         """Return the high-water mark in `/proc/self/status`, in bytes; `None` if missing."""
-        digits = self._read(self.status).partition(b"\nVmHWM:")[2][:32].split(None, 1)
-        return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None
+        return _kib(self._read(self.status), b"\nVmHWM:")
+
+    def address_space(self) -> int:
+        """Return the largest size of the address space so far, in bytes; 0 if missing."""
+        try:
+            return _kib(self._read(self.status), b"\nVmPeak:") or 0
+        except OSError:  # no /proc, or closed by the program
+            return 0
 
     def _resident(self) -> int:
         """Return the current size from the kernel's exact counters."""
