@@ -69,7 +69,7 @@ def parse_used(data: bytes) -> int | None:
     return (total - int(data[at + 14 : data.index(b"kB", at)])) * 1024
 
 
-class Load(NamedTuple):
+class LoadAverage(NamedTuple):
     """/proc/loadavg."""
 
     minute: float
@@ -78,9 +78,9 @@ class Load(NamedTuple):
     """PID of the newest process or thread of this PID namespace, which changes with every fork."""
 
 
-def parse_load(data: bytes) -> Load:
+def parse_load(data: bytes) -> LoadAverage:
     """Parse /proc/loadavg."""
-    return Load(float(data[: data.index(b" ")]), parse_last_pid(data))
+    return LoadAverage(float(data[: data.index(b" ")]), parse_last_pid(data))
 
 
 def parse_last_pid(data: bytes) -> int:

@@ -103,7 +103,7 @@ def test_memory_before_linux_3_14_is_estimated() -> None:
 
 
 def test_load_and_pressure() -> None:
-    assert system.parse_load(data("loadavg")) == system.Load(0.77, 4890)
+    assert system.parse_load(data("loadavg")) == system.LoadAverage(0.77, 4890)
     assert system.parse_pressure(data("pressure")) == {"some": 0.191638, "full": 0.167475}
     assert system.parse_pressure(b"") == {}
 
