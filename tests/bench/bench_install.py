@@ -1,4 +1,4 @@
-"""What an installation is: packages, megabytes and seconds, in a fresh virtual environment without pip's cache.
+"""Size of an installation: packages, megabytes and seconds, in a fresh virtual environment without pip's cache.
 
 python tests/bench/bench_install.py            the table, as it stands in docs/benchmarks.md
 python tests/bench/bench_install.py --keep     also the new results, for tests/readme/generate.py

@@ -58,7 +58,7 @@ def comparison() -> str:
 
 
 def light() -> str:
-    """What an installation is, by the kept result."""
+    """Return the size of an installation, from the stored result."""
     return bench_install.markdown(json.loads(bench_install.RESULTS.read_text()))
 
 

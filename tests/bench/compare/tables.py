@@ -113,7 +113,7 @@ def cost_table(parts: dict[str, dict[str, Any] | None], tools: list[str]) -> lis
     sizes = parts["watching"]["result"]["sizes"] if parts["watching"] else {}
     head = [
         "", "`true` takes longer", "`python -c pass` takes longer", "command starts later", "work takes longer (CPU time)",
-        *(f"watching {size}, 10 Hz" for size in sizes), "own memory", "kept per look",
+        *(f"watching {size}, 10 Hz" for size in sizes), "own memory", "stored per sample",
         "tool killed: peak known", "target killed: peak known",
     ]  # fmt: skip
     rows = [
