@@ -1,4 +1,7 @@
-"""Real runs that a real Prometheus scrapes, with the rules loaded: the demo, one that the OOM killer ends, one with GPUs."""
+"""Real runs that a real Prometheus scrapes, with the rules loaded: the demo, one that the OOM killer ends, one with GPUs.
+
+python -m tests.support.monitored       draws the dashboards' previews of them, in a minute, as root
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -17,6 +21,7 @@ from pathlib import Path
 
 import yaml
 
+from dashboards.boards import boards
 from dashboards.thresholds import ARRIVAL_SECONDS, RULE_SECONDS
 from tests.support.control_group import group
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
@@ -79,13 +84,13 @@ class Monitored:
             "scrape_configs": scrapes,
         }
 
-    def run_all(self, seconds: int = 6) -> None:
+    def run_all(self, seconds: int = 6, scale: float = 0.3) -> None:
         """Runs the three at once, the demo and the one with GPUs for so long, and waits until their ends have been scraped and judged."""
         machine = Machine(self.directory / "nvml")
         _cards(machine)
         with group(OOM_LIMIT) as place:
             demo = self._start(
-                "demo", ["-m", "otel_memwatch", "demo", "--seconds", str(seconds), "--scale", "0.3"]
+                "demo", ["-m", "otel_memwatch", "demo", "--seconds", str(seconds), "--scale", str(scale)]
             )
             oom = self._start("oom", ["-m", "otel_memwatch", "demo", "--oom"], enter=place.enter)
             may_end = self.directory / "gpu-may-end"
@@ -213,5 +218,30 @@ def _draw_power(machine: Machine, run) -> None:
         if run.poll() is not None:
             return
         machine.without("sample")
+        machine.card(0, energy=5_000_000 + 385 * moment)
         machine.also(f"sample 0 0 {moment} 350000", f"sample 0 0 {moment + 50} 420000")
         time.sleep(0.1)
+
+
+def main() -> None:
+    """Draw the previews of the dashboards that have data from these runs, as of shortly before the demo's end."""
+    from dashboards import previews
+
+    out = Path(previews.__file__).parent / "previews"
+    with tempfile.TemporaryDirectory() as directory:
+        runs = Monitored(Path(directory))
+        try:
+            runs.run_all(40, scale=1.0)
+            ended = json.loads((runs.directory / "demo/run.json").read_text())["ended"]["wall"]
+            for name in ("run", "fleet", "gpu", "operations"):
+                run = "demo-1" if name == "run" else ".+"
+                asked = previews.Asked(runs.server.url, runs.begin, ended - 2.0, run)
+                previews.draw(boards()[f"memwatch-{name}.json"], asked).savefig(
+                    out / f"memwatch-{name}.png", dpi=80
+                )
+        finally:
+            runs.close()
+
+
+if __name__ == "__main__":
+    main()
