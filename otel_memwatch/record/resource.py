@@ -47,6 +47,7 @@ KEYS = frozenset(
 )  # fmt: skip
 """Names of the attributes that are set here and for groups."""
 
+_ID_LENGTH = 64
 _CONTAINER_ID = r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])"
 
 
@@ -150,8 +151,8 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
 def _container_id(root: Path) -> str | None:
     """Return the id of this process's container, from its cgroup or from the mount of /etc/hostname."""
     for line in _text(root / "proc/self/cgroup").splitlines():
-        match = re.search(_CONTAINER_ID, line.rpartition("/")[2])
-        if match:
+        name = line.rpartition("/")[2]
+        if len(name) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, name)):
             return match[1]
     for line in _text(root / "proc/self/mountinfo").splitlines():
         if " /etc/hostname " in line and "/containers/" in line:

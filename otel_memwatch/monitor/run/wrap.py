@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 
 from otel_memwatch.config import OPTIONS, ignored, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
@@ -428,6 +427,8 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
 
 def _load() -> Iterator[None]:
     """Import the modules for the first sample, one per step. The command does not wait for this."""
+    from importlib import import_module
+
     for name in _FIRST_NEEDED:
         with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
             import_module(name)
