@@ -4,7 +4,7 @@ Importing this package imports nothing else, so a watched program loads only the
 
 - `watching`: `watch()` and `attach()`
 - `commands`: `run_command()` and `run_command_async()`
-- `run`: `Run` and `load_run()`
+- `loaded_run`: `Run` and `load_run()`
 - `devices`: `gpus()` and `best_gpu()`
 """
 
@@ -23,9 +23,9 @@ __all__ = ["Run", "attach", "load_run", "run_command", "run_command_async", "wat
 __getattr__ = lazy.names(
     __name__,
     {
-        "Run": "run",
+        "Run": "loaded_run",
         "attach": "watching",
-        "load_run": "run",
+        "load_run": "loaded_run",
         "run_command": "commands",
         "run_command_async": "commands",
         "watch": "watching",
