@@ -19,7 +19,7 @@ from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
-from otel_memwatch.truth.growth import Load
+from otel_memwatch.truth.growth import ServiceLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -281,7 +281,7 @@ class RunAggregator:
         if value is not None:
             cpu = self._totals["cpu_seconds"] or 0.0
             self._processes = whole_of(sample.processes) or self._processes
-            self.anonymous.add(value, Load(sample.time, cpu, self._processes))
+            self.anonymous.add(value, ServiceLoad(sample.time, cpu, self._processes))
 
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""

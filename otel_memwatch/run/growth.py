@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.growth import LEAK, GrowthShape, Load, Point, judge, judge_service
+from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, ServiceLoad, judge, judge_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,9 +114,9 @@ class TimeFloors:
 
     def __init__(self) -> None:
         self._width = _FIRST_BIN
-        self._bins: list[tuple[int, Point, Load]] = []
+        self._bins: list[tuple[int, Point, ServiceLoad]] = []
 
-    def add(self, value: float, load: Load) -> None:
+    def add(self, value: float, load: ServiceLoad) -> None:
         """Add a sample."""
         time, index = load.time, int(load.time / self._width)
         if self._bins and self._bins[-1][0] == index:

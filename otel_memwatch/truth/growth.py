@@ -89,7 +89,7 @@ class GrowthShape(NamedTuple):
     """The first and the last floor."""
 
 
-class Load(NamedTuple):
+class ServiceLoad(NamedTuple):
     """Load of a service at one moment."""
 
     time: float
@@ -99,7 +99,9 @@ class Load(NamedTuple):
     processes: int
 
 
-def judge_service(points: Sequence[Point], loads: Sequence[Load], error: float = 0.0) -> GrowthShape | None:
+def judge_service(
+    points: Sequence[Point], loads: Sequence[ServiceLoad], error: float = 0.0
+) -> GrowthShape | None:
     """Return the shape of a service's memory over time; `None`: too early, no change that matters, or no leak.
 
     Args:
@@ -118,7 +120,7 @@ def judge_service(points: Sequence[Point], loads: Sequence[Load], error: float =
     return growth
 
 
-def _is_same_load(loads: Sequence[Load], growth: GrowthShape) -> bool:
+def _is_same_load(loads: Sequence[ServiceLoad], growth: GrowthShape) -> bool:
     """Return whether neither CPU time nor processes grew in the judged part. Memory follows the load of many services."""
     middle = (growth.start.time + growth.end.time) / 2
     first = [one for one in loads if growth.start.time <= one.time <= middle]
