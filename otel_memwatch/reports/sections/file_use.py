@@ -31,16 +31,18 @@ def largest_file(run: RecordedRun, page: Page) -> None:
         )
         words += f" ({size(first.resident)} of it in memory)" if first.resident is not None else ""
         words += f", {count(len(data) - 1, 'more file')}" if len(data) > 1 else ""
-        times = _times_read(run, first)
-        page.fact("files", words + (f"; read at most {times} times" if times else ""))
+        page.fact("files", words + _often_read(run, first))
 
 
-def _times_read(run: RecordedRun, file: FileFields) -> str:
+def _often_read(run: RecordedRun, file: FileFields) -> str:
     """Return an upper bound of how often the run read a file from disk; empty if other files may have been read."""
     read, total = run.totals.get("read_bytes"), run.fields.files.bytes
     if read is None or not file.bytes or not total or file.bytes < _MAIN * total:
         return ""
-    return digits(read / file.bytes, 2)
+    times = digits(read / file.bytes, 2)
+    return {"0": "; not read from disk", "1": "; read at most once"}.get(
+        times, f"; read at most {times} times"
+    )
 
 
 def _is_library(file: FileFields) -> bool:

@@ -54,6 +54,7 @@ _READERS: dict[str, Callable[[str], float]] = {
     "duration": parse_duration,
     "moment": parse_moment,
     "number": parse_number,
+    "rounded": parse_number,
     "text": parse_number,
 }
 

@@ -116,7 +116,7 @@ def shown(column: RunField, value: Any) -> str:
         return duration(value)
     if column.kind == "moment":
         return local(value)
-    return clean(str(value)) if column.kind == "text" else digits(value, 3 if column.kind == "hours" else 6)
+    return clean(str(value)) if column.kind == "text" else digits(value, 3 if column.kind == "rounded" else 6)
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:

@@ -21,7 +21,7 @@ class RunField(NamedTuple):
 
     name: str
     kind: str
-    """"text", "size", "duration", "moment", "hours" or "number"."""
+    """"text", "size", "duration", "moment", "rounded" or "number"."""
     of: Callable[[IndexedRun], str | float | None]
 
 
@@ -43,11 +43,11 @@ _COLUMNS = (
     _plain("started", "moment"), _DURATION, _FIGURES["memory"], _plain("low", "size"),
     _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _FIGURES["process"], _FIGURES["main"],
     _FIGURES["gpu"], _FIGURES["cgroup"], _plain("limit", "size"), _plain("input", "size", "input_bytes"), _plain("files", "size"),
-    _FIGURES["cpu"], RunField("cores", "number", lambda row: row.cores), _FIGURES["read"],
+    _FIGURES["cpu"], RunField("cores", "rounded", lambda row: row.cores), _FIGURES["read"],
     _FIGURES["written"], _FIGURES["faults"], _FIGURES["processes"], _FIGURES["stalled"],
-    _plain("asked", "size"), RunField("unused_gib_hours", "hours", lambda row: row.unused_gib_hours),
-    _plain("asked_cores", "number"), RunField("unused_core_hours", "hours", lambda row: row.unused_core_hours),
-    _plain("predicted", "size"), RunField("ratio", "number", lambda row: row.ratio),
+    _plain("asked", "size"), RunField("unused_gib_hours", "rounded", lambda row: row.unused_gib_hours),
+    _plain("asked_cores", "rounded"), RunField("unused_core_hours", "rounded", lambda row: row.unused_core_hours),
+    _plain("predicted", "size"), RunField("ratio", "rounded", lambda row: row.ratio),
     _plain("exit", "number", "exit_code"), _plain("signal", "number"), _plain("oom", "number", "oom_kills"),
     _plain("end", "text", "reason"), _plain("verdict", "text"), _plain("key", "text"), RunField("command", "text", lambda row: " ".join(row.command)),
     _plain("cwd", "text"), _plain("host", "text"), _plain("system", "text"), _plain("cpus", "number"), _plain("mode", "text"),

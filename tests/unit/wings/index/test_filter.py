@@ -9,6 +9,7 @@ import pytest
 from otel_memwatch.errors import UsageError
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.run_fields import COLUMNS
 
 ROW = IndexedRun(
     "runs/a", "a", "finished", name="train", tags_json='{"rule": "align", "size": "10"}', command_json='["x", "--big file"]',
@@ -88,6 +89,11 @@ def test_a_mistake_is_named(condition: str, said: str) -> None:
 def test_a_value_is_a_parameter_and_never_a_part_of_the_expression():
     assert not where("name=\"train') or ('1'='1\"")(ROW)
     assert where("name!=\"') or ('1'='1\"")(ROW)
+
+
+@pytest.mark.parametrize("field", COLUMNS)
+def test_any_field_can_be_compared(field: str) -> None:
+    where(f"{field}>1h" if field == "started" else f"{field}>1")(ROW)
 
 
 @pytest.mark.parametrize(("path", "memory"), [("runs/\udcff", 1 << 70), ("runs/\u00e9", -(1 << 70)), ("", 0)])
