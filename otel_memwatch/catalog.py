@@ -306,6 +306,10 @@ MEMWATCH_RUN_STALLED = _row(
     "memwatch.run.stalled", _G, "1", "Share of the run's time so far without progress: it read files again for lack of memory, waited "
     "for storage, or was stopped by a CPU limit.", ("memwatch.pressure.resource",), "telemetry",
     note="Needs a cgroup of the run. A resource without a series is unknown, not 0.", integer=False)
+MEMWATCH_RUN_LEAK = _row(
+    "memwatch.run.leak", _G, "By/s", "Rate of a leak: of an operation that keeps memory at each repeat, or without a name of the "
+    "whole run.", ("memwatch.operation.name",), "telemetry",
+    note="Absent without a leak. Judged once a minute.", integer=False)
 MEMWATCH_OPERATION_ACTIVE = _row(
     "memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),
     "telemetry", note="Limited to the first 100 names; all later names are counted together as (other).")
@@ -479,6 +483,7 @@ def choose_metrics(choice: str) -> frozenset[str]:
 
 _PROMETHEUS_UNITS = {
     "By": "bytes",
+    "By/s": "bytes_per_second",
     "s": "seconds",
     "W": "watts",
     "J": "joules",

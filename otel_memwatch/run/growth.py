@@ -78,6 +78,15 @@ class GrowthFinding(NamedTuple):
         )
 
 
+def leak_rates(found: Iterable[GrowthFinding]) -> dict[str, float]:
+    """Return the rates of leaks by operation, in bytes per second; the empty name stands for the whole run."""
+    rates: dict[str, float] = {}
+    for one in found:
+        if one.kind == LEAK:
+            rates[one.operation or ""] = rates.get(one.operation or "", 0.0) + one.rate
+    return rates
+
+
 class FloorCurve:
     """At most `_POINTS` points: with more, each keeps the smallest value of twice as many neighbours."""
 

@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from otel_memwatch.run.growth import FloorCurve, TimeFloors
-from otel_memwatch.truth.growth import LEAK, Load, judge
+from otel_memwatch.truth.growth import LEAK, ServiceLoad, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,7 +212,7 @@ def named(service: Service, seconds: float, leak: float = 0.0) -> list[float]:
     for n in range(int(seconds / STEP)):
         time = n * STEP
         memory, cpu, processes = service.step(time)
-        floors.add(memory + leak * time, Load(time, cpu, processes))
+        floors.add(memory + leak * time, ServiceLoad(time, cpu, processes))
         if (time + STEP) % JUDGED == 0 and floors.finding(0.0) is not None:
             found.append(time + STEP)
     return found

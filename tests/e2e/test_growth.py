@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.wrapped import call, rendered
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ with operation("Epoch"):
 def _run(folder: Path, kind: str) -> tuple[str, list[dict[str, object]]]:
     (folder / "model.bin").write_bytes(b"x" * (60 << 20))
     (folder / "program.py").write_text(PROGRAM)
-    options = ["--out", "run", "--interval", "20ms"]
+    options = ["--out", "run", "--interval", "20ms", "--textfile", str(folder / "run.prom")]
     # The kernel's counters of many processors may be off by more than this program keeps.
     done = call(
         "wrap", *options, "--", sys.executable, "program.py", kind, cwd=folder, MEMWATCH_TEST_PROCESSORS="2"
@@ -60,6 +62,11 @@ def test_steps_that_keep_memory_are_a_leak(tmp_path: Path) -> None:
     assert isinstance(repeats, int)
     assert 1.9 * 2**20 < rate * seconds / repeats < 2.1 * 2**20
     assert str(leak["text"]) in " ".join(call("report", "run", cwd=tmp_path).stdout.split())
+    exported = (tmp_path / "run.prom").read_text().splitlines()
+    (series,) = (line for line in exported if line.startswith("memwatch_run_leak"))
+    assert 'memwatch_operation_name="Step"' in series
+    assert float(series.split()[-1]) == pytest.approx(rate, rel=0.01)
+    assert "memwatch_run_leak" in call("export", "run", "--to", "openmetrics", cwd=tmp_path).stdout
     assert "Leak: Step keeps 2.0 MiB per repeat" in rendered(tmp_path / "run", "report.html").read_text()
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
+    from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.runtime.threads import Flag
 
 _ALONE = (os.cpu_count() or 1) == 1
@@ -78,8 +79,8 @@ _LOADING_SECONDS = 0.02
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""
-_PEAKS_SECONDS = 1.0
-"""Seconds between two updates of the peaks for telemetry, and of the stalls for the guard."""
+_PEAKS_SECONDS, _LEAKS_SECONDS = 1.0, 60.0
+"""Seconds between two updates of the peaks for telemetry and of the stalls for the guard, and of the leaks for telemetry."""
 
 
 class RunRecording:
@@ -132,6 +133,8 @@ class RunRecording:
             PeriodicAction(self._update_peaks, _PEAKS_SECONDS),
             PeriodicAction(self._watch_stalls),
         )
+        self._leaks: Mapping[str, float] = {}
+        self._leaks_so_far = PeriodicAction(self._watch_leaks, _LEAKS_SECONDS)
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
@@ -349,7 +352,7 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        for action in (*self.followed.actions, self._peaks_so_far, self._stall_checks):
+        for action in (*self.followed.actions, self._peaks_so_far, self._leaks_so_far, self._stall_checks):
             action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
@@ -389,6 +392,18 @@ class RunRecording:
         if aggregator is not None:
             self._peaks, self._stalls = aggregator.peaks(), aggregator.stalls().by_resource()
 
+    def judge_growth(self, *, job: bool) -> list[GrowthFinding]:
+        """Return what the run so far shows about the growth of its memory; note leaks for telemetry."""
+        from otel_memwatch.run.growth import leak_rates
+
+        aggregator = self.batcher.aggregator
+        found = [] if aggregator is None else aggregator.findings(self.followed.aggregator, job=job)
+        self._leaks = leak_rates(found)
+        return found
+
+    def _watch_leaks(self, now: float) -> None:  # noqa: ARG002
+        self.judge_growth(job=False)
+
     def _watch_stalls(self, now: float) -> None:  # noqa: ARG002
         aggregator = self.batcher.aggregator
         if self.guard is not None and aggregator is not None:
@@ -418,6 +433,7 @@ class RunRecording:
             ticks=lambda: (self.sampler.ticks, self.sampler.missed),
             peaks=lambda: self._peaks,
             stalls=lambda: self._stalls,
+            leaks=lambda: self._leaks,
             directory=writer.path,
             environment=dict(os.environ),
             listening=listening,
@@ -425,7 +441,7 @@ class RunRecording:
         )
         self.telemetry = Telemetry(self._settings, parts)
         if self.telemetry.active:
-            self._peaks_so_far.due = 0.0
+            self._peaks_so_far.due = self._leaks_so_far.due = 0.0
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
         """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""

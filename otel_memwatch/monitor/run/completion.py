@@ -109,10 +109,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         files=None if recording.files is None else recording.files.to_json(),
         quality=aggregator.quality(),
         stalls=aggregator.stalls().to_json(),
-        findings=[
-            one._asdict()
-            for one in aggregator.findings(recording.followed.aggregator, job=ending.exit_code == 0)
-        ],
+        findings=[one._asdict() for one in recording.judge_growth(job=ending.exit_code == 0)],
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )

@@ -69,6 +69,7 @@ class TelemetryInputs:
         ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
         peaks: Callable[[], Any] = lambda: None,
         stalls: Callable[[], Mapping[str, float]] = dict,
+        leaks: Callable[[], Mapping[str, float]] = dict,
         follow: Callable[[], Follower] | None = None,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
@@ -88,6 +89,8 @@ class TelemetryInputs:
         """Peaks so far: `tree` and `process` are exported."""
         self.stalls = stalls
         """Shares of the time without progress so far, by resource."""
+        self.leaks = leaks
+        """Rates of leaks by operation; the empty name stands for the whole run."""
         self.directory = directory
         """Run directory."""
         self.follow = follow or self._follow_directory

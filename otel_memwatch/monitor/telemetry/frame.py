@@ -50,6 +50,7 @@ class Frame:
         ticks: returns the samples taken and deadlines missed so far.
         peaks: returns the peaks so far, with the attributes `tree` and `process`; may return `None`, or raise.
         stalls: returns shares of the time without progress so far, by resource.
+        leaks: returns rates of leaks by operation; the empty name stands for the whole run.
         failures: returns the batches that each exporter could not deliver.
 
     """
@@ -63,6 +64,7 @@ class Frame:
         ticks: Callable[[], tuple[int, int]],
         peaks: Callable[[], Any],
         stalls: Callable[[], Mapping[str, float]] = dict,
+        leaks: Callable[[], Mapping[str, float]] = dict,
         failures: Callable[[], Mapping[str, int]],
     ) -> None:
         self.columns: tuple[Column, ...] = ()
@@ -72,6 +74,7 @@ class Frame:
         self._ticks = ticks
         self._peaks = peaks
         self._stalls = stalls
+        self._leaks = leaks
         self._failures = failures
         self._values: Sequence[Value] = ()
         self._moment_peaks: Any = None
@@ -180,6 +183,10 @@ class Frame:
             catalog.MEMWATCH_RUN_STALLED: lambda: (
                 (share, {"memwatch.pressure.resource": resource})
                 for resource, share in self._stalls().items()
+            ),
+            catalog.MEMWATCH_RUN_LEAK: lambda: (
+                (rate, {"memwatch.operation.name": name} if name else {})
+                for name, rate in self._leaks().items()
             ),
             catalog.MEMWATCH_RUN_END_TIME: lambda: iter([(self._ended, {})]),
             catalog.MEMWATCH_OPERATION_ACTIVE: lambda: self._by_name(self._open),

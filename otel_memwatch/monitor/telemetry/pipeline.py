@@ -87,6 +87,7 @@ class Pipeline:
             ticks=parts.ticks,
             peaks=parts.peaks,
             stalls=parts.stalls,
+            leaks=parts.leaks,
             failures=self._failures,
         )
 

@@ -190,6 +190,7 @@ _FINAL = frozenset(
         catalog.MEMWATCH_RUN_EXIT_CODE,
         catalog.MEMWATCH_RUN_END_TIME,
         catalog.MEMWATCH_RUN_STALLED,
+        catalog.MEMWATCH_RUN_LEAK,
     )
 ) | {"target", "target_info"}
 """Families of metrics that remain valid after the end of the run."""

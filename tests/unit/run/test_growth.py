@@ -7,7 +7,7 @@ import pytest
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
 from otel_memwatch.run.growth import GrowthFinding, Repeats, TimeFloors
-from otel_memwatch.truth.growth import Load
+from otel_memwatch.truth.growth import ServiceLoad
 
 MIB = 1 << 20
 
@@ -23,10 +23,10 @@ def _run(
         repeats.add(_operation(f"Step {step}", step, step + 0.9, begin, level))
         if epochs:
             repeats.add(_operation("Epoch", step - 0.05, step + 0.95, begin, level))
-        floors.add((60 + (level - 100) * anonymous) * MIB, Load(step + 0.91, step, 1))
+        floors.add((60 + (level - 100) * anonymous) * MIB, ServiceLoad(step + 0.91, step, 1))
         level += between
     if exits:
-        floors.add(0, Load(40, 40, 1))
+        floors.add(0, ServiceLoad(40, 40, 1))
     return repeats.findings(floors, 0)
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_memwatch.run.growth import FloorCurve, TimeFloors
-from otel_memwatch.truth.growth import LEAK, UNKNOWN, WARM_UP, GrowthShape, Load, Point, judge, judge_service
+from otel_memwatch.truth.growth import (
+    LEAK,
+    UNKNOWN,
+    WARM_UP,
+    GrowthShape,
+    Point,
+    ServiceLoad,
+    judge,
+    judge_service,
+)
 from tests.bench.growth import DAY, LEAKS, NO_LEAK, SCATTERS, SERVICES, Service, named, verdict
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ def _service(
 ) -> GrowthShape | None:
     times = [60.0 * n for n in range(int(hours * 60))]
     points = [Point(time, memory(time) * MIB, time) for time in times]
-    return judge_service(points, [Load(time, cpu(time), workers) for time in times])
+    return judge_service(points, [ServiceLoad(time, cpu(time), workers) for time in times])
 
 
 def _kind(found: GrowthShape | None) -> str | None:
@@ -105,14 +114,14 @@ def test_a_leak_needs_time_and_a_load_that_does_not_grow() -> None:
 def test_workers_that_become_more_are_no_leak() -> None:
     times = [60.0 * n for n in range(180)]
     points = [Point(time, (500 + 48 * time / 3600) * MIB, time) for time in times]
-    loads = [Load(time, 0.2 * time, 4 + int(time / 1800)) for time in times]
+    loads = [ServiceLoad(time, 0.2 * time, 4 + int(time / 1800)) for time in times]
     assert _kind(judge_service(points, loads)) == UNKNOWN
 
 
 def test_a_week_is_kept_in_few_floors() -> None:
     floors = TimeFloors()
     for n in range(100_000):
-        floors.add(1000 + n % 100, Load(6.0 * n, n, 1))
+        floors.add(1000 + n % 100, ServiceLoad(6.0 * n, n, 1))
     points = floors.points()
     assert 250 < len(points) <= 512
     assert {one.value for one in points[:-1]} == {1000}  # the last period goes on
