@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.results import OperationFigures
 
 _NEAR, _NEAR_BYTES = 1.06, 8 << 20
-"""A capture is at the peak up to this factor and these bytes below it: captures are `growth.STEP` apart."""
+"""A capture is at the peak up to this factor and these bytes below it: captures are `new_peaks.STEP` apart."""
 _GREW = 1 << 20
 """Growth in bytes during a capture from which the process counts as growing."""
 _HALF, _SAME_RAMP_SECONDS = 0.5, 0.25

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.sampling.stacks import means, native_stacks, tools
-from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
+from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
     MOST_THREADS,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_memwatch.monitor.sampling.stacks import means, native_stacks, worker
-from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch, NewPeak
+from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.monitor.sampling.stacks.worker import Captures, thin
 from otel_memwatch.record.stacks import MOST_CAPTURES, Capture, CapturedThread, StackFrame, read_stacks
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.sampling.stacks import growth
-from otel_memwatch.monitor.sampling.stacks.growth import GrowthWatch
+from otel_memwatch.monitor.sampling.stacks import new_peaks
+from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 
 MIB = 1 << 20
@@ -140,12 +140,12 @@ def test_orphans_of_the_adopter_belong_to_the_tree_but_not_its_helpers(proc: Pro
 
 def test_captures_stay_within_their_budget(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(growth.time, "monotonic", lambda: now)
+    monkeypatch.setattr(new_peaks.time, "monotonic", lambda: now)
     proc.set(1, 10)
     watch = _watch(proc)
     first = watch.poll()
     assert first is not None
-    watch.captured(first, growth.ADVANCE * 0.6)
+    watch.captured(first, new_peaks.ADVANCE * 0.6)
     proc.set(1, 100)
     second = watch.poll()
     assert second is not None
@@ -155,9 +155,9 @@ def test_captures_stay_within_their_budget(proc: Proc, monkeypatch: pytest.Monke
     proc.set(1, 121)
     third = watch.poll()
     assert third is not None
-    watch.spend(growth.ADVANCE)
+    watch.spend(new_peaks.ADVANCE)
     assert watch.poll() is None
-    now += 2 * growth.ADVANCE / growth.SHARE
+    now += 2 * new_peaks.ADVANCE / new_peaks.SHARE
     assert watch.poll() is not None
 
 
