@@ -75,9 +75,8 @@ def _group(run: RecordedRun, page: TerminalPage) -> None:
     of_size = "" if size is None else f" of {size}"
     words = f"rank {group.rank}{of_size} of {shorten(clean(name), _NAME)}"
     if run.path.exists():
-        # The directory alone may hold other groups; a colon in the name would end the directory.
-        place = run.path.parent if ":" in name else Path(f"{run.path.parent}:{name}")
-        words += f"; all ranks: otel-memwatch report {_shell_path(place)}"
+        # The directory alone may hold other groups.
+        words += f"; all ranks: otel-memwatch report {_shell_path(Path(f'{run.path.parent}:{name}'))}"
     page.fact("group", words)
 
 

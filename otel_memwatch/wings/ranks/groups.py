@@ -70,9 +70,10 @@ def find_group(given: str | None) -> RankGroup | None:
         return opened(found[0]) if found else None
     rows: Sequence[IndexedRun] | None = None
     name = given
-    directory, colon, of = given.rpartition(":")
-    if colon and os.path.isdir(directory):
-        rows, name = index([directory]), of
+    # Both directory and name may contain colons.
+    ends = [at for at, letter in enumerate(given) if letter == ":" and os.path.isdir(given[:at])]
+    if ends:
+        rows, name = index([given[: ends[-1]]]), given[ends[-1] + 1 :]
     found = [group for group in groups_of(rows if rows is not None else index()) if name in group.names]
     return opened(found[0]) if found else None
 

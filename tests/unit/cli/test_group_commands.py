@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
+import shlex
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +13,8 @@ import pytest
 
 from otel_memwatch.cli import module_of
 from otel_memwatch.errors import Unavailable, UsageError
+from otel_memwatch.reports.summary import summary
+from otel_memwatch.run import load
 from tests.support.rank_runs import Clock, Course, rank_run
 from tests.support.run_directory import MIB
 
@@ -102,6 +106,14 @@ def test_plot_of_many_ranks_draws_the_largest_and_what_all_lie_in(tmp_path, run)
         )
     run("plot", tmp_path, "-o", tmp_path / "group.svg", "--dark", "--size", "8x5")
     assert "all ranks" in (tmp_path / "group.svg").read_text()
+
+
+def test_the_command_that_a_ranks_summary_names_reports_its_group(home, tmp_path, run):
+    """Not the directory alone: it holds another group too."""
+    ranks(home, 50, group="other:1.0")
+    for name in ("train", "other:1.0"):
+        (named,) = re.findall(r"all ranks: otel-memwatch report (.+)", summary(load(home / f"{name}-0")))
+        assert f"group {name}\n" in run("report", *shlex.split(named))
 
 
 def test_export_makes_a_file_of_each_rank(home, tmp_path, run):
