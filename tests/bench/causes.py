@@ -1,4 +1,4 @@
-"""Twenty pairs of programs with a known cause of their difference: prints how many `compare` explains.
+"""Pairs of programs with a known cause of their difference: prints how many `compare` explains.
 
 python -m tests.bench.causes [DIRECTORY]
 
@@ -63,6 +63,15 @@ file.flush()
 view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 sum(view[i] for i in range(0, len(view), 4096))
 time.sleep(1.2)
+"""
+TABLES = """
+import mmap, time
+x = bytearray(20 << 20)
+view = mmap.mmap(-1, {n} << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+view.madvise(mmap.MADV_NOHUGEPAGE)
+for start in range(0, len(view), 1 << 30):
+    view[start : start + (1 << 30) : 4096]  # the page of zeros: no memory but page tables
+time.sleep(0.5)
 """
 THREADS = """
 import threading, time
@@ -152,6 +161,7 @@ PAIRS = (
     Pair("children write what they shared", FORKED.format(write=False), FORKED.format(write=True), ("sharing", "process")),
     Pair("a longer run only", GROWING.format(n=20), GROWING.format(n=45), ("longer run",), "had ended"),
     Pair("an input twice as large", INPUT.format(read=50, operation=""), INPUT.format(read=100, operation=""), ("input",), "bytes read"),
+    Pair("more page tables", TABLES.format(n=1), TABLES.format(n=7), ("page tables", "kernel"), "page tables"),
     Pair("a larger constant", PLAIN.format(size=50), PLAIN.format(size=100), ()),
     Pair("a smaller constant", PLAIN.format(size=120), PLAIN.format(size=60), ()),
 )  # fmt: skip

@@ -11,8 +11,10 @@ process            a role other than the main process has as many, of another si
 operation          memory that the main process gained during an operation, up to the peak, differs
 longer run         the head grew only after the time at which the base ended
 threads            the main process has more or fewer threads, and at most 10 MiB for each of them is left
+stacks             the stack of the main thread differs
 input              the input or the bytes read grew, and memory with them
-kernel             the kernel memory of the cgroup differs
+page tables        the page tables of the processes differ
+kernel             the other kernel memory of the cgroup differs
 sharing            processes of one family share more or fewer pages, as after fork
 =================  ====================================================================================================
 
@@ -94,6 +96,8 @@ class _Makeup(NamedTuple):
     file: int
     """Most file pages of the main process."""
     kernel: int
+    kinds: Counter[str]
+    """Page tables of all processes, and the stack of the main thread, at the last new peak that was read."""
 
 
 def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explanation | None:
@@ -109,6 +113,8 @@ def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explana
         return None
     found = _causes(one, other, was, now, least) if abs(change) >= least else []
     found.sort(key=lambda cause: -abs(cause.bytes))
+    if abs(change - sum(cause.bytes for cause in found)) > abs(change):
+        found = []  # they contradict the difference, as do private sizes with shared pages mapped many times
     rest = change - sum(cause.bytes for cause in found)
     return Explanation(str(one.path), str(other.path), change, found, rest, notes)
 
@@ -146,7 +152,7 @@ def _makeup(run: RecordedRun) -> _Makeup:
             roles.setdefault(key, []).append(memory)
     return _Makeup(
         _memory(run), roles, _gained(run, at, sum(roles.get("", ()))), threads, file,
-        _at(run, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, at),
+        _at(run, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, at), _kinds(run),
     )  # fmt: skip
 
 
@@ -172,6 +178,19 @@ def role_of(run: RecordedRun, process: ProcessFigures) -> str:
         return "the main program, forked"
     # A text after -c may contain secrets, and a comment leaves the machine.
     return shorten(clean(command_key(argv).partition(" -c ")[0]), _NAME)
+
+
+def _kinds(run: RecordedRun) -> Counter[str]:
+    found: Counter[str] = Counter()
+    if run.made_of is not None:
+        main = [one.parts for one in run.made_of.processes if one.pid == run.fields.target.pid]
+        parts = [("stacks", part) for one in main for part in one] + [
+            ("page tables", part) for part in run.made_of.tree
+        ]
+        for kind, part in parts:
+            if part.kind == kind:
+                found[kind] += part.bytes
+    return found
 
 
 def _gained(run: RecordedRun, at: float, most: int) -> Counter[str]:
@@ -248,11 +267,19 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         words = f"with {count(abs(threads), 'thread')} {'more' if threads > 0 else 'fewer'}"
         found.append(Cause("threads", left, f"{words}, {size(left // threads)} each"))
         left = 0
+    if part := _of_kind("stacks", was, now, left, least):
+        found.append(Cause("stacks", part, "in the stack of the main thread"))
+        left -= part
     if abs(left) >= least and (words := _input(one, other, left)):
         found.append(Cause("input", left, words))
     parts = sum(map(sum, now.roles.values())) - sum(map(sum, was.roles.values()))
     rest = now.memory - was.memory - parts
     kernel = now.kernel - was.kernel
+    tables = _of_kind("page tables", was, now, rest, least)
+    if 2 * abs(tables) >= abs(kernel) and tables:
+        found.append(Cause("page tables", tables, "in page tables"))
+        rest -= tables
+        kernel -= tables
     if abs(kernel) >= least and kernel * rest > 0:
         part = int(math.copysign(min(abs(kernel), abs(rest)), rest))
         found.append(Cause("kernel", part, "of kernel memory, such as page tables"))
@@ -266,6 +293,14 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         )
         found.append(Cause("sharing", rest, f"because {words}"))
     return found
+
+
+def _of_kind(kind: str, was: _Makeup, now: _Makeup, left: int, least: int) -> int:
+    """Return the part of `left` that a kind of memory explains; 0: too little, or not in every run."""
+    change = now.kinds[kind] - was.kinds[kind]
+    if abs(change) < least or change * left <= 0 or not (was.kinds and now.kinds):
+        return 0
+    return int(math.copysign(min(abs(change), abs(left)), left))
 
 
 def _of_processes(was: _Makeup, now: _Makeup, least: int) -> list[Cause]:

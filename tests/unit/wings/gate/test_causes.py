@@ -1,0 +1,42 @@
+"""Causes of a difference that depend on the kinds of memory at the peak."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_memwatch.run import load
+from otel_memwatch.wings.gate.causes import _causes, _Makeup
+from tests.support import recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+def makeup(memory: int, main: int, kernel: int = 0, **kinds: int) -> _Makeup:
+    parts = Counter({name.replace("_", " "): value * MIB for name, value in kinds.items()})
+    return _Makeup(memory * MIB, {"": [main * MIB]}, Counter(), 1, 0, kernel * MIB, parts)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        (makeup(50, 50, stacks=1), makeup(90, 90, stacks=31), {"stacks": 30}),
+        (makeup(50, 48, 2, page_tables=1), makeup(90, 76, 14, page_tables=13), {"page tables": 12}),
+        # The reading came before most page tables were there.
+        (makeup(50, 48, 2, page_tables=1), makeup(90, 76, 14, page_tables=3), {"kernel": 12}),
+        # One run has no reading.
+        (makeup(50, 50), makeup(90, 90, stacks=31), {}),
+    ],
+    ids=["stack", "page tables", "late page tables", "no reading"],
+)
+def test_a_kind_of_memory_is_a_cause(
+    tmp_path: Path, was: _Makeup, now: _Makeup, expected: dict[str, int]
+) -> None:
+    recorded.short(tmp_path / "run")
+    run = load(tmp_path / "run")
+    assert {cause.kind: cause.bytes // MIB for cause in _causes(run, run, was, now, MIB)} == expected
