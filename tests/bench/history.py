@@ -3,23 +3,93 @@
 python -m tests.bench.history DIRECTORY [COMMITS] [--repeat N]
 
 Each commit is checked out into a temporary work tree and runs as plain Python with the installed dependencies. Commits that
-fail to run are listed as failed. DIRECTORY receives the runs and the page.
+fail to run are listed as failed. DIRECTORY receives the runs and the page. Steps of memory are traced to their commits by
+bisection.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMAND = ("-m", "otel_memwatch", "runs", "--help")
+REVISION = "vcs.ref.head.revision"
 HERE = Path(__file__).parents[2]
 
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], check=True, capture_output=True, text=True, cwd=HERE).stdout
+
+
+def _ours(*words: str) -> str:
+    # The installed script: with -m, the package of the checked-out commit would record itself.
+    script = str(Path(sys.executable).with_name("otel-memwatch"))
+    return subprocess.run([script, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@contextlib.contextmanager
+def work_tree() -> Iterator[str]:
+    """Yield a work tree without a branch, in a temporary directory."""
+    with tempfile.TemporaryDirectory() as place:
+        tree = f"{place}/tree"
+        _git("worktree", "add", "--detach", tree, "HEAD")
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", tree)
+
+
+def measure(tree: str, commit: str, runs: Path) -> None:
+    """Record the command at a commit."""
+    subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=tree)
+    command = [
+        Path(sys.executable).with_name("otel-memwatch"),
+        "wrap",
+        "--quiet",
+        "--runs",
+        runs,
+        "--name",
+        "runs --help",
+    ]
+    program = ["env", f"PYTHONPATH={tree}", sys.executable, *COMMAND]
+    paths = {"PATH": "/usr/bin:/bin", "HOME": str(Path(tree).parent)}
+    subprocess.run([*command, "--", *program], check=False, cwd=tree, env=paths, stdout=subprocess.DEVNULL)
+
+
+def trace(tree: str, change: dict[str, Any], place: Path) -> None:
+    """Print the commit of a step: bisect the commits from before the step to after it, three runs each."""
+    reach = max(2, change["possible_runs"])
+    last, first = (
+        json.loads(Path(change[key], "run.json").read_text())["vcs"][REVISION]
+        for key in ("last_run", "first_run")
+    )
+    between = _git("rev-list", "--first-parent", "--reverse", f"{last}~{3 * reach}..{first}").split()
+    low, high = 0, len(between) - 1
+    middle = (change["before"] + change["after"]) / 2
+    while low < high:
+        at = (low + high) // 2
+        runs = place / f"{change['figure']}-{between[at][:10]}"
+        if not runs.exists():
+            for _ in range(3):
+                measure(tree, between[at], runs)
+        rows = json.loads(_ours("runs", str(runs), "--json", "--columns", change["figure"]))
+        value = statistics.median(next(iter(row.values())) for row in rows)
+        if (value > middle) == (change["after"] > change["before"]):
+            high = at
+        else:
+            low = at + 1
+    commit = _git("log", "-1", "--format=%h of %cs: %s", between[low]).strip()
+    print(f"{change['figure']} {change['change'] / (1 << 20):+.1f} MiB at {commit}", flush=True)
 
 
 def main() -> None:
@@ -30,29 +100,20 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
     runs = given.directory.absolute() / "runs"
-    # The installed script: with -m, the package of the checked-out commit would record itself.
-    ours = [str(Path(sys.executable).with_name("otel-memwatch"))]
     history = _git("rev-list", "--first-parent", "--reverse", "HEAD").split()
     chosen = [
         history[place * (len(history) - 1) // max(1, given.commits - 1)] for place in range(given.commits)
     ]
-    with tempfile.TemporaryDirectory() as place:
-        tree = f"{place}/tree"
-        _git("worktree", "add", "--detach", tree, chosen[0])
-        try:
-            for commit in dict.fromkeys(chosen):
-                subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=tree)
-                for _ in range(given.repeat):
-                    command = [*ours, "wrap", "--quiet", "--runs", str(runs), "--name", "runs --help", "--"]
-                    paths = {"PATH": "/usr/bin:/bin", "HOME": place}
-                    program = ["env", f"PYTHONPATH={tree}", sys.executable, *COMMAND]
-                    subprocess.run(
-                        [*command, *program], check=False, cwd=tree, env=paths, stdout=subprocess.DEVNULL
-                    )
-        finally:
-            _git("worktree", "remove", "--force", tree)
-    subprocess.run([*ours, "runs", str(runs), "--page", str(given.directory / "history.html")], check=True)
-    subprocess.run([*ours, "runs", str(runs), "--changes"], check=True)
+    with work_tree() as tree:
+        for commit in dict.fromkeys(chosen):
+            for _ in range(given.repeat):
+                measure(tree, commit, runs)
+        found = json.loads(_ours("runs", str(runs), "--changes", "--json"))["changes"]
+        for change in found:
+            if change["kind"] == "step" and change["unit"] == "By":
+                trace(tree, change, given.directory.absolute() / "traced")
+    print(_ours("runs", str(runs), "--page", str(given.directory / "history.html")), end="")
+    print(_ours("runs", str(runs), "--changes"), end="")
 
 
 if __name__ == "__main__":
