@@ -29,10 +29,10 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "P/pBLwTnbzpDn7BubYndE6CUb/Y7tE2w6PNehpCOzww=",
+    "page.css": "TO2igBogLoDNhGyVSYZVEj7jtGoIzp1e/9C9yrajnu4=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "MaRFBqG8Ym48F6KxaGKGbtrYKcF1c/vzT7dR9U60bPs=",
+    "runs.js": "u9HFq6Yuqw4AQVaDzYUxi5MAfrnsmJIMyq2EWI7gT5w=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
 }

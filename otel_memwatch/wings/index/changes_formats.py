@@ -53,7 +53,8 @@ def _interval(change: FigureChange) -> str:
     if low < 0 < high:
         return f"-{amount(-low, unit)} to +{amount(high, unit)}"
     nearest, farthest = sorted((abs(low), abs(high)))
-    return f"{'-' if high <= 0 and low < 0 else '+'}{bounds(nearest, farthest, unit)}"
+    sign = "-" if high <= 0 and low < 0 else "+"
+    return sign + bounds(nearest, farthest, unit).replace(" to ", f" to {sign}")
 
 
 def _cause(change: FigureChange) -> str:

@@ -99,6 +99,8 @@ function drawChanges(u, places) {
   c.setLineDash([]);
   c.font = `${11 * ratio}px system-ui, sans-serif`;
   c.textBaseline = "top";
+  c.textAlign = "left";
+  const rows = [];   // of labels: the ends of those that were written
   for (const one of data.changes) {
     const from = places.indexOf(one.last), to = places.indexOf(one.first);
     if (one.figure !== figure.name || from < 0 || to < 0) continue;
@@ -109,8 +111,11 @@ function drawChanges(u, places) {
     if (one.step) { c.moveTo(middle, top); c.lineTo(middle, top + height); }
     else { c.moveTo(a, u.valToPos(u.data[3][from], "y", true)); c.lineTo(b, u.valToPos(u.data[3][to], "y", true)); }
     c.stroke();
-    c.textAlign = middle > left + width / 2 ? "right" : "left";
-    c.fillText(one.text, middle + (c.textAlign === "left" ? 4 : -4) * ratio, top + 2 * ratio);
+    const room = c.measureText(one.text).width + 8 * ratio, begin = middle > left + width / 2 ? middle - room : middle;
+    let row = 0;
+    while ((rows[row] ?? []).some(([from, to]) => begin < to && from < begin + room)) row++;
+    (rows[row] ??= []).push([begin, begin + room]);
+    c.fillText(one.text, begin + 4 * ratio, top + (2 + 13 * row) * ratio);
   }
   c.restore();
 }
