@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import Candidates
-    from otel_memwatch.run.growth import GrowthFinding
-    from otel_memwatch.run.operation_aggregator import OperationAggregator
+    from otel_memwatch.run.growth import GrowthFinding, Repeats
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stall_ledger import Stalls
 
@@ -357,13 +356,13 @@ class RunAggregator:
         with self._lock:
             return processes_high(self._evidence)
 
-    def findings(self, operations: OperationAggregator | None, *, job: bool) -> list[GrowthFinding]:
+    def findings(self, repeats: Repeats | None, *, job: bool) -> list[GrowthFinding]:
         """Return what the run so far shows about the growth of its memory.
 
         `job`: the command ended by itself without an error. A job may collect data until its end, a service must not.
         """
         error = self.conditions.sum_error
-        found = [] if operations is None else operations.repeats.findings(self.anonymous, error)
+        found = [] if repeats is None else repeats.findings(self.anonymous, error)
         of_service = None if job else self.anonymous.finding(error)
         return found if of_service is None else [*found, of_service]
 

@@ -199,8 +199,8 @@ class RecordedRun:
             written = self.info.get("findings")
             entries = map(GrowthFinding.of, written if isinstance(written, list) else ())
             return [one for one in entries if one is not None]
-        operations = self._aggregated_operations[0] if self.record.marked else None
-        return self._replayed.aggregator.findings(operations, job=False)
+        repeats = self._aggregated_operations[0].repeats if self.record.marked else None
+        return self._replayed.aggregator.findings(repeats, job=False)
 
     @cached_property
     def predicted(self) -> Mapping[str, float]:

@@ -67,6 +67,7 @@ def test_steps_that_keep_memory_are_a_leak(tmp_path: Path) -> None:
     assert 'memwatch_operation_name="Step"' in series
     assert float(series.split()[-1]) == pytest.approx(rate, rel=0.01)
     assert "memwatch_run_leak" in call("export", "run", "--to", "openmetrics", cwd=tmp_path).stdout
+    assert "Step keeps 2.0 MiB per repeat" in call("live", "run", "--once", cwd=tmp_path).stdout
     assert "Leak: Step keeps 2.0 MiB per repeat" in rendered(tmp_path / "run", "report.html").read_text()
 
 

@@ -396,8 +396,9 @@ class RunRecording:
         """Return what the run so far shows about the growth of its memory; note leaks for telemetry."""
         from otel_memwatch.run.growth import leak_rates
 
-        aggregator = self.batcher.aggregator
-        found = [] if aggregator is None else aggregator.findings(self.followed.aggregator, job=job)
+        aggregator, operations = self.batcher.aggregator, self.followed.aggregator
+        repeats = None if operations is None else operations.repeats
+        found = [] if aggregator is None else aggregator.findings(repeats, job=job)
         self._leaks = leak_rates(found)
         return found
 

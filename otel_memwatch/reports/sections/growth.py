@@ -42,8 +42,8 @@ def words(run: RecordedRun, one: GrowthFinding) -> str:
     return _leak(run, one) if one.kind == LEAK else _other(run, one)
 
 
-def _leak(run: RecordedRun, one: GrowthFinding) -> str:
-    """Return a leak in words, with the time until a limit is reached."""
+def leak_words(one: GrowthFinding, *, alone: bool) -> str:
+    """Return a leak in words; `alone`: there is one process."""
     each = one.per_repeat
     if each is None:
         rate, low, high = (3600 * value for value in (one.rate, one.low, one.high))
@@ -51,10 +51,16 @@ def _leak(run: RecordedRun, one: GrowthFinding) -> str:
     else:
         rate, low, high = each
         verb = "keeps" if one.inside else "is followed by a growth of"
-        text = f"{_subject(run, one)} {verb} {size(rate)} per repeat, {count(one.repeats, 'time')}"
+        text = f"{_subject(one, alone=alone)} {verb} {size(rate)} per repeat, {count(one.repeats, 'time')}"
     observed = size_range(max(0.0, low), high, "-")
     if "-" in observed:
         text += f" (observed range {observed})"
+    return text
+
+
+def _leak(run: RecordedRun, one: GrowthFinding) -> str:
+    """Return a leak in words, with the time until a limit is reached."""
+    text = leak_words(one, alone=run.totals.get("processes") == 1)
     limit, peak = phrases.limit(run), run.peaks.tree
     if limit is None or peak is None or one.rate <= 0 or peak.bytes >= limit.bytes:
         return text
@@ -65,7 +71,11 @@ def _leak(run: RecordedRun, one: GrowthFinding) -> str:
 
 
 def _other(run: RecordedRun, one: GrowthFinding) -> str:
-    subject = "memory" if one.operation is None else f"memory of {_subject(run, one)}"
+    subject = (
+        "memory"
+        if one.operation is None
+        else f"memory of {_subject(one, alone=run.totals.get('processes') == 1)}"
+    )
     if one.kind == WARM_UP:
         return f"{subject} grew by {size(one.bytes)} at first, and no longer (warm-up)"
     if one.kind == FILLING:
@@ -77,6 +87,6 @@ def _other(run: RecordedRun, one: GrowthFinding) -> str:
     return f"{subject} grew by {size(one.bytes)}, too irregularly to tell a leak from a cache (unknown)"
 
 
-def _subject(run: RecordedRun, one: GrowthFinding) -> str:
+def _subject(one: GrowthFinding, *, alone: bool) -> str:
     name = shorten(clean(one.operation or ""), _NAME)
-    return name if run.totals.get("processes") == 1 else f"{name} (pid {one.pid})"
+    return name if alone else f"{name} (pid {one.pid})"

@@ -22,15 +22,18 @@ from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.open import read_info
 from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.operation_lines import row_of
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.record.sample_lines import is_tick, parse_columns
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of
+from otel_memwatch.run.growth import Repeats
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.exact import at_least
+from otel_memwatch.truth.growth import LEAK
 from otel_memwatch.truth.partial_records import stopped
 from otel_memwatch.wings.live.growing_record import GrowingFile, LargestOverTime, NewestSample
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Column, Ending, ProcessRecord, RecordedOperation
+    from otel_memwatch.run.growth import GrowthFinding
 
 _CLOSED = 200
 """Ended operations to remember: one of them may hold the peak."""
@@ -99,6 +103,8 @@ class LiveFigures(NamedTuple):
     operations: Sequence[RecordedOperation]
     """Open operations, by start."""
     devices: Sequence[LiveDevice]
+    leaks: Sequence[GrowthFinding]
+    """Leaks so far."""
     started: float
     """Start of the run in monotonic seconds of its machine."""
     read: float
@@ -123,6 +129,7 @@ class LiveRun:
         self._process_lines = GrowingFile(self.path / PROCESSES_FILE)
         self._follower = OperationFollower(self.path)
         self._closed: deque[RecordedOperation] = deque(maxlen=_CLOSED)
+        self._repeats = Repeats()
         self._time: float | None = None
         self._begin(())
 
@@ -154,10 +161,10 @@ class LiveRun:
         while self._coming and newest.time is not None and self._coming[0].time <= newest.time:
             self._live(self._coming.popleft())
         followed = self._follower.poll()
-        self._closed.extend(followed.closed)
+        self._close(followed.closed)
         while followed.behind and time.monotonic() < until:
             followed = self._follower.poll()
-            self._closed.extend(followed.closed)
+            self._close(followed.closed)
         open_operations = self._follower.open_operations()
         self._aggregator.boundaries(self._follower.lines())
         started = self._aggregator.conditions.started
@@ -173,10 +180,12 @@ class LiveRun:
             after = curve[-1][0] if curve else -1.0
             curve += [point for point in newest.recent if point[0] > after]
         self._time = newest.time
+        ending = ending_of(self._fields, state, last, [operation.name for operation in open_operations])
+        growth = self._aggregator.findings(self._repeats, job=ending.exit_code == 0)
         return LiveFigures(
             command=self._fields.command,
             state=state,
-            ending=ending_of(self._fields, state, last, [operation.name for operation in open_operations]),
+            ending=ending,
             seconds=last or 0.0,
             now=now,
             needed=needed,
@@ -188,6 +197,7 @@ class LiveRun:
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
             operations=open_operations,
             devices=self._devices(newest),
+            leaks=[one for one in growth if one.kind == LEAK],
             started=started,
             read=self._samples.share if newest is self._newest else min(0.999, self._samples.share),
         )
@@ -219,6 +229,12 @@ class LiveRun:
         if self._newest.time is not None:
             self._process_until(self._newest.time)
         return True
+
+    def _close(self, operations: Sequence[RecordedOperation]) -> None:
+        """Add operations that have ended."""
+        self._closed.extend(operations)
+        for operation in operations:
+            self._repeats.add(row_of(operation))
 
     def _process_until(self, time: float) -> None:
         """Pass the lines of processes up to a moment to the aggregator."""
