@@ -59,6 +59,8 @@ _CALM = 0.05
 """A share of memory that must become free below a threshold before it warns again."""
 _WARNED = 1.0
 """Seconds between two probes after the last warning, until memory is free again."""
+_WATCHED = "timeout", "warn", "leave"
+"""Settings that need the guard's own thread."""
 _ROOM = 2 << 20
 _NICE = -10
 """Change of the priority of our threads while the run is guarded."""
@@ -98,7 +100,8 @@ class Guard:
         """The command has ended, or a verdict was reached: nothing else may decide."""
         self._woken, self._wake = os.pipe()
         """A pipe, because waiting for a `threading.Event` takes twice the CPU time."""
-        self._done = threading.Event()
+        self._begun, self._done = threading.Event(), threading.Event()
+        self._prepared = False
         self._scopes: list[MemoryScope] = []
         self._term_at = float("inf")
         grace = settings["kill_after"]
@@ -110,9 +113,24 @@ class Guard:
 
     # -- called by the supervisor's thread
 
-    def raise_priority(self) -> None:
-        """Raise the priority of the calling thread and of threads that start later: a fork bomb fills the processors."""
-        self._set_priority(self._nice + _NICE)
+    def prepare(self) -> None:
+        """Start the threads, with a higher priority, before the command: a fork bomb uses up processors and processes."""
+        self._prepared = True
+        self._set_priority(self._nice + _NICE)  # also of threads that start later
+        if self._settings["limit"] is not None:
+            self.limit = HardLimit(self._settings["limit"], self._breached)
+            try:
+                self.limit.prepare()
+            except Unavailable as error:
+                self._limit_fails(error)
+        if not any(self._settings[name] for name in _WATCHED):
+            self._done.set()
+            return
+        try:
+            Thread(self._watch, "otel-memwatch-guard", room=_ROOM).start()
+        except Unavailable as error:
+            self._done.set()
+            self._problem(f"the run is not guarded: {describe(error)}")
 
     def start(
         self, group: OwnCgroup | None, spare: frozenset[int], started: float, *, path: str, pid: int
@@ -128,8 +146,8 @@ class Guard:
         """
         self._group, self._started = group, started
         self._processes = RunProcesses(group, spare)
-        if self._settings["limit"] is not None:
-            self.limit = HardLimit(self._settings["limit"], group, self._processes, self._breached)
+        if not self._prepared:  # the command was started by another program
+            self.prepare()
         if self._settings["timeout"] is not None:
             self._term_at = self._started + self._settings["timeout"]
         try:
@@ -142,20 +160,16 @@ class Guard:
         self._write("start", None, run=os.path.basename(path), path=path, pid=pid, watched=watched)
         if self.limit is not None:
             try:
-                self.limit.watch()
-            except (OSError, Unavailable) as error:
-                self._problem(
-                    "if the run exceeds its limit, the kernel kills only one process; "
-                    f"otel-memwatch cannot kill the others: {describe(error)}"
-                )
-        if not self._scopes and self._settings["timeout"] is None:
-            self._done.set()
-            return
-        try:
-            Thread(self._watch, "otel-memwatch-guard", room=_ROOM).start()
-        except Unavailable as error:
-            self._done.set()
-            self._problem(f"the run is not guarded: {describe(error)}")
+                self.limit.watch(group, self._processes)
+            except OSError as error:
+                self._limit_fails(error)
+        self._begun.set()
+
+    def _limit_fails(self, error: Exception) -> None:
+        self._problem(
+            "if the run exceeds its limit, the kernel kills only one process; "
+            f"otel-memwatch cannot kill the others: {describe(error)}"
+        )
 
     def take_signal(self, number: int) -> bool:
         """Begin to end the run if the signal to this process is a SIGTERM and `--kill-after` is set, as timeout(1) does.
@@ -283,6 +297,7 @@ class Guard:
     # -- the guard's thread
 
     def _watch(self) -> None:
+        self._begun.wait()
         ended = select.poll()
         ended.register(self._woken, select.POLLIN)
         try:

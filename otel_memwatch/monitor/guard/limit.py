@@ -37,7 +37,7 @@ _JUST_ENDED = 0.3
 
 
 class HardLimit:
-    """Memory limit of a run, enforced from `watch` to `stop`.
+    """Memory limit of a run, enforced from `watch` to `stop`, after `prepare`.
 
     Attributes:
         bytes: the limit.
@@ -48,41 +48,47 @@ class HardLimit:
     def __init__(
         self,
         size: int,
-        group: OwnCgroup | None,
-        processes: RunProcesses,
         on_breach: Callable[[list[dict[str, Any]]], None],
     ) -> None:
         """Set the limit up.
 
         Args:
             size: the limit in bytes.
-            group: the run's cgroup; `None` if the limit applies to each process.
-            processes: the run's processes.
             on_breach: called once in the thread that watches, with the largest processes, before they are killed.
         """
         self.bytes = size
-        self._processes, self._on_breach = processes, on_breach
+        self._on_breach = on_breach
         self.breached: float | None = None
-        self._group = group
+        self._group: OwnCgroup | None = None
+        self._processes = RunProcesses(None, frozenset())
+        self._watched: tuple[OwnCgroup, int, int] | None = None
+        """The cgroup, the descriptor of its events, and those to poll for."""
+        self._begun = threading.Event()
         self._largest: list[dict[str, Any]] = []
         self._over = threading.Event()
         self._wake, self._waker = os.pipe()
 
-    def watch(self) -> None:
-        """Start the thread that watches the limit.
-
-        Raises `OSError` if the kernel does not report kills, `Unavailable` if no thread can be started.
-        """
-        if self._group is None:
-            self._over.set()
-            return
-        descriptor, events = self._group.out_of_memory_events()
+    def prepare(self) -> None:
+        """Start the thread that watches the limit. Raises `Unavailable`."""
         try:
-            Thread(self._watch, "otel-memwatch-limit", (self._group, descriptor, events), room=_ROOM).start()
+            Thread(self._watch, "otel-memwatch-limit", room=_ROOM).start()
         except Unavailable:
-            os.close(descriptor)
             self._over.set()
             raise
+
+    def watch(self, group: OwnCgroup | None, processes: RunProcesses) -> None:
+        """Begin to watch. Raises `OSError` if the kernel does not report kills.
+
+        Args:
+            group: the run's cgroup; `None` if the limit applies to each process.
+            processes: the run's processes.
+        """
+        self._group, self._processes = group, processes
+        try:
+            if group is not None:
+                self._watched = (group, *group.out_of_memory_events())
+        finally:
+            self._begun.set()
 
     def stop(self) -> None:
         """Stop watching, once all processes that had to be killed are dead."""
@@ -90,7 +96,12 @@ class HardLimit:
             os.write(self._waker, b".")
         self._over.wait(END_SECONDS)
 
-    def _watch(self, group: OwnCgroup, descriptor: int, events: int) -> None:
+    def _watch(self) -> None:
+        self._begun.wait()
+        if self._watched is None:
+            self._over.set()
+            return
+        group, descriptor, events = self._watched
         poll = select.poll()
         poll.register(descriptor, events)
         poll.register(self._wake, select.POLLIN)
@@ -113,8 +124,11 @@ class HardLimit:
     def _check_event(self, group: OwnCgroup, descriptor: int) -> None:
         """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
         counts = group.read_events(descriptor)  # first: a service manager removes a cgroup once it is empty
+        killed = bool(counts.get("oom_kill"))
+        if killed:
+            self._processes.freeze()
         largest = self._processes.largest()
-        killed, until = bool(counts.get("oom_kill")), time.monotonic() + _CONFIRM_SECONDS
+        until = time.monotonic() + _CONFIRM_SECONDS
         while not killed and time.monotonic() < until:
             killed = _killed(group, counts)
             time.sleep(0.002)

@@ -76,13 +76,23 @@ class RunProcesses:
 
         A process with a pending SIGKILL cannot fork, so each round leaves only what was forked during it.
         """
+        self.freeze()
         if self._group is not None and not self._spare & set(self._group.all_pids()):
             self._group.kill()
         until = time.monotonic() + END_SECONDS
-        while (pids := self._members() or self.pids()) and time.monotonic() < until:
-            for pid in pids:
-                self._send(pid, signal.SIGKILL)
-            time.sleep(_PAUSE)
+        try:
+            while (pids := self._members() or self.pids()) and time.monotonic() < until:
+                for pid in pids:
+                    self._send(pid, signal.SIGKILL)
+                time.sleep(_PAUSE)
+        finally:
+            if self._group is not None:
+                self._group.freeze(frozen=False)
+
+    def freeze(self) -> None:
+        """Stop the processes of the cgroup before their end, if the kernel can do that: a fork bomb fills the processors."""
+        if self._group is not None:
+            self._group.freeze(frozen=True)
 
     def _send(self, pid: int, number: int) -> None:
         """Send a signal to a process that still is one of the run: a fork bomb uses up PIDs within seconds."""

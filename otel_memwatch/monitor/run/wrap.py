@@ -289,7 +289,7 @@ class RunResources:
     def _forked(self, pids: Sequence[int]) -> None:
         """Prepare for the command before it starts. `pids`: the child that will execute it, and its witness."""
         if self.guard is not None:
-            self.guard.raise_priority()
+            self.guard.prepare()
         if self._scope is not None:
             self._scope.ask(pids)
 

@@ -190,6 +190,12 @@ class OwnCgroup:
             with contextlib.suppress(OSError):
                 _write(f"{self.path}/cgroup.kill", b"1")
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Stop all processes in the cgroup and below it, or let them go on (version 2). SIGKILL ends a stopped one."""
+        if self.version == 2:
+            with contextlib.suppress(OSError):
+                _write(f"{self._path}/cgroup.freeze", b"1" if frozen else b"0")
+
     def set_limit(self, size: int) -> None:
         """Limit the cgroup to `size` bytes, including swap. A smaller existing limit stays.
 

@@ -147,7 +147,7 @@ def test_the_guard_is_prepared_before_the_command_starts(
     ready: list[str] = []
 
     def launch(*_: object, forked: Callable[[list[int]], None], **__: object) -> None:
-        monkeypatch.setattr(Guard, "raise_priority", lambda _: ready.append("priority"))
+        monkeypatch.setattr(Guard, "prepare", lambda _: ready.append("prepared"))
         forked([7])  # the child waits
         raise CommandNotStarted("bomb", 127)
 
@@ -157,7 +157,7 @@ def test_the_guard_is_prepared_before_the_command_starts(
     assert run.prepare()
     with contextlib.closing(run), pytest.raises(CommandNotStarted):
         run.launch()
-    assert ready == ["priority"]
+    assert ready == ["prepared"]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(60.0, [1, 2, 3]), (-1.0, [3])])

@@ -30,6 +30,9 @@ class Processes:
     def largest(self) -> list[dict[str, Any]]:
         return [{"pid": 1, "command": "hog", "bytes": 7}]
 
+    def freeze(self) -> None:
+        pass
+
     def end(self) -> None:
         pass
 
@@ -56,7 +59,8 @@ def test_breaches(
 ) -> None:
     monkeypatch.setattr(limit, "_CONFIRM_SECONDS", 0.02)
     found: list[object] = []
-    hard: Any = HardLimit(1 << 20, None, Processes(), found.append)  # type: ignore[arg-type]
+    hard: Any = HardLimit(1 << 20, found.append)
+    hard._processes = Processes()
     hard._check_event(Group(counts, kills), -1)
     os.close(hard._wake)
     os.close(hard._waker)
