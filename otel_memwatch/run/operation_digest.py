@@ -71,10 +71,12 @@ def digest(
     )
 
 
-def needed_most(figures: OperationFigures) -> tuple[bool, int, float]:
-    """Return the sort key of operations: the one of the run's peak, then those that needed most, then the longest."""
-    peak = figures.tree_peak or figures.operation.peak
-    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
+def needed_most(figures: OperationFigures) -> tuple[bool, int, int, float]:
+    """Return the sort key: the operation of the run's peak, then those that needed most, were largest, and lasted longest."""
+    needed, resident = (
+        -1 if peak is None else peak.bytes for peak in (figures.tree_peak, figures.operation.peak)
+    )
+    return figures.sets_run_peak, needed, resident, figures.seconds
 
 
 def moments_of(peaks: Peaks, started: float) -> list[float]:

@@ -183,9 +183,10 @@ def largest_operations(run: RecordedRun, page: Page) -> None:
     """Write a short table of the largest operation of each name, the one of the run's peak first."""
     number = run.operation_digest.number if run.too_many_operations else len(run.operations)
     shown = phrases.largest_by_name(run)[:_LARGEST]
+    needed = any(figures.tree_peak for figures in shown)
     rows = []
     for figures in shown:
-        peak = figures.tree_peak or figures.operation.peak
+        peak = figures.tree_peak if needed else figures.operation.peak
         remark = _remark(figures)
         rows.append(
             (
@@ -196,7 +197,8 @@ def largest_operations(run: RecordedRun, page: Page) -> None:
                 remark,
             )
         )
-    page.table(rows, Columns(("operation", "needed", "", "duration", ""), "lrlrl", strong=_IS_PEAK))
+    size_of = "needed" if needed else "resident"
+    page.table(rows, Columns(("operation", size_of, "", "duration", ""), "lrlrl", strong=_IS_PEAK))
     if number > len(shown):
         page.paragraph(f"{count(number - len(shown), 'more operation')}.")
 

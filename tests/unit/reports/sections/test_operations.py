@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.reports.pages.terminal_page import TerminalPage
-from otel_memwatch.reports.sections.operations import _remark, _totals_by_name
+from otel_memwatch.reports.sections import headline
+from otel_memwatch.reports.sections.operations import _remark, _totals_by_name, largest_operations
 from otel_memwatch.run.results import OperationFigures
 from otel_memwatch.runtime.terminal import FILE
 
 MIB = 1 << 20
 
 
-def step(peak: Peak | None) -> OperationFigures:
-    operation = RecordedOperation("step", 7, 1, 0.0, 1.0, "ok", "", "", None, Peak.exact(61 * MIB))
+def step(peak: Peak | None, name: str = "step") -> OperationFigures:
+    operation = RecordedOperation(name, 7, 1, 0.0, 1.0, "ok", "", "", None, Peak.exact(61 * MIB))
     return OperationFigures(operation, 0.0, 1.0, peak, None, {}, 0, None, sets_run_peak=False)
 
 
@@ -56,3 +59,27 @@ def test_a_repeated_name_does_not_call_its_resident_size_needed(
     assert shown is not None
     assert named is not None
     assert "  ".join([named[0], " ".join(shown.groups())]) == expected
+
+
+@pytest.mark.parametrize(
+    ("loaded", "summary", "table"),
+    [
+        (Peak.exact(50 * MIB), "Load 50.0 MiB, step", ["needed", "Load 50.0 MiB exact", "step -"]),
+        (None, "step 61.0 MiB, Load 61.0 MiB", ["resident", "step 61.0 MiB exact", "Load 61.0 MiB exact"]),
+    ],
+)
+def test_the_largest_operations_do_not_mix_needed_and_resident(
+    loaded: Peak | None, summary: str, table: list[str]
+) -> None:
+    """The monitor was killed before the last operation began."""
+    run: Any = SimpleNamespace(
+        marked=True, too_many_operations=False, operations=[step(None), step(loaded, "Load")], peaks=None
+    )
+    page = TerminalPage(FILE)
+    headline.operations(run, page)
+    assert page.text().split(maxsplit=1) == ["operations", f"{summary}\n"]
+    page = TerminalPage(FILE)
+    largest_operations(run, page)
+    head, *rows = (re.sub(" +", " ", line.strip()) for line in page.text().splitlines())
+    assert head == f"operation {table[0]} duration"
+    assert [row.removesuffix(" 1.00 s") for row in rows] == table[1:]
