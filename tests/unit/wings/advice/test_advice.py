@@ -197,9 +197,9 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
                  how="cgroup watermark less page cache")  # fmt: skip
     (advice,) = advise([mapped], by=job_of)
     # 7 MiB of the 263 are not charged to the run.
-    assert advice.full_speed == pytest.approx(1.1 * 269 * MIB, abs=MIB)
+    assert advice.full_speed == pytest.approx((1.1 * 6 + 1.05 * 263) * MIB, abs=MIB)
     (warm,) = advise([mapped._replace(high=6 * MIB, cgroup=10 * MIB)], by=job_of)  # in memory before the run
-    assert warm.full_speed == pytest.approx(1.1 * (10 + 259) * MIB, rel=0.1)
+    assert warm.full_speed == pytest.approx((1.1 * 6 + 263) * MIB, abs=MIB)
     assert any("259.0 MiB of them were in memory before the run" in note for note in warm.notes)
 
 
