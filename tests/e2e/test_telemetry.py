@@ -213,9 +213,9 @@ for number in range(10):
     ("program", "options", "most"),
     [
         ("pass", ["--metrics", "minimal"], 17),
-        ("pass", [], 42),
+        ("pass", [], 43),
         (OPERATIONS, [], 120),
-        (OPERATIONS, ["--operation-metrics", "off"], 42),
+        (OPERATIONS, ["--operation-metrics", "off"], 43),
         ("pass", ["--metrics", "none"], 0),
     ],
 )
