@@ -263,6 +263,8 @@ def identical(folder: Path, number: int) -> None:
             done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
             results.append((done.returncode, done.stdout, done.stderr))
         same += results[0] == results[1]
+        if results[0] != results[1]:
+            print(f"seed {seed}: {results[0]!r} without, {results[1]!r} with --stacks", flush=True)
     print(f"{same} of {number} programs had the same output and exit code with and without --stacks")
 
 
