@@ -47,6 +47,26 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_of_several_runs_the_page_names_the_drawn_ones(place: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run("compare", "base", "--", "base", "head", "--page", str(page), place=place)
+    assert "Drawn are the runs with median memory: base of 1 run, base of 2 runs." in page.read_text()
+
+
+def test_a_page_of_groups_has_no_curves_and_is_not_redacted(place: Path, tmp_path: Path) -> None:
+    for name, rank in (("one", "0"), ("one", "1"), ("two", "0"), ("two", "1")):
+        words = ("--runs", str(tmp_path / name), "--group", name, "--rank", rank)
+        run("wrap", "--quiet", *words, "--", sys.executable, "-c", "pass", place=place)
+    words = ("compare", str(tmp_path / "one"), str(tmp_path / "two"), "--page", str(tmp_path / "page.html"))
+    run(*words, place=place)
+    assert "No curves: groups of runs have none" in (tmp_path / "page.html").read_text()
+    done = subprocess.run(
+        [*PROGRAM, *words, "--redact"], capture_output=True, text=True, timeout=60, env=environment()
+    )
+    assert done.returncode == 2
+    assert "A page of groups cannot be redacted" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Any]:
     with browser() as made:

@@ -115,6 +115,8 @@ def command(
     base_names, head_names = _sides(runs, has_baseline=baseline is not None)
     base_names, base_groups = find_groups(base_names)
     head_names, head_groups = find_groups(head_names)
+    if redact and (base_groups or head_groups):
+        raise UsageError("A page of groups cannot be redacted.", "compare their runs")
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
     enough, starved = fed([*before, *after])

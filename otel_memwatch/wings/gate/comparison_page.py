@@ -61,6 +61,13 @@ def html(
         page.raw('<div id="charts"></div>')
         page.raw(tag("figure", _picture(data), class_="paper", role="img", aria_label=_in_words(one, other)))
         page.paragraph(_in_words(one, other))
+        if len(base) > 1 or len(head) > 1:
+            page.paragraph(
+                f"Drawn are the runs with median memory: {clean(one.path.name)} of {count(len(base), 'run')}, "
+                f"{clean(other.path.name)} of {count(len(head), 'run')}."
+            )
+    else:
+        page.paragraph("No curves: groups of runs have none, and some runs have no memory figure.")
     if comparison.explanation is not None:
         page.section("Why memory differs")
         for line in causes(comparison.explanation):
@@ -75,7 +82,7 @@ def html(
             page.section("Calls that grew")
             page.raw(found)
             page.paragraph(
-                "Width: growth in the head. Orange: more than in the base; blue: less; grey: alike."
+                "Width: growth in the head. Orange: more than in the base; blue: less; grey: alike. Calls of the base alone are not drawn."
             )
     page.section("Runs")
     for line in compared_runs(comparison, lambda argv: command_line(argv, _COMMAND)):
