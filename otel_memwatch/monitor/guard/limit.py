@@ -19,6 +19,7 @@ from otel_memwatch.model import ProcessEvent
 from otel_memwatch.monitor.guard.run_processes import END_SECONDS, LARGEST, RunProcesses
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,8 +31,8 @@ NOT_STARTED = 126
 """Exit code if the limit could not be applied. The command is not started then."""
 
 _ROOM = 2 << 20
-_CONFIRM_SECONDS = 0.2
-"""Seconds to wait until the kernel counts a kill that it reported. Version 1 reports before it chooses a process."""
+_CONFIRM_SECONDS = 5.0
+"""Seconds to wait until the kernel counts a kill that it reported. Version 1 reports before it chooses a process, and only once."""
 _JUST_ENDED = 0.3
 """Seconds: a process that ended this shortly before the reported breach was killed by it. Samples are no denser."""
 
@@ -124,6 +125,8 @@ class HardLimit:
     def _check_event(self, group: OwnCgroup, descriptor: int) -> None:
         """Kill the run if the shortage that the kernel reports is ours, not that of an enclosing cgroup."""
         counts = group.read_events(descriptor)  # first: a service manager removes a cgroup once it is empty
+        if counts and not counts.get("oom"):  # version 2 reports reclaim too
+            return
         killed = bool(counts.get("oom_kill"))
         if killed:
             self._processes.freeze()
@@ -131,7 +134,8 @@ class HardLimit:
         until = time.monotonic() + _CONFIRM_SECONDS
         while not killed and time.monotonic() < until:
             killed = _killed(group, counts)
-            time.sleep(0.002)
+            if not killed and readable([self._wake], 0.002):  # the command has ended
+                return
         if killed:
             self._largest = largest
             self._end_all()

@@ -41,14 +41,11 @@ class Processes:
     ("counts", "kills", "breached"),
     [
         ({}, 1, True),  # version 1
-        ({"max": 9}, 0, False),
+        ({}, 0, False),
+        ({"max": 9, "oom": 0}, 1, False),  # reclaim; the kill is that of another limit
         ({"oom": 1}, 0, False),
         ({"oom": 1, "oom_kill": 1}, 1, True),
-        (
-            {"oom": 1, "oom_kill": 1},
-            None,
-            True,
-        ),  # all its processes are dead, and a service manager has removed it
+        ({"oom": 1, "oom_kill": 1}, None, True),  # a service manager has removed the empty cgroup
         ({"oom": 1, "oom_kill": 0}, None, True),
         ({"max": 9, "oom": 0}, None, False),
         ({}, None, False),
