@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, ServiceLoad, judge, judge_service
@@ -22,6 +22,8 @@ _INSIDE = 0.5
 """Share of the growth that lies within the repeats themselves."""
 _ANONYMOUS = 0.6
 """Share of the growth that samples must show as memory of no file: resident pages of a mapped file are no leak."""
+_FASTEST = 1e15
+"""Bytes in a second beyond any rate: a larger number of a record is damage."""
 _MOST = 16
 """Findings of a run."""
 
@@ -62,12 +64,12 @@ class GrowthFinding(NamedTuple):
         kind, bytes_, seconds = (
             text(fields.get("kind")),
             whole(fields.get("bytes")),
-            number(fields.get("seconds")),
+            moment(fields.get("seconds")),
         )
         rates = [number(fields.get(name)) for name in ("rate", "low", "high")]
-        if kind is None or bytes_ is None or seconds is None:
+        if kind is None or bytes_ is None or seconds is None or seconds < 0:
             return None
-        rate, low, high = (value or 0.0 for value in rates)
+        rate, low, high = (min(max(value or 0.0, -_FASTEST), _FASTEST) for value in rates)
         operation, pid, repeats = (
             text(fields.get("operation")),
             whole(fields.get("pid")),

@@ -6,6 +6,7 @@ import pytest
 
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
+from otel_memwatch.reports.sections.growth import leak_words
 from otel_memwatch.run.growth import GrowthFinding, Repeats, TimeFloors
 from otel_memwatch.truth.growth import ServiceLoad
 
@@ -64,3 +65,6 @@ def test_malformed_findings_are_left_out() -> None:
     assert GrowthFinding.of(found._asdict()) == found
     for broken in (None, 3, {}, {**found._asdict(), "kind": 5}, {**found._asdict(), "bytes": "x"}):
         assert GrowthFinding.of(broken) is None
+    far = GrowthFinding.of({**found._asdict(), "rate": 1e300, "low": -1e300, "high": 1e300})
+    assert far is not None
+    assert "TiB per repeat" in leak_words(far, alone=True)
