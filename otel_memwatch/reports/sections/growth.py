@@ -67,7 +67,7 @@ def _leak(run: RecordedRun, one: GrowthFinding) -> str:
     left = (limit.bytes - peak.bytes) / one.rate
     if left > _FAR:
         return text
-    return f"{text}; at this rate {size(limit.bytes)} ({limit.owner}) last {duration(left)} more"
+    return f"{text}; at this rate the limit of {size(limit.bytes)} ({limit.owner}) is reached in {duration(left)}"
 
 
 def _other(run: RecordedRun, one: GrowthFinding) -> str:
