@@ -26,7 +26,10 @@ def test_the_cause_is_named(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "pair", [pair for pair in PAIRS if pair.name not in QUICK], ids=lambda pair: pair.name
+    "pair",
+    # Without a cgroup, page tables are read only if resident memory grows with them.
+    [pair for pair in PAIRS if pair.name not in (*QUICK, "more page tables")],
+    ids=lambda pair: pair.name,
 )
 def test_every_cause_is_named(tmp_path: Path, pair: Pair) -> None:
     good, words = judge(pair, tmp_path)
