@@ -129,6 +129,7 @@ def test_a_real_prometheus_answers_for_every_row(served, tmp_path):
 
 
 _UNITS = {"By": "bytes", "s": "seconds", "W": "watts", "J": "joules", "Cel": "celsius", "Hz": "hertz"}
+_PER = {"s": "second"}
 
 
 def _translated(row):
@@ -137,9 +138,12 @@ def _translated(row):
     Debian's Prometheus 2.42 has no OTLP receiver, so the rules stand here for the server.
     """
     tokens = [token for token in re.split(r"[^A-Za-z0-9]+", row.name) if token]
-    unit = _UNITS.get(row.unit)
+    main, _, per = row.unit.partition("/")
+    unit = _UNITS.get(main)
     if unit and unit not in tokens:
         tokens.append(unit)
+    if per:
+        tokens += ["per", _PER[per]]
     if row.instrument is Instrument.COUNTER:
         tokens = [token for token in tokens if token != "total"] + ["total"]
     if row.unit == "1" and row.instrument is Instrument.GAUGE:
