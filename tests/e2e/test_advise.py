@@ -175,6 +175,7 @@ def test_options_of_docker_are_docker_s(place: Path) -> None:
     assert "invalid argument" in refused("--memory=5zz")
 
 
+@pytest.mark.quiet
 def test_limits_are_tried_until_the_smallest_one_with_full_speed_is_known(tmp_path: Path) -> None:
     memory_parent()
     script = "x = bytearray(60 << 20)"
