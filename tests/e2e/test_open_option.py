@@ -50,3 +50,12 @@ def test_without_a_page_there_is_nothing_to_open(place: Path, words: list[str]) 
     assert done.returncode == 2
     assert f"--open opens a page (name its file with {words[-1]})" in done.stderr
     assert not (place / "opened").exists()
+
+
+def test_an_older_page_is_not_opened(place: Path) -> None:
+    """No run matches, so nothing is written."""
+    (place / "a page.html").write_text("older")
+    done = run(place, ["runs", "runs", "--where", "name=none", "--page", "a page.html", "--open"])
+    assert "No matching runs" in done.stderr
+    assert (place / "a page.html").read_text() == "older"
+    assert not (place / "opened").exists()

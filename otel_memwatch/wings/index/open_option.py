@@ -25,8 +25,9 @@ def open_option(option: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         def command(*arguments: Any, open_it: bool, page: str | None, **options: Any) -> Any:
             if open_it and page is None:
                 raise UsageError("--open opens a page.", f"name its file with {option}")
+            before = _version(page)
             result = function(*arguments, page=page, **options)
-            if open_it and page is not None and os.path.exists(page):
+            if open_it and page is not None and _version(page) != before:
                 import webbrowser
 
                 if not webbrowser.open(Path(page).absolute().as_uri()):
@@ -37,3 +38,12 @@ def open_option(option: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         return flag(command)
 
     return decorated
+
+
+def _version(page: str | None) -> tuple[int, int] | None:
+    """Return inode and time of a file, which change if it is written; `None`: there is no such file."""
+    try:
+        found = os.stat(page or "")
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
