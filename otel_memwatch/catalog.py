@@ -153,7 +153,7 @@ MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
     "kernel stacks: a lower bound of memory in use at one time.", (), "memory_detail", note="Only if the run has no dedicated cgroup.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_LEFT = _row(
     "memwatch.tree.memory.needed.left", _G, "By", "Parts of huge pages that processes have freed and that stay charged until memory "
-    "is short: the most that the tree can have.", (), "process_tree", note="Only if the run has no dedicated cgroup. Counted "
+    "is short: upper bound for the tree.", (), "process_tree", note="Only if the run has no dedicated cgroup. Counted "
     "for the whole machine.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_FACTOR = _row(
     "memwatch.tree.memory.needed.factor", _G, "1", "Correction of memwatch.tree.memory.needed from the proportional set size "
@@ -307,8 +307,8 @@ MEMWATCH_RUN_STALLED = _row(
     "for storage, or was stopped by a CPU limit.", ("memwatch.pressure.resource",), "telemetry",
     note="Needs a cgroup of the run. A resource without a series is unknown, not 0.", integer=False)
 MEMWATCH_RUN_LEAK = _row(
-    "memwatch.run.leak", _G, "By/s", "Rate of a leak: of an operation that keeps memory at each repeat, or without a name of the "
-    "whole run.", ("memwatch.operation.name",), "telemetry",
+    "memwatch.run.leak", _G, "By/s", "Growth rate of a leak: an operation that keeps memory at each repeat, or the whole run if "
+    "no operation is named.", ("memwatch.operation.name",), "telemetry",
     note="Absent without a leak. Judged once a minute.", integer=False)
 MEMWATCH_OPERATION_ACTIVE = _row(
     "memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),

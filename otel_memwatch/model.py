@@ -69,13 +69,13 @@ class Certainty(str, enum.Enum):
     """Certainty of a peak."""
 
     EXACT = "exact"
-    """A watermark covered the whole time; the truth lies within `low` and `high`, which are near (`runtime.exactness`)."""
+    """A watermark covered the whole time; the truth lies between `low` and `high`, which differ little (`runtime.exactness`)."""
     INTERVAL = "interval"
     """The truth lies between `low` and `high`, certified; `bytes` is the lower end."""
     CENSORED = "censored"
     """The counter only says "no more than": the truth is at most `high`."""
     SAMPLED = "sampled"
-    """The largest value that a sample happened to see; the truth may be larger."""
+    """The largest value of the samples; the truth may be larger."""
 
 
 class Evidence(str, enum.Enum):
@@ -156,11 +156,11 @@ class Peak(NamedTuple):
     bytes: int
     certainty: Certainty
     low: int | None = None
-    """Bytes that the truth is not below; `None`: unknown."""
+    """Lower bound in bytes; `None`: unknown."""
     high: int | None = None
-    """Bytes that the truth is not above; `None`: unbounded."""
+    """Upper bound in bytes; `None`: unbounded."""
     at: float | None = None
-    """Seconds after the start of the run at which it was first seen, to one sample; `None`: unknown."""
+    """Seconds since the start of the run when it first occurred, accurate to one sample; `None`: unknown."""
     pid: int | None = None
     """The process that held it, if it was one process."""
     operation: str | None = None
@@ -170,16 +170,16 @@ class Peak(NamedTuple):
     estimate: int | None = None
     """The most likely value between `low` and `high`, in bytes; `None`: none better than these."""
     operations: tuple[str, ...] = ()
-    """Names of up to three operations that may have held it, or of the first four of more; `operation` is the first.
+    """Names of up to three operations that may have held it, or of the first four if there are more; `operation` is the first.
     Empty: it was in `operation`."""
     operation_likely: bool = False
-    """A sample of a wide range decided about `operation`: the peak may have been in another one, between samples."""
+    """True if a sample chose `operation` although the range is wide: between samples, the peak may have been in another one."""
     excludes: tuple[str, ...] = ()
     """Memory that may have existed beyond the bounds, in words: ("kernel", "files in memory").
 
     "kernel": the kernel memory that only a cgroup counts, such as pipes, sockets and dentries."""
     excluded_bytes: int = 0
-    """Limit of the excluded files in memory: bytes that write calls wrote between two samples and that no disk got."""
+    """Upper bound of the excluded files in memory: bytes that write calls wrote between two samples and that reached no disk."""
     evidence: tuple[Evidence, ...] = ()
     """The readings from which the figure follows."""
     low_at: float | None = None

@@ -190,7 +190,7 @@ _OWN = frozenset(vars(Run)) | {"path"}
 def load_run(path: str | os.PathLike[str] = "latest") -> Run:
     """Return the run in a directory, finished or still running.
 
-    "latest" is the newest of those below memwatch-runs and the last one that this program recorded itself, at any place.
+    "latest" is the newest run below memwatch-runs, or the last run that this program recorded, if that is newer.
 
     Raises `RunError` if the directory contains no run, `UsageError` if there is no newest run.
     """

@@ -38,7 +38,7 @@ _NAME = 60
     metavar="SECONDS",
     default="60",
     show_default=True,
-    help="Wait this long for a unit, container, pod or job to start again, and record it as a further run; 0: end with it. "
+    help="Wait this long for a unit, container, pod or job to start again, and record it as a further run; 0: do not wait. "
     "--out names one run, and so turns this off.",
 )
 @click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte after the first sample.")
@@ -59,8 +59,8 @@ def command(
     Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME is that of a running program
     or script. Workers that share the name of their parent belong to it.
 
-    A unit, container, pod or job is its control group: all processes in it, its memory as the kernel limits it. Its
-    high-water mark is read and never reset.
+    For a unit, container, pod or job, the run covers its control group: all processes in it, and the memory that the
+    kernel limits. The group's high-water mark is read and never reset.
     """
     asked = {kind: str(name) for kind in KINDS if (name := given.pop(kind)) is not None}
     if len(asked) + (process is not None) != 1:

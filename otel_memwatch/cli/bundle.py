@@ -31,10 +31,10 @@ from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_opt
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @redact_option
 def command(run: str | None, *, output: str, force: bool, redact: str) -> None:
-    """Pack the run directory RUN, kernel, Python and version into one file, for a bug report or a colleague.
+    """Pack the run directory RUN into one file, for a bug report or a colleague.
 
-    Without --redact the record is complete, with command lines and paths. Without RUN, or with "latest", it is the newest run
-    below memwatch-runs.
+    It adds the versions of kernel, Python and otel-memwatch. Without --redact the record is complete, with command lines and
+    paths. Without RUN, or with "latest", it is the newest run below memwatch-runs.
     """
     if Path(output).exists() and not force:
         raise UsageError(f"{output} exists.", "replace it with --force")

@@ -22,7 +22,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
     group           null, or the position among the runs of one job: {"group", "launcher", "rank", "local_rank", "size",
                     "first", "step", "node", "attempt"}; `first` is the lowest rank, `step` the difference of two ranks
-    clock           {"boot_id", "monotonic_offset"}: start of the machine that the monotonic seconds belong to, and
+    clock           {"boot_id", "monotonic_offset"}: boot of the machine that the monotonic seconds belong to, and
                     seconds by which a time namespace has moved them
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
     vcs             commit of the working directory, if `ci` has none; exported nowhere
@@ -39,8 +39,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 
 `recipes.jsonl`
     Beside the run directories: short recipes of make, one object a line, with fields of `run.json` and readings of the
-    kernel. A recipe is a run with the path of a directory of its `id`. That directory exists only if the recipe marked
-    operations.
+    kernel. A recipe is a run; its path is that of a directory named by its `id`. The directory exists only if the recipe
+    marked operations.
 
 `samples.jsonl`
     A line that is an object declares the columns of the arrays after it::
@@ -69,7 +69,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 `stacks.json`
     Only under --stacks: {"schema": 1, "highest", "problems", "captures": [...]}, replaced atomically at each capture.
     `stacks.Capture` declares a capture and its threads; a frame is [function, file, line], the innermost first.
-    `highest` is the largest memory between captures too, `problems` has sentences for the user.
+    `highest` is the largest memory, also between captures; `problems` has sentences for the user.
 
 `made_of.json`
     Kinds of memory at a peak: {"schema": 1, "time", "level", "tree": [part, ...], "processes": [{"pid", "parts": [part, ...]}],

@@ -37,7 +37,7 @@ class GrowthFinding(NamedTuple):
     """Name of the repeated operation; `None`: the tree over time."""
     pid: int | None
     bytes: int
-    """GrowthShape in the judged part of the run."""
+    """Growth in the judged part of the run."""
     rate: float
     low: float
     high: float

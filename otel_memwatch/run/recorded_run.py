@@ -253,7 +253,7 @@ class RecordedRun:
 
     @cached_property
     def capture_spans(self) -> Mapping[Capture, RecordedOperation]:
-        """For each capture the innermost operation of its process that was open then; without those outside all."""
+        """Innermost operation of the process that was open at each capture; captures outside all operations are left out."""
         from otel_memwatch.run.stacks import capture_spans
 
         operations = self.iterate_operations() if self.stacks.captures and self.marked else ()
@@ -326,7 +326,7 @@ class RecordedRun:
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
-        """By pid: the number that a launcher (torchrun, mpirun, srun) gave a process, of those that marked operations."""
+        """Ranks by pid, from a launcher (torchrun, mpirun, srun); only of processes that marked operations."""
         if not self.record.marked:
             return {}
         return {lines.pid: lines.rank for lines in self.record.operation_lines if lines.rank is not None}

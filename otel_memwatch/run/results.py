@@ -69,7 +69,7 @@ class OperationFigures(NamedTuple):
     """Figures of an operation from the record of the whole tree."""
 
     operation: RecordedOperation
-    """Report of the operation's process: name, ids, status, exact peak of that process."""
+    """The operation as its process recorded it: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""
     end: float

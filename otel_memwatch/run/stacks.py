@@ -140,7 +140,7 @@ def frame_name(frame: StackFrame) -> str:
 def capture_spans(
     captures: Sequence[Capture], operations: Iterable[OperationFigures], started: float
 ) -> Mapping[Capture, RecordedOperation]:
-    """Return for each capture the innermost operation of its process that was open then; without those outside all."""
+    """Return the innermost operation of the process that was open at each capture; leave out captures outside all operations."""
     found: dict[Capture, RecordedOperation] = {}
     for figures in operations:
         operation = figures.operation

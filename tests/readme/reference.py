@@ -66,7 +66,7 @@ def commands_page() -> str:
         ["command", "what it does"], [[f"[`{name}`](#{name})", text] for name, text in COMMANDS.items()]
     )
     parts = [
-        "`otel-memwatch COMMAND --help` prints this with the version that is installed.",
+        "`otel-memwatch COMMAND --help` prints this for the installed version.",
         "Settings of `wrap`, `attach` and `watch()` with their variables: [settings](settings.md).",
         listed,
     ]
@@ -137,7 +137,7 @@ def _told(option: click.Option, context: click.Context) -> str:
 
 def python_page() -> str:
     parts = [
-        "All of it is typed; `import otel_memwatch` loads next to nothing, and each name is loaded when it is first used.",
+        "The whole API is typed. `import otel_memwatch` loads almost nothing; each name is loaded at its first use.",
         "## Recording",
         *_function("watch", watching),
         *_example("watch"),
@@ -147,7 +147,7 @@ def python_page() -> str:
         *_example("attach"),
         *_function("run_command", commands),
         *_example("run_command"),
-        "More settings than those of `watch`:",
+        "Settings in addition to those of `watch`:",
         _keywords(keywords.CommandSettings),
         *_function("run_command_async", commands),
         "## Operations",
@@ -163,7 +163,7 @@ def python_page() -> str:
         _typed(keywords, "ReportOptions"),
         "`Run.plot` takes:",
         _typed(keywords, "PlotOptions"),
-        "## What a run gives",
+        "## Results of a run",
         *_class("Peak", model),
         *_class("Certainty", model),
         *_class("Peaks", results),
@@ -312,7 +312,7 @@ def run_directory_page() -> str:
     head, _, rest = text.partition("\n\n")
     parts = [
         head,
-        "It is 0700, its files 0600. A sample is one `write()`, so the record survives a SIGKILL of the command or of the monitor.",
+        "Its mode is 0700, that of its files 0600. A sample is one `write()`, so the record survives a SIGKILL of the command or of the monitor.",
     ]
     for section in re.split(r"\n(?=`[^\n]*`\n)", rest.replace("``", "`")):
         title, _, body = section.partition("\n")
@@ -403,8 +403,8 @@ SCHEMAS = {
 
 def schemas_page() -> str:
     parts = [
-        "What the command line prints as JSON is a promise: fields may be added, none is removed or changes its meaning.",
-        'Bytes and seconds; `null` is "not known", never zero. The schemas lie in the package; tests hold every output against them.',
+        "The JSON that the command line prints is stable: fields may be added, none is removed or changes its meaning.",
+        'Sizes are bytes, times are seconds; `null` is "not known", never zero. The schemas are part of the package, and tests check every output against them.',
     ]
     for name, (command, path) in SCHEMAS.items():
         text = (PACKAGE / path).read_text()
@@ -416,7 +416,7 @@ def schemas_page() -> str:
         ]
         for kind, below in schema.get("$defs", {}).items():
             if "properties" in below:
-                parts += [f"Of each *{kind}*:", _field_table(below)]
+                parts += [f"Fields of *{kind}*:", _field_table(below)]
         parts.append(
             f"<details><summary>The schema itself</summary>\n\n```json\n{text.strip()}\n```\n\n</details>"
         )
