@@ -143,8 +143,10 @@ class HardLimit:
     def _end_all(self) -> None:
         """Report the breach and kill every process."""
         self.breached = time.monotonic()
-        self._on_breach(self._largest)
-        self._processes.end()
+        try:
+            self._on_breach(self._largest)
+        finally:
+            self._processes.end()  # the processes may be frozen
 
     def verdict(
         self, operations: Iterable[RecordedOperation], processes: Iterable[ProcessRecord], peak: int | None

@@ -12,7 +12,7 @@ from otel_memwatch.monitor.guard.limit import HardLimit
 
 
 class Group:
-    """A cgroup whose events and number of kills are given; `None`: it is gone."""
+    """A cgroup with given events and a given number of kills; `None`: it is gone."""
 
     def __init__(self, counts: dict[str, int], kills: int | None) -> None:
         self._counts, self._kills = counts, kills
@@ -27,14 +27,16 @@ class Group:
 
 
 class Processes:
+    frozen = False
+
     def largest(self) -> list[dict[str, Any]]:
         return [{"pid": 1, "command": "hog", "bytes": 7}]
 
     def freeze(self) -> None:
-        pass
+        self.frozen = True
 
     def end(self) -> None:
-        pass
+        self.frozen = False
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,16 @@ def test_breaches(
     os.close(hard._wake)
     os.close(hard._waker)
     assert (hard.breached is not None, found) == (breached, [Processes().largest()] if breached else [])
+
+
+def test_a_failing_report_leaves_no_process_frozen() -> None:
+    def fail(_: object) -> None:
+        raise MemoryError
+
+    hard: Any = HardLimit(1 << 20, fail)
+    hard._processes = Processes()
+    with pytest.raises(MemoryError):
+        hard._check_event(Group({"oom": 1, "oom_kill": 1}, 1), -1)
+    os.close(hard._wake)
+    os.close(hard._waker)
+    assert not hard._processes.frozen
