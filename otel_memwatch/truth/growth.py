@@ -177,7 +177,7 @@ def _floors(late: Sequence[Point]) -> list[Point]:
 
 def _rates(floors: Sequence[Point]) -> list[float]:
     """Return the rates between floors that are half of the curve apart."""
-    pairs = zip(floors, floors[_BLOCKS // 2 :])  # noqa: B905 - the second is shorter
+    pairs = zip(floors, floors[_BLOCKS // 2 :], strict=False)
     return [(after.value - before.value) / (after.position - before.position) for before, after in pairs]
 
 

@@ -76,7 +76,7 @@ _BY_NAME = Columns(
 _BY_NAME_RESIDENT = _BY_NAME._replace(
     header=(*_BY_NAME.header[:5], "mean resident", "largest resident", "CPU")
 )
-"""Columns for runs whose needed memory is unknown for each operation, as if there are too many."""
+"""Columns for runs without needed memory for each operation, for example with too many operations."""
 _USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
 _NEEDED, _RESIDENT = _COLUMNS.header.index("needed"), _COLUMNS.header.index("resident")
 

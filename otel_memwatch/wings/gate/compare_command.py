@@ -107,10 +107,7 @@ def command(
     A run may be a directory of runs. One run of each is enough for programs with one process and one thread; others need
     five. Exit codes: 0; 1 if a figure regressed; 2 if nothing could be compared; 3 with --strict if one is inconclusive.
     """
-    if redact and page is None:
-        raise UsageError("--redact is for --page.", "name the file with --page")
-    if page is not None and baseline is not None:
-        raise UsageError("A baseline has no curves for --page.", "compare with the runs of the base")
+    _check_page(page, redact, baseline)
     effect, others = _effect(effects), parse_also(also, FORMATS)
     base_names, head_names = _sides(runs, has_baseline=baseline is not None)
     base_names, base_groups = find_groups(base_names)
@@ -152,6 +149,13 @@ def command(
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
     return _exit_code(found, require_operations=require_operations, strict=strict)
+
+
+def _check_page(page: str | None, redact: str, baseline: str | None) -> None:
+    if redact and page is None:
+        raise UsageError("--redact is for --page.", "name the file with --page")
+    if page is not None and baseline is not None:
+        raise UsageError("A baseline has no curves for --page.", "compare with the runs of the base")
 
 
 def _exit_code(found: Comparison, *, require_operations: bool, strict: bool) -> int:

@@ -1,4 +1,4 @@
-"""Repeats of operations: whose growth it is, and whether it belongs to files."""
+"""Growth over the repeats of operations: which operation keeps it, and whether it belongs to files."""
 
 from __future__ import annotations
 
