@@ -62,8 +62,6 @@ def main() -> NoReturn:
         say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
         sys.exit(1)
     try:
-        if sys.argv[1:2] == ["wrap"]:
-            _wrap_at_once()
         code = 0 if _answered() else _run()
     except MemwatchError as error:
         say(f"otel-memwatch: {error}")
@@ -83,6 +81,11 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    from otel_memwatch.runtime import module_finder
+
+    module_finder.install()
+    if sys.argv[1:2] == ["wrap"]:
+        _wrap_at_once()
     from otel_memwatch.cli.command_group import run
 
     return run()

@@ -1,0 +1,97 @@
+"""Finder of the package's modules, for the program: `wrap` imports 170 of them while the command waits.
+
+Python's finder takes 60 us a module: it lists directories and looks for six kinds of files. This one opens the cached
+bytecode of a module and checks as Python does that it fits the time and size of the source. In every other case Python's
+finder does the work, which also compiles and caches.
+
+Only the program uses it. A program that imports the package keeps its import system.
+"""
+
+from __future__ import annotations
+
+import _imp
+import os
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType, ModuleType
+
+_external: Any = sys.modules.get("_frozen_importlib_external")
+"""Python's finder, which has the parts that check and read bytecode."""
+_PREFIX = f"{__name__.partition('.')[0]}."
+_MOST = 1 << 16
+"""Bytes of a file that is read at once. A larger one is left to Python."""
+
+
+class _CachedLoader(SourceFileLoader):
+    """Loader of a module whose bytecode was read."""
+
+    bytecode: memoryview | None = None
+    cached: str
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code that was read, once. Another call, as by `importlib.reload`, reads again."""
+        bytecode, self.bytecode = self.bytecode, None
+        if bytecode is None:
+            return super().get_code(fullname)
+        code: CodeType = _external._compile_bytecode(bytecode, fullname, self.cached, self.path)  # noqa: SLF001
+        return code
+
+
+class CachedModules:
+    """Entry of `sys.meta_path`."""
+
+    def __init__(self) -> None:
+        self._start = _external.MAGIC_NUMBER + bytes(4)
+        """Begin of a file with time and size of its source (PEP 552)."""
+        self._suffix = f".{sys.implementation.cache_tag}.pyc"
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,  # noqa: ARG002 - Python passes it
+    ) -> ModuleSpec | None:
+        """Return the specification of a module of ours with valid bytecode; `None`: Python has to find it."""
+        if path is None or not name.startswith(_PREFIX) or len(path) != 1:
+            return None
+        tail = name.rpartition(".")[2]
+        folder = f"{path[0]}/{tail}"
+        cached, source = f"{path[0]}/__pycache__/{tail}{self._suffix}", f"{folder}.py"
+        try:
+            is_package = False
+            try:
+                descriptor = os.open(cached, os.O_RDONLY)
+            except FileNotFoundError:
+                is_package = True
+                cached, source = f"{folder}/__pycache__/__init__{self._suffix}", f"{folder}/__init__.py"
+                descriptor = os.open(cached, os.O_RDONLY)
+            try:
+                data = os.read(descriptor, _MOST)
+            finally:
+                os.close(descriptor)
+            status = os.stat(source)
+        except OSError:
+            return None
+        time, size = int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+        header = b"%b%b%b" % (self._start, time.to_bytes(4, "little"), size.to_bytes(4, "little"))
+        if not data.startswith(header) or len(data) == _MOST:
+            return None
+        loader = _CachedLoader(name, source)
+        loader.bytecode, loader.cached = memoryview(data)[len(header) :], cached
+        spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
+        spec.has_location, spec.cached = True, cached
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(folder)
+        return spec
+
+
+def install() -> None:
+    """Find modules of ours with `CachedModules`, unless Python keeps or checks its bytecode in an unusual way."""
+    unusual = sys.flags.optimize or sys.pycache_prefix is not None or sys.implementation.cache_tag is None
+    if not unusual and _imp.check_hash_based_pycs != "always" and hasattr(_external, "_compile_bytecode"):
+        sys.meta_path.insert(0, CachedModules())

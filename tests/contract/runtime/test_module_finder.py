@@ -1,0 +1,97 @@
+"""Our finder of modules gives what Python's gives, or leaves the module to it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import py_compile
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.runtime import module_finder
+
+CASES = {"otel_memwatch.run.peaks": False, "otel_memwatch.reports": True, "otel_memwatch.monitor.run": True}
+"""Modules, and whether each is a package."""
+
+
+def place(name: str) -> list[str]:
+    """Folders in which Python looks for a module of ours."""
+    return list(importlib.import_module(name.rpartition(".")[0]).__path__)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_finders_agree(name: str) -> None:
+    theirs = PathFinder.find_spec(name, place(name))
+    assert theirs is not None
+    assert theirs.origin is not None
+    py_compile.compile(theirs.origin, doraise=True)
+    ours = module_finder.CachedModules().find_spec(name, place(name))
+    assert ours is not None
+    assert (ours.origin, ours.cached, ours.has_location) == (theirs.origin, theirs.cached, True)
+    assert ours.submodule_search_locations == theirs.submodule_search_locations
+    assert ours.parent == theirs.parent
+    assert (ours.submodule_search_locations is not None) == CASES[name]
+    assert isinstance(ours.loader, SourceFileLoader)
+    assert isinstance(theirs.loader, SourceFileLoader)
+    again = ours.loader.get_code(name), ours.loader.get_code(name)  # what was read, then as Python reads it
+    assert again == (theirs.loader.get_code(name),) * 2
+    module = importlib.util.module_from_spec(ours)
+    assert module.__file__ == theirs.origin
+
+
+def made(
+    folder: Path, mode: py_compile.PycInvalidationMode = py_compile.PycInvalidationMode.TIMESTAMP
+) -> Path:
+    source = folder / "made.py"
+    source.write_text("value = 1\n")
+    py_compile.compile(str(source), doraise=True, invalidation_mode=mode)
+    return source
+
+
+def found(folder: Path, name: str = "otel_memwatch.made") -> ModuleSpec | None:
+    return module_finder.CachedModules().find_spec(name, [str(folder)])
+
+
+def test_bytecode_of_another_source_is_left_to_python(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    assert found(tmp_path) is not None
+    os.utime(source, (1, 1))
+    assert found(tmp_path) is None
+    source.unlink()
+    assert found(tmp_path) is None
+
+
+def test_other_kinds_of_bytecode_are_left_to_python(tmp_path: Path) -> None:
+    made(tmp_path, py_compile.PycInvalidationMode.CHECKED_HASH)
+    assert found(tmp_path) is None
+    cached = Path(importlib.util.cache_from_source(str(made(tmp_path))))
+    cached.write_bytes(b"\0" + cached.read_bytes()[1:])
+    assert found(tmp_path) is None
+    cached.write_bytes(b"")
+    assert found(tmp_path) is None
+
+
+def test_modules_of_others_are_left_to_python(tmp_path: Path) -> None:
+    made(tmp_path)
+    assert found(tmp_path, "package.made") is None
+    assert module_finder.CachedModules().find_spec("otel_memwatch") is None
+
+
+@pytest.mark.parametrize(
+    "unusual", [["-O"], ["-X", "pycache_prefix=/nowhere"], ["--check-hash-based-pycs", "always"]]
+)
+def test_an_unusual_interpreter_keeps_its_finders(unusual: list[str]) -> None:
+    program = (
+        "import sys; from otel_memwatch.runtime import module_finder as finder; finder.install(); "
+        "print(isinstance(sys.meta_path[0], finder.CachedModules))"
+    )
+    for options, expected in ((unusual, "False"), ([], "True")):
+        done = subprocess.run(
+            [sys.executable, *options, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
