@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.control_group import memory_parent
+from tests.support.control_group import group, memory_parent
 from tests.support.torture import alive
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ others[0].wait()
 """
 
 
-def wrap(tmp_path, program, *options):
+def wrap(tmp_path, program, *options, enter=None):
     command = [
         sys.executable,
         "-m",
@@ -47,7 +47,9 @@ def wrap(tmp_path, program, *options):
         "-c",
         program,
     ]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, preexec_fn=enter
+    )
 
 
 def test_nothing_of_the_tree_outlives_a_breach_and_it_is_told_who_wanted_more(tmp_path):
@@ -98,6 +100,15 @@ def test_every_line_names_the_operation_that_was_open_at_the_kill(tmp_path):
     assert info["limit"]["operation"].startswith("step ")
     assert (tree["operation"], tree.get("operations")) == (info["limit"]["operation"], None), done.stderr
     assert done.stderr.count("  limit  ") == 1
+
+
+def test_a_kill_at_an_enclosing_limit_is_no_breach_of_ours(tmp_path):
+    with group(limit=200 * MIB) as enclosing:
+        done = wrap(tmp_path, GROWS, "--limit=600MiB", enter=enclosing.enter)
+    assert done.returncode == -9, done.stderr
+    info = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert (info["limit"]["breached"], info["exit"]["oom_kills"]) == (False, 1)
+    assert "at the 600.0 MiB limit" not in done.stderr
 
 
 def test_below_its_limit_nothing_happens(tmp_path):

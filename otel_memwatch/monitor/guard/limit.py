@@ -190,9 +190,9 @@ class HardLimit:
 
 
 def _killed(group: OwnCgroup, counts: Mapping[str, int]) -> bool:
-    """Return whether the OOM killer killed in the cgroup; if that is gone, whether it was invoked by the `counts` before."""
+    """Return whether the OOM killer killed at the cgroup's limit; if that is gone, whether the `counts` before say so."""
     try:
-        return group.oom_kills() > 0
+        return group.kills_at_limit() > 0
     except OSError:
         return bool(counts.get("oom"))
 

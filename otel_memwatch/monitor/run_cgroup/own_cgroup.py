@@ -60,6 +60,9 @@ _NO_LIMIT = {
 
 _DYING_SECONDS = 0.5
 """Longest wait for processes that are ending, before the cgroup is left to the next run."""
+_SWAP_ROOM = 1 << 20
+"""Bytes by which memory with swap may exceed the limit (version 1). It is charged first, but new kernels (seen with
+6.18) do not count there what fails. `kills_at_limit` needs the count, so the limit without swap has to be the smaller one."""
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
@@ -210,7 +213,7 @@ class OwnCgroup:
                 with contextlib.suppress(OSError):
                     _write(f"{self._path}/memory.swappiness", b"0")
                 with contextlib.suppress(FileNotFoundError):
-                    _write(f"{self._path}/memory.memsw.limit_in_bytes", str(size).encode())
+                    _write(f"{self._path}/memory.memsw.limit_in_bytes", str(size + _SWAP_ROOM).encode())
                 return
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{self._path}/memory.swap.max", b"0")
@@ -220,7 +223,7 @@ class OwnCgroup:
     def out_of_memory_events(self) -> tuple[int, int]:
         """Return a descriptor that becomes readable when the cgroup runs out of memory, and the events to poll it for.
 
-        A shortage in an enclosing cgroup triggers it too: check `oom_kills` for an actual kill. Raises `OSError`.
+        A shortage in an enclosing cgroup triggers it too: check `kills_at_limit`. Raises `OSError`.
         """
         if self.version == 2:
             descriptor = os.open(f"{self._path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
@@ -257,6 +260,18 @@ class OwnCgroup:
     def oom_kills(self) -> int:
         """Return the number of processes that the OOM killer killed here; 0 on kernels that do not count (before 4.13)."""
         return parse_keyed(_read(f"{self._path}/{self._events}")).get("oom_kill", 0)
+
+    def kills_at_limit(self) -> int:
+        """Return `oom_kills` if memory ran out at this cgroup's limit; 0 if only at an enclosing limit. Raises `OSError`.
+
+        Version 1 does not count this, only how often the limit was reached. Memory may have been reclaimed then: if a limit
+        around it is exceeded later, its kills are counted too.
+        """
+        counts = parse_keyed(_read(f"{self._path}/{self._events}"))
+        reached = counts.get("oom", 0)
+        if self.version == 1:
+            reached = int(_read(f"{self._path}/memory.failcnt"))
+        return counts.get("oom_kill", 0) if reached else 0
 
     def limit(self) -> int | None:
         """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""

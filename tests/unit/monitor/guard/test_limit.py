@@ -20,7 +20,7 @@ class Group:
     def read_events(self, descriptor: int) -> dict[str, int]:
         return self._counts
 
-    def oom_kills(self) -> int:
+    def kills_at_limit(self) -> int:
         if self._kills is None:
             raise FileNotFoundError
         return self._kills

@@ -180,7 +180,7 @@ def group_of(folder: Path, version: int, limit: str) -> OwnCgroup:
 @pytest.mark.parametrize(
     ("version", "limit", "files"),
     [
-        (1, str((1 << 63) - 4096), {"memory.limit_in_bytes": 100 * MIB, "memory.memsw.limit_in_bytes": 100 * MIB,
+        (1, str((1 << 63) - 4096), {"memory.limit_in_bytes": 100 * MIB, "memory.memsw.limit_in_bytes": 101 * MIB,
                                     "memory.swappiness": 0}),
         (2, "max", {"memory.max": 100 * MIB, "memory.swap.max": 0}),
         (1, str(60 * MIB), {"memory.limit_in_bytes": 60 * MIB}),
@@ -194,6 +194,25 @@ def test_a_hard_limit_leaves_no_swap_and_lifts_no_smaller_one(
     assert files
     for name, value in files.items():
         assert int((tmp_path / name).read_text()[: len(str(value))]) == value
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "kills"),
+    [
+        (1, {"memory.oom_control": "oom_kill 2", "memory.failcnt": "0"}, 0),
+        (1, {"memory.oom_control": "oom_kill 2", "memory.failcnt": "3"}, 2),
+        (1, {"memory.oom_control": "oom_kill 0", "memory.failcnt": "7"}, 0),
+        (2, {"memory.events": "max 9\noom 0\noom_kill 2\n"}, 0),
+        (2, {"memory.events": "max 9\noom 1\noom_kill 2\n"}, 2),
+    ],
+)
+def test_kills_at_an_enclosing_limit_do_not_count(
+    tmp_path: Path, version: int, files: dict[str, str], kills: int
+) -> None:
+    group = group_of(tmp_path, version, str(1 << 30))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert group.kills_at_limit() == kills
 
 
 def test_a_limit_that_the_kernel_refuses_is_a_sentence(tmp_path: Path) -> None:
