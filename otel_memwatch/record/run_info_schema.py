@@ -283,7 +283,7 @@ class RunInfo(NamedTuple):
     file_bytes: int | None
     """Most file pages (RssFile) that a sample found in one process."""
     processes_high: int | None
-    """Upper bound of the processes' memory together, plus memory files and kernel memory at samples; only with a cgroup of
+    """Likely most memory of the processes together, plus memory files and kernel memory at samples; only with a cgroup of
     the run."""
     files: FilesFields
     """Files of 1 MiB and more that the tree mapped, or had open for reading."""

@@ -352,7 +352,7 @@ class RunAggregator:
         return totals
 
     def processes_high(self) -> int | None:
-        """Return the upper bound of `peaks.processes_high`, in bytes; `None`: unknown."""
+        """Return `peaks.processes_high`, in bytes; `None`: unknown."""
         with self._lock:
             return processes_high(self._evidence)
 

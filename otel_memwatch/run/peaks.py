@@ -21,7 +21,7 @@ from otel_memwatch.truth.cgroup import (
     within_limit,
 )
 from otel_memwatch.truth.cgroup_windows import peak_error
-from otel_memwatch.truth.estimates import largest_sample, likely_of_any, with_estimate
+from otel_memwatch.truth.estimates import largest_sample, likely_of_any, most_by_faults, with_estimate
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
 from otel_memwatch.truth.partial_records import is_after, is_over, stopped
@@ -429,15 +429,16 @@ def tree_bound(evidence: RunEvidence) -> int | None:
 
 
 def processes_high(evidence: RunEvidence) -> int | None:
-    """Return an upper bound in bytes of the memory of the processes, plus memory files and kernel memory at samples.
+    """Return the likely most memory of the processes in bytes, plus memory files and kernel memory at samples.
 
-    If page cache moved, the bound by the cgroup is wide, because cache may hide needed memory. This bound excludes memory files
+    If page cache moved, the bound by the cgroup is wide, because cache may hide needed memory. This figure excludes memory files
     and kernel memory that came and went between two samples. `None`: a process has no bound, or the cgroup is not the run's.
     """
     by_processes, beside = tree_bound(evidence), evidence.unmapped.value
     if by_processes is None or beside is None or not evidence.conditions.own_cgroup:
         return None
-    return by_processes + beside
+    by_faults = most_by_faults(evidence.tree_faults, evidence.private.value or 0)
+    return (by_processes if by_faults is None else min(by_processes, by_faults)) + beside
 
 
 def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:

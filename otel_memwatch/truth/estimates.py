@@ -150,6 +150,21 @@ def _beside_cached_files(likely: int, attained: int, brought: int) -> int:
     return max(brought // around, (around * brought - attained) // (around - 1))
 
 
+def most_by_faults(faults: int | None, anonymous: int) -> int | None:
+    """Return the memory that a tree's page faults brought if each brought a single page; `None`: some brought huge pages.
+
+    It is no bound: huge pages may come and go between two samples. A program that uses them shows more anonymous memory at
+    samples than its faults explain.
+
+    Example: `grep` reads 256 MiB with 520 faults, 0.5 MiB anonymous at samples: 2 MiB, however much the page cache moved.
+
+    Args:
+        faults: page faults of the tree; `None`: not known.
+        anonymous: the most at a sample, in bytes.
+    """
+    return None if faults is None or anonymous > faults * BASE_PAGE else faults * BASE_PAGE
+
+
 def likely_of_tasks(processes: int, threads: int) -> int:
     """Return the best estimate of the kernel's structures for processes and threads, in bytes; no user can read them.
 

@@ -77,7 +77,7 @@ class IndexedRun(NamedTuple):
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
     processes_high: int | None = None
-    """Upper bound of the processes' memory together, with memory files and kernel memory at samples."""
+    """Likely most memory of the processes together, with memory files and kernel memory at samples."""
     files: int | None = None
     """Bytes of the files that the run mapped or had open for reading, as far as samples saw them."""
     limit: int | None = None

@@ -496,6 +496,23 @@ class TestControlGroup:
         assert (group.certainty, group.bytes) == (Certainty.EXACT, 500 * MIB)
         assert (tree.certainty, tree.high) == (Certainty.EXACT, 500 * MIB + BATCH)
 
+    @pytest.mark.parametrize(
+        ("anonymous", "likely"), [(1 * MIB, 2), (100 * MIB, 10.25 * 78)], ids=["single pages", "huge pages"]
+    )
+    def test_many_other_processes_do_not_widen_what_page_faults_brought(
+        self, anonymous: int, likely: float
+    ) -> None:
+        """A scan beside programs that started 77 processes was advised 284 MiB; it needs 1."""
+        columns = [*CGROUP, *map(column, ("memwatch.cgroup.memory.anon", "memwatch.tree.paging.faults"))]
+        tally = tally_of(*columns, column("memwatch.tree.unobserved"), own_cgroup="/sys/fs/cgroup/x")
+        seen(tally, PID, 0, rss=MIB, peak=MIB)
+        tick(tally, 0.1, 200 * MIB, 199 * MIB, 0, 0, 200 * MIB, anonymous, 500, 0)
+        tick(tally, 0.2, 257 * MIB, 256 * MIB, 0, 0, 257 * MIB, anonymous, 512, 77)
+        ended(tally, PID, 0, 0.3, peak=MIB, peak_bound=10 * MIB, exit_code=0)
+        found = tally.processes_high()
+        assert found is not None
+        assert found / MIB == pytest.approx(likely, rel=0.001)
+
     def test_page_cache_is_not_need(self) -> None:
         tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
