@@ -28,8 +28,8 @@ except ImportError:  # another implementation of Python
 OPENING = ("open", "time", "name", "trace", "span", "parent", "thread", "rss", "segment")
 """Fields of an opening in writing order. Optional fields follow: `attributes`, `exported`.
 
-`format.py` describes each field. All writers use this table and `CLOSING`: Python and C code in the target, and
-`otel-memwatch mark`.
+`format.py` describes each field. Python code in the target and `otel-memwatch mark` write by this table and `CLOSING`;
+`_native.c` writes the same fields.
 """
 
 CLOSING = (

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.model import Certainty, Evidence, Peak
+from otel_memwatch.model import Evidence, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.exact import is_one_figure
+from otel_memwatch.truth.exact import around, is_one_figure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,5 +172,5 @@ def sum_at_one_instant(low: int, high: int | None, guess: int, evidence: Evidenc
     if high is None:
         return Peak.interval(low, None, estimate=guess, evidence=(evidence,))
     if is_one_figure(low, high):
-        return Peak((low + high) // 2, Certainty.EXACT, low, high, evidence=(evidence,))
+        return around((low + high) // 2, low, high, evidence=(evidence,))
     return Peak.interval(low, high, estimate=min(guess, high), evidence=(evidence,))

@@ -1,30 +1,37 @@
 """Completion of the record, after the target has ended and the sampling thread has stopped.
 
-Steps of `wrap` between the end of the command and the prompt, in order:
+Steps of `wrap` between the end of the command and the prompt, in order. `complete` has those from the ends of processes to the
+curves. `RunResources.finish` (wrap.py) calls `Monitor.finish`, which calls `complete` and then `render` (workers/rendering.py).
 
 | step | code | ms |
 | --- | --- | --- |
 | witness | `Target.wait` kills and reaps it; with a scope, the last step does | 2.0 |
 | stop the guard | `Guard.finish`, with --limit and its like: until all killed processes are dead, at most 5 s | - |
-| last sample | `Monitor.finish` waits for the sampling thread | 0.6 |
+| stop the captures | `StackWorker.finish`, with --stacks | - |
+| last sample | `Monitor.finish` pauses telemetry and waits for the sampling thread | 0.6 |
 | ends of processes | `ProcessTree.finish`: the last figures of all | 0.3 |
 | ending | `RunResources._ending`: reason, with OOM kills and peak of the cgroup | 1.5 |
 | operations | `_operations`: the rest of the target's operations | 0.1 |
 | figures | `RunAggregator.peaks`, `.totals` | 0.3 |
 | verdict on the limit | `HardLimit.verdict`, with --limit: reads the process records again | - |
+| growth | `RunRecording.judge_growth`: repeats that keep memory | - |
 | run.json | `RunWriter.update`: state, exit, peaks, totals | 1.3 |
+| last event | `Guard.write_end`, with --events | - |
 | telemetry | `_deliver`: at most 1.8 s, but up to 20 s while its libraries load | - |
 | curves | `Curves.drawn`, `_written`, `_known` | 1.7 |
+| notes in report and page | `DetachedReport`, if a detached process makes both, see `may_detach` | 0.3 |
 | verdict on the budgets | `rendering._judge`, with --budget | - |
-| notes in report and page | `DetachedReport`; a detached process makes both, see `may_detach` | 0.3 |
+| report and page | `rendering.make`, if no detached process makes them | - |
 | summary | `rendering._summary`, with the runs before this one | 3.3 |
 | more summaries | `rendering._summaries_elsewhere`: files, CI, termination message | - |
-| report and page | `DetachedReport.start`: a fork | 0.5 |
 | picture, logs | `rendering._draw`, `write_files`, with --plot or --log-dir | - |
+| detached process | `DetachedReport.start`: a fork | 0.5 |
 | trackers | `tracking.track`, with --tracker: at most 2 s | - |
 | last scrape | `Telemetry.linger`, with --linger: at most its seconds | - |
 | upload | `Uploader.finish`, with --upload: at most 60 s | - |
+| container | `ContainerRecorder.finish`, if the command started one | - |
 | resources | `RunResources.close`: witness of a scope, port, scope, cgroup | 0.5 |
+| exit code | `record_run`, `end_like` | - |
 
 Milliseconds are the minimum of twelve runs of a command of 1.1 s with two processes, on two processors shared with other
 work. The median of the whole was 78 ms there. `-`: skipped by default.
