@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.torture import needs_root, unprivileged
+from tests.support.wrapped import PROGRAM as OTEL_MEMWATCH
 from tests.support.wrapped import call, environment
 
 PROGRAM = """
@@ -190,7 +192,7 @@ REFUSED = 'echo "Error: Permission Denied: Try running again with elevated permi
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (REFUSED, "stacks are not captured: the kernel refuses to read process"),
+        (REFUSED, "elevated permissions (in a container: add the capability SYS_PTRACE)"),
         ("echo rubbish", "stacks could not be captured: unexpected output"),
         ("echo '[{\"frames\": 5}]'", "stacks could not be captured: unexpected output of py-spy"),
         ("kill -9 $$", "stacks could not be captured"),
@@ -203,6 +205,22 @@ def test_a_failing_tool_is_one_line_and_the_run_goes_on(tmp_path: Path, script: 
     assert (done.returncode, done.stdout) == (3, "done 50\n")
     assert done.stderr.count(words) == 2, done.stderr  # when it happened, and in the summary
     assert "peak memory" in done.stderr
+
+
+def test_a_refusal_of_the_kernel_is_one_line_with_a_remedy(tmp_path: Path) -> None:
+    needs_root()
+    _tool("eu-stack")
+    not_dumpable = "import ctypes; ctypes.CDLL(None).prctl(4, 0)\n"  # PR_SET_DUMPABLE: only root may trace it
+    (tmp_path / "program.py").write_text(not_dumpable + PROGRAM)
+    tmp_path.chmod(0o777)
+    command = unprivileged([*OTEL_MEMWATCH, "wrap", "--stacks", "--", sys.executable, "program.py"])
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "done 50\n")
+    words = "stacks are not captured: the kernel refuses to read process"
+    assert done.stderr.count(words) == 2, done.stderr  # when it happened, and in the summary
+    assert done.stderr.count("run as its owner, or as root") == 2
 
 
 def test_without_the_option_nothing_is_started(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
     try:
         options = _options(str(proc))
         value = options.get("hidepid", "off")
-        if value in _SHOWS_ALL or _may_trace_all(str(proc)):
+        if value in _SHOWS_ALL or may_trace_all(proc):
             return False
         group = int(options.get("gid", "0"))
     except (OSError, ValueError, IndexError):
@@ -51,8 +51,9 @@ def _options(proc: str) -> dict[str, str]:
     return found
 
 
-def _may_trace_all(proc: str) -> bool:
-    with open(f"{proc}/self/status", "rb") as file:
+def may_trace_all(proc: str | os.PathLike[str] = "/proc") -> bool:
+    """Return whether this process has the capability SYS_PTRACE."""
+    with open(os.path.join(proc, "self/status"), "rb") as file:
         for line in file:
             if line.startswith(b"CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)

@@ -2,7 +2,7 @@
 
 | tool | programs | the process is stopped |
 | --- | --- | --- |
-| the program's own interpreter (`_remote_debugging`) | Python 3.14 and later | no |
+| the program's own interpreter (`own_interpreter`) | Python 3.14 and later | no |
 | py-spy | Python 3.10 and later | no; for 1 to 2 ms if that reading failed |
 | jcmd, then its socket | JVM | at its next safepoint |
 | eu-stack (elfutils) | all others, with symbols | for a few milliseconds |
@@ -15,10 +15,10 @@ None loads anything into the process. All but jcmd need the right to trace it, w
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 
+from otel_memwatch.monitor.sampling.stacks import own_interpreter
 from otel_memwatch.monitor.sampling.stacks.jvm import read_jvm
 from otel_memwatch.monitor.sampling.stacks.native_stacks import read_functions
 from otel_memwatch.monitor.sampling.stacks.tools import (
@@ -28,13 +28,13 @@ from otel_memwatch.monitor.sampling.stacks.tools import (
     output_of,
 )
 from otel_memwatch.record.stacks import CapturedThread, StackFrame, bounded
+from otel_memwatch.runtime.procfs.mounted import may_trace_all
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
-_PYTHON = re.compile(r"python(\d+)\.(\d+)")
 _MOST_MAPS = 1 << 20
 
 
@@ -71,20 +71,31 @@ def capture(pid: int) -> tuple[str, list[CapturedThread]]:
     Raises `NotPermittedError`, or `NoStackError` if no installed tool can read this process now.
     """
     kind = kind_of(pid)
-    own = _own_interpreter(pid) if kind == "python" else None
-    tries = [] if own is None else [("_remote_debugging", own, _by_own_interpreter)]
+    own = own_interpreter.find(pid) if kind == "python" else None
+    tries = [] if own is None else [(own_interpreter.NAME, own, own_interpreter.read)]
     found = [(one.name, one.executable(), one.read) for one in MEANS if one.programs == kind]
     reason = NoStackError(f"no tool for {kind} programs is installed ({hint(kind)})")
     for name, path, read in [*tries, *((name, path, read) for name, path, read in found if path is not None)]:
         try:
             return name, read(path, pid)
-        except NotPermittedError:
-            raise
+        except NotPermittedError as refused:
+            if _is_refused(pid):
+                raise
+            reason = NoStackError(f"{refused} (in a container: add the capability SYS_PTRACE)")
         except NoStackError as failed:
             reason = failed
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             reason = NoStackError(f"unexpected output of {name}: {error}")
     raise reason
+
+
+def _is_refused(pid: int) -> bool:
+    """Return whether the kernel refuses to read this process. Tools are also refused processes and threads that have ended."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def hint(kind: str) -> str:
@@ -99,10 +110,15 @@ def permission() -> tuple[bool, str]:
             scope = int(file.read())
     except (OSError, ValueError):
         scope = 0
-    if scope == 0 or (os.geteuid() == 0 and scope < 3):
-        return True, ""
     if scope == 3:
         return False, "kernel.yama.ptrace_scope is 3: no process may be traced until the next boot"
+    if may_trace_all():
+        return True, ""
+    if scope == 0:
+        return (
+            True,
+            "only processes of this user: the capability SYS_PTRACE is missing" if os.geteuid() == 0 else "",
+        )
     remedy = f"kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0, or run as root"
     # `wrap` declares itself the tracer of the command: wrap._traceable.
     return (
@@ -112,40 +128,6 @@ def permission() -> tuple[bool, str]:
 
 
 # -- Python
-
-
-def _own_interpreter(pid: int) -> str | None:
-    """Return the interpreter of a process, if its version can read stacks itself and the file is the same here."""
-    try:
-        path = os.readlink(f"/proc/{pid}/exe")
-        found = _PYTHON.search(os.path.basename(path))
-        same = os.path.samefile(path, f"/proc/{pid}/exe")
-    except OSError:
-        return None
-    return path if same and found and (int(found[1]), int(found[2])) >= (3, 14) else None
-
-
-_READ_STACKS = """
-import json, sys
-from _remote_debugging import RemoteUnwinder
-traced = RemoteUnwinder(int(sys.argv[1]), all_threads=True).get_stack_trace()
-# 3.15 lists interpreters with threads, 3.14 only threads.
-threads = [one for entry in traced for one in getattr(entry, "threads", [entry])]
-def line(frame):
-    place = frame[1]
-    return place if isinstance(place, int) else getattr(place, "lineno", place[0]) if place else 0
-json.dump([[one[0], [[frame[2], frame[0], line(frame)] for frame in one[-1]]] for one in threads], sys.stdout)
-"""
-"""Program for the interpreter of the process: only the same version knows the layout of its frames."""
-
-
-def _by_own_interpreter(path: str, pid: int) -> list[CapturedThread]:
-    output = output_of([path, "-I", "-S", "-c", _READ_STACKS, str(pid)])
-    threads = []
-    for thread, frames in json_output(output):
-        calls = bounded([StackFrame(str(name), str(file), int(line or 0)) for name, file, line in frames])
-        threads.append(CapturedThread(int(thread), "", False, None, calls))
-    return threads
 
 
 def find_py_spy() -> str | None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.monitor.sampling.stacks import means, native_stacks, tools
+from otel_memwatch.monitor.sampling.stacks import means, native_stacks, own_interpreter, tools
 from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
@@ -38,6 +38,8 @@ _FAILURES = 10
 """Captures that may fail one after the other before a message; programs that begin or end are often unreadable."""
 _PATIENCE, _LINES_PATIENCE = 2.0, 1.0
 """Longest wait of the run's end for the worker, and of the worker for source lines at the end, in seconds."""
+_INTERPRETER = 2 << 20
+"""Level in bytes that a running Python exceeds: its reader is started before its first capture."""
 _QUIET = 0.25
 """Seconds without a capture after which source lines are looked up."""
 
@@ -84,18 +86,28 @@ def main(_arguments: list[str]) -> None:
 def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     watch = GrowthWatch(job["root"], job["adopter"], frozenset(job["exclude"]))
     captures = Captures(Path(job["directory"]), job["root"])
-    period = PERIOD
+    try:
+        _capture_until_stopped(watch, captures)
+    finally:
+        own_interpreter.end()
+    captures.find_lines(watch, _LINES_PATIENCE)
+    captures.write(watch.highest)
+    say(problems=captures.problems)
+
+
+def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
+    period, prepared = PERIOD, 0
     while not stop_requested(period):
         began = time.thread_time()
         growth = watch.poll()
         period = max(PERIOD, (time.thread_time() - began) / POLL_SHARE)
+        if watch.highest >= _INTERPRETER and (pid := watch.largest()) != prepared:
+            prepared = pid
+            own_interpreter.prepare(pid)
         if growth is not None:
             captures.take(watch, growth)
         elif captures.lines_due():
             captures.find_lines(watch, tools.PATIENCE)
-    captures.find_lines(watch, _LINES_PATIENCE)
-    captures.write(watch.highest)
-    say(problems=captures.problems)
 
 
 class Captures:
@@ -158,7 +170,7 @@ class Captures:
         """Report the first refusal. Captures go on as long as the command itself may be read."""
         if not self._refused:
             _, remedy = means.permission()
-            remedy = remedy or "run as the owner of the process, or as root"
+            remedy = remedy or "run as its owner, or as root"
             self.problems.append(
                 f"stacks are not captured: the kernel refuses to read process {pid} ({remedy})"
             )
@@ -231,9 +243,9 @@ def _size(watch: GrowthWatch, pid: int) -> int:
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process and its ended children."""
+    """Return the CPU seconds of this process, its ended children, and its readers."""
     spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    return spent.user + spent.system + spent.children_user + spent.children_system + own_interpreter.cpu()
 
 
 def _command(pid: int) -> str:

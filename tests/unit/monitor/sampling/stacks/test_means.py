@@ -83,6 +83,16 @@ def test_permission_follows_the_ptrace_scope(
     if scope is not None:
         (tmp_path / "scope").write_text(f"{scope}\n")
     monkeypatch.setattr(means, "_YAMA", str(tmp_path / "scope"))
-    monkeypatch.setattr(means.os, "geteuid", lambda: 0 if root else 1000)
+    monkeypatch.setattr(means, "may_trace_all", lambda: root)
+    monkeypatch.setattr(means.os, "geteuid", lambda: 1000)
     allowed, words = means.permission()
     assert (allowed, bool(words)) == expected
+
+
+def test_root_without_the_capability_may_read_some_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "_YAMA", "/gone")
+    monkeypatch.setattr(means, "may_trace_all", lambda: False)
+    monkeypatch.setattr(means.os, "geteuid", lambda: 0)
+    allowed, words = means.permission()
+    assert allowed
+    assert "SYS_PTRACE" in words
