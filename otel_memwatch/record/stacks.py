@@ -45,7 +45,7 @@ class CapturedThread(NamedTuple):
     active: bool
     """False if it slept or waited."""
     faults: int | None
-    """Page faults while the stack was read: the thread that touches memory has most. `None`: unknown."""
+    """Page faults while the stack was read, or in 10 ms: the thread that touches memory has most. `None`: unknown."""
     frames: tuple[StackFrame, ...]
     """Innermost call first."""
 
@@ -60,7 +60,7 @@ class Capture(NamedTuple):
     pid: int
     command: str
     before: int
-    """Anonymous and shared memory of the process in bytes, right before the capture; `after`: right after it."""
+    """Anonymous and shared memory of the process in bytes, right before the capture; `after`: after it, at least 10 ms later."""
     after: int
     grown: int
     """Bytes by which the process had grown since the last capture."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NEAR, _NEAR_BYTES = 1.06, 8 << 20
 """A capture is at the peak up to this factor and these bytes below it: captures are `new_peaks.STEP` apart."""
 _GREW = 1 << 20
-"""Growth in bytes during a capture from which the process counts as growing."""
+"""Growth in bytes during a capture, or in 10 ms, from which the process counts as growing."""
 _HALF, _SAME_RAMP_SECONDS = 0.5, 0.25
 """An earlier capture explains the last one from this share of its level, or if it grew this shortly before."""
 

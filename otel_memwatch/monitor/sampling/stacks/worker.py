@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PERIOD, POLL_SHARE = 0.02, 0.01
 """Shortest seconds between two polls, and the share of a core that polling many processes may take."""
+_WINDOW = 0.01
+"""Least seconds in which growth and page faults are measured: a reading of 1 ms would see none of a ramp."""
 _REFUSALS = 5
 """Processes that the kernel may refuse to read before captures end: with Yama, children of the command differ from it."""
 _FAILURES = 10
@@ -141,8 +143,9 @@ class Captures:
             if self._failed == _FAILURES:
                 self.problems.append(f"stacks could not be captured: {error}")
             return
-        after, later = _size(watch, pid), watch.faults(pid)
         seconds = time.monotonic() - began
+        time.sleep(max(0.0, _WINDOW - seconds))
+        after, later = _size(watch, pid), watch.faults(pid)
         watch.captured(growth, _cpu() - cpu)
         self._failed = 0
         moment = round(began, 4)
