@@ -47,6 +47,7 @@ FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "file": (catalog.MEMWATCH_CGROUP_MEMORY_FILE, None),
     "locked": (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, None),
     "anon": (catalog.MEMWATCH_CGROUP_MEMORY_ANON, None),
+    "unwritten": (catalog.MEMWATCH_CGROUP_MEMORY_UNWRITTEN, None),
     "shmem": (catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, None),
     "kernel": (catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, None),
     "group_swap": (catalog.MEMWATCH_CGROUP_MEMORY_SWAP, None),

@@ -28,6 +28,7 @@ from otel_memwatch.truth.stalls import (
     asked_again,
     contended_share,
     faulted_again,
+    is_clogged,
     longest_wait,
     not_own,
     shortage,
@@ -64,6 +65,8 @@ _COVERED = 0.5
 
 _PRESSURE_AGE = 1.0
 """Seconds that a reading of pressure may be old."""
+_BOUNDING = ("memory", "io")
+"""Resources with pressure that limits the waiting for memory."""
 _SHARES = ("memory", "disk", "cpu")
 
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
@@ -87,6 +90,8 @@ class Stalls(NamedTuple):
     """Memory that was missing to keep these files."""
     cores_allowed: float | None = None
     """CPU limit, in processors."""
+    unwritten_bytes: int | None = None
+    """Most page cache that waited to be written to storage at a sample."""
     contention: float | None = None
     """Least share of the time for which the run waited for processors that other programs used; 0 if a limit stopped it."""
     periods: tuple[StallPeriod, ...] = ()
@@ -188,6 +193,10 @@ class StallLedger:
         self._read = self._refaulted = self._chars = self._written = 0
         self._held = self._virtual = 0
         """Largest page cache charged, and largest address space."""
+        self._unwritten: int | None = None
+        """Most page cache that waited to be written."""
+        self._clogged = False
+        """At a sample with full memory, much page cache waited to be written."""
         self._burst: StallWindow | None = None
         """Last window with reads, and those after it."""
         self._counted = [0.0, 0.0]
@@ -229,6 +238,10 @@ class StallLedger:
         self._add_limits(sample, values)
         self._held = max(self._held, int(sample.file or 0))
         self._virtual = max(self._virtual, int(sample.virtual or 0))
+        if sample.unwritten is not None:
+            self._unwritten = max(self._unwritten or 0, int(sample.unwritten))
+            clogged = is_clogged(int(sample.unwritten), int(sample.file or 0))
+            self._clogged = self._clogged or (clogged and self._is_full(sample))
         self._threads = max(self._threads, self._value(values, "threads") or 0)
         self._chars = int(sample.read_chars or self._chars)
         self._written = int(sample.write_chars or self._written)
@@ -337,6 +350,8 @@ class StallLedger:
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
+        if seconds > 0 and (writes := self._of_writes(seconds)) > (found.memory or 0.0):
+            found = Stalls(memory=writes)
         cpu = self._of_cpu(seconds)
         periods = self._curve.periods(
             seconds,
@@ -345,6 +360,7 @@ class StallLedger:
             cpu_seconds=(cpu or 0.0) * seconds,
         )
         return found._replace(
+            unwritten_bytes=self._unwritten,
             disk=self._of_disk(found.memory or 0.0),
             cpu=cpu,
             contention=self._of_contention(seconds, cpu or 0.0),
@@ -372,6 +388,11 @@ class StallLedger:
             return Stalls(), READ
         wait = self._curve.total(READ) * min(1.0, again / late)
         return Stalls(self._share_of(wait, again, seconds), reread_bytes=again), READ
+
+    def _of_writes(self, seconds: float) -> float:
+        """Return the share of the time in which the kernel sought memory among pages that waited to be written."""
+        stalled = self._stalled_in(seconds) if self._clogged else {}
+        return _share(min(stalled.get("memory", 0.0), seconds - self._contention) / seconds)
 
     def _is_own(self) -> bool:
         """Return whether the counter of refaults shows this run only."""
@@ -444,16 +465,22 @@ class StallLedger:
         While it waited for a processor, it did not wait for memory.
         """
         wait = min(wait, max(0.0, seconds - self._contention))
-        stalled: dict[str, float] = {}
-        for resource in ("memory", "io"):
-            (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
-            if end - start < _COVERED * seconds:
-                return _share(wait / seconds)
-            stalled[resource] = max(0.0, last - first) / (end - start) * seconds
+        stalled = self._stalled_in(seconds)
+        if len(stalled) < len(_BOUNDING):
+            return _share(wait / seconds)
         most = longest_wait(
             **stalled, system=self._system, again=again, read=self._read, read_chars=self._chars
         )
         return _share(min(wait, most) / seconds)
+
+    def _stalled_in(self, seconds: float) -> dict[str, float]:
+        """Return the seconds of pressure in the run by resource, if its readings cover much of the run."""
+        stalled: dict[str, float] = {}
+        for resource in _BOUNDING:
+            (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
+            if end - start >= _COVERED * seconds and end > start:
+                stalled[resource] = max(0.0, last - first) / (end - start) * seconds
+        return stalled
 
     def _of_disk(self, memory: float) -> float | None:
         if not self._of_group or not self._conditions.own_cgroup or "io" not in self._pressure:

@@ -32,6 +32,10 @@ A shortage needs all of these:
 | copy or scan | its size | few | none |
 | scan, after a run that dropped the file | its size | few | unknown |
 
+Writing is another reason to wait. The kernel cannot reclaim a page before it is written to storage. If much of the page cache at
+the limit is unwritten (`is_clogged`), a copy waits for the disk at each page, and reads nothing again. The time is the pressure of
+memory, in which reclaim counts. A copy without a limit has none: its pages stay until the kernel writes them in the background.
+
 In such a window the program waits while it runs no code in user mode. It waits for storage and locks, and for the kernel, which
 reclaims and copies. It may also sleep, or wait for a processor. So two bounds limit this time: the plausible duration of its
 reads, and the pressure of memory and storage (`longest_wait`).
@@ -56,6 +60,9 @@ _LEAST_REREAD = 0.25
 _LEAST_OF_CALLS = 0.05
 """Share of the bytes passed to read calls that a shortage reads again. A copy of a file in memory reads little from storage, so
 the few pages that it loses are most of that: 4 of 256 MiB at a limit of 18 MiB, where it is not slower."""
+_LEAST_UNWRITTEN = 0.2
+"""Share of the page cache from which unwritten pages are in the way. On version 2 the kernel keeps programs below it (dirty_ratio),
+by letting them wait for the disk."""
 _SLOWEST_READ = 50e6
 """Bytes in a second that any storage reads in sequence."""
 _LONGEST_FAULT = 0.02
@@ -146,6 +153,19 @@ def longest_wait(memory: float, io: float, system: float, *, again: int, read: i
         read_chars: bytes that it read by system calls, which the kernel copies as well.
     """
     return memory + again / max(read, 1) * io + again / max(read + read_chars, 1) * system
+
+
+def is_clogged(unwritten: int, cache: int) -> bool:
+    """Return whether pages that wait to be written are in the way of reclaim.
+
+    The kernel passes over a few of them. A copy of 256 MiB at limits of 32 to 264 MiB had a quarter to a half of its page cache
+    unwritten, which is the part that its writes add.
+
+    Args:
+        unwritten: bytes of page cache that wait to be written, while memory is full.
+        cache: bytes of page cache.
+    """
+    return unwritten >= _LEAST_UNWRITTEN * cache > 0
 
 
 def are_proven(first_read: int) -> bool:

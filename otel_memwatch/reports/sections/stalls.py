@@ -49,7 +49,10 @@ def sentences(run: RecordedRun) -> list[str]:
 def _rereading(found: Stalls) -> str:
     """Return "re-reading 256 MiB of files (22 times): short of 159 MiB", or as much of it as is known."""
     if found.reread_bytes is None:
-        return "short of memory"
+        unwritten = found.unwritten_bytes
+        return "short of memory" + (
+            f": data to be written ({size(unwritten)}) filled it" if unwritten else ""
+        )
     if not found.files_bytes or found.short_bytes is None:
         return f"short of memory: read {size(found.reread_bytes)} of files again"
     times = 1 + found.reread_bytes / found.files_bytes

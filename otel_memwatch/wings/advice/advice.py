@@ -182,7 +182,9 @@ def _files(row: IndexedRun) -> int:
     """
     several = row.processes is not None and row.processes > 1
     return (
-        max(math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)), row.faulted_bytes) + row.reread_bytes
+        max(math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)), row.faulted_bytes)
+        + row.reread_bytes
+        + row.unwritten_bytes
     )
 
 

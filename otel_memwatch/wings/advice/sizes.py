@@ -64,10 +64,16 @@ def finished(
         )  # fmt: skip
     minimum = min(memory, max(LEAST_REQUEST, needed))
     if memory - minimum >= max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE):
-        notes.append(
-            f"{size(memory - minimum)} of it keep program files, libraries and data files in memory; with less the job "
-            "reads them from disk again and may hang"
-        )
+        unwritten = min(memory - minimum, max((row.unwritten_bytes for row in rows), default=0))
+        if unwritten >= LEAST_CACHE:
+            notes.append(
+                f"{size(unwritten)} of it hold data that waits to be written; with less the job waits for the disk"
+            )
+        if memory - minimum - unwritten >= LEAST_CACHE:
+            notes.append(
+                f"{size(memory - minimum - unwritten)} of it keep program files, libraries and data files in memory; with "
+                "less the job reads them from disk again and may hang"
+            )
         notes.append(_range_of_files(rows, minimum, memory))
     return advice._replace(
         memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
@@ -101,7 +107,7 @@ def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -
     why = (
         "runs at a memory limit show only a part of the files that they need"
         if limited
-        else "runs without a limit do not show which files are read again"
+        else "runs without a limit do not show which pages are needed again"
     )
     there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
     return (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.wings.index.run_search import Signature
 
-_VERSION = 12
+_VERSION = 13
 """Version of the rows: raise it if rows are made in another way, so old ones are made anew."""
 _PATIENCE = 0.2
 """Seconds to wait for another reader that is writing."""

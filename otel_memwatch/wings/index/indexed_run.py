@@ -19,6 +19,9 @@ _BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
 _AT_LIMIT = 0.98
 """Share of its limit that a cgroup can charge only by reclaiming: the kernel charges in batches and reads ahead."""
 
+_DIRTY_EXPIRE = 30.0
+"""Seconds after which the kernel writes a page to storage (`vm.dirty_expire_centisecs`)."""
+
 
 class IndexedRun(NamedTuple):
     """Row of one run. Sizes are bytes, times seconds; `None`: unknown."""
@@ -99,6 +102,8 @@ class IndexedRun(NamedTuple):
     """Share of the time for which the run read files again for lack of memory."""
     short: int | None = None
     """Memory that was missing to keep these files; `None`: unknown."""
+    unwritten: int | None = None
+    """Most page cache that waited to be written to storage at a sample; `None`: not recorded."""
     asked: int | None = None
     """Memory of the scheduler's request, of `--limit` or of the cgroup."""
     asked_cores: float | None = None
@@ -198,6 +203,18 @@ class IndexedRun(NamedTuple):
             return 0
         cache, read = (self.cgroup or 0) - (self.memory or 0), (self.read or 0) - (self.read_chars or 0)
         return max(0, min(cache, faulted_again(read, self.major_faults or 0, 0)))
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Page cache that waits to be written to storage, for full speed; 0 if unknown.
+
+        With less memory, the program waits for the disk. The kernel writes pages when they are 30 s old. So a shorter run may
+        have all that it wrote in memory, and samples may miss it. A longer one has what samples saw.
+        """
+        if not self.own_group or self.unwritten is None or self.cgroup is None or self.seconds is None:
+            return 0
+        most = min(self.written or 0, max(0, self.cgroup - (self.memory or 0)))
+        return most if self.seconds <= _DIRTY_EXPIRE else min(most, self.unwritten)
 
     @property
     def reread_bytes(self) -> int:

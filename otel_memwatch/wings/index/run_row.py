@@ -84,6 +84,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         write_chars=whole(run.totals.get("write_chars")),
         starved=run.stalls.memory,
         short=run.stalls.short_bytes,
+        unwritten=run.stalls.unwritten_bytes,
         asked=request.memory,
         asked_cores=request.cores,
         predicted=whole(run.predicted.get("memory")),

@@ -234,6 +234,34 @@ def test_throttling_is_a_share_of_the_time() -> None:
     assert found.largest == 0.4
 
 
+WRITES = {
+    "copy at its limit": ([11, 11], 38, 0.5),
+    "copy without a limit": ([200, 256], None, 0.0),
+    "scan that logs": ([1, 0], 38, 0.0),
+    "older records": ([None, None], 38, 0.0),
+}
+"""MiB of page cache that wait to be written at samples, the limit in MiB, and the share of the time short of memory."""
+
+
+@pytest.mark.parametrize(("unwritten", "limit", "share"), WRITES.values(), ids=WRITES)
+def test_a_copy_waits_for_its_pages_to_be_written(
+    unwritten: list[float | None], limit: float | None, share: float
+) -> None:
+    """The kernel cannot reclaim them before. The copy reads nothing again."""
+    columns = [
+        *COLUMNS[:-1], column("memwatch.cgroup.memory.unwritten"),
+        column("memwatch.system.pressure.time", memwatch__pressure__resource="memory", memwatch__pressure__stall_type="some"),
+    ]  # fmt: skip
+    ledger = StallLedger(columns, RunConditions.of(INFO))
+    make = sample_maker(columns)
+    for at, waiting in enumerate(unwritten):
+        ledger.add(
+            make((100.0 + at, 0.1 * at, 38.0 * MIB * at, 38.0 * MIB * at, 6.0 * MIB, 37.0 * MIB, 30.0 * MIB,
+                  limit and limit * MIB, 0, 0, 0.0, None, None if waiting is None else waiting * MIB, 7.0 + 0.5 * at))
+        )  # fmt: skip
+    assert ledger.stalls(1.0).memory == share
+
+
 CONTENTION = {
     "one thread beside busy neighbours": (5.0, 5.0, 15.0, 0.5),
     "alone with more threads than processors": (60.0, 40.0, 0.0, 0.0),

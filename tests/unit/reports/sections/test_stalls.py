@@ -24,6 +24,10 @@ CASES = [
         ["84 % of the time short of memory: read 1.86 GiB of files again"],
     ),
     (
+        Stalls(memory=0.24, unwritten_bytes=9 * MIB),
+        ["24 % of the time short of memory: data to be written (9.0 MiB) filled it"],
+    ),
+    (
         Stalls(memory=0.0, cpu=0.38, cores_allowed=2.0),
         ["used 1.9 of 2.0 cores allowed, throttled at least 38 % of the time"],
     ),

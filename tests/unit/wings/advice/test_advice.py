@@ -265,6 +265,29 @@ def test_page_cache_of_a_copy_is_not_requested() -> None:
     assert lower.memory == 32 * MIB
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds", "unwritten", "size"),
+    [
+        (256, 2, 100, 8.8 + 256 * 1.05),  # samples miss the most
+        (256, 2, None, 32),  # not recorded
+        (9000, 600, 100, 8.8 + 100 * 1.05),  # the disk keeps up
+    ],
+)
+def test_data_that_waits_to_be_written_counts_for_full_speed(
+    written: int, seconds: float, unwritten: int | None, size: float
+) -> None:
+    """A copy of 256 MiB was advised 32 MiB, in which it has less than half of its speed."""
+    copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+               cgroup=521 * MIB, file_bytes=0, read=256 * MIB, read_chars=256 * MIB, write_chars=256 * MIB,
+               processes_high=8 * MIB, written=written * MIB, seconds=seconds,
+               unwritten=None if unwritten is None else unwritten * MIB)  # fmt: skip
+    (advice,) = advise([copy], by=job_of)
+    assert advice.full_speed is not None
+    assert advice.full_speed / MIB == pytest.approx(size, rel=0.06)
+    assert advice.minimum == 32 * MIB
+    assert ("waits to be written" in " ".join(advice.notes)) is (unwritten is not None)
+
+
 def test_files_in_memory_that_no_bound_includes_are_noted() -> None:
     unbounded = row(40, high=101 * MIB, certainty="interval", excluded=100 * MIB)
     (advice,) = advise([row(90), unbounded], by=job_of)

@@ -46,6 +46,7 @@ _ALONE: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, (), lambda sample: sample.unevictable),
     (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
     (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, (), lambda sample: sample.refaults),
+    (catalog.MEMWATCH_CGROUP_MEMORY_UNWRITTEN, (), lambda sample: sample.unwritten),
 )
 """Further columns of a cgroup that holds the run and nothing else."""
 _SHARED: tuple[Row[CgroupSample], ...] = (
@@ -189,7 +190,7 @@ class Cgroup:
         """Read a cgroup that holds the run and nothing else. `late`: cgroups below it delay its counts."""
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
-        file, faults, unevictable, anon, refaults = self._readings.statistics()
+        file, faults, unevictable, anon, refaults, unwritten = self._readings.statistics()
         if self._below is not None and late:
             file, anon = None, self._below.private_bytes(self.groups.version)
         window = gap = None
@@ -202,7 +203,7 @@ class Cgroup:
                 self._readings.peak()
             )  # last: a peak between two readings then is of the window that ends here
         return CgroupSample(
-            usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, refaults
+            usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, refaults, unwritten
         )
 
     def close(self) -> None:

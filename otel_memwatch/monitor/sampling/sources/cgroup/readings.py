@@ -43,6 +43,8 @@ class CgroupSample(NamedTuple):
     """Private memory: the charged memory that only page faults add."""
     refaults: int | None = None
     """Pages of files that were reclaimed and read again, so far."""
+    unwritten: int | None = None
+    """Page cache that waits to be written to storage."""
 
 
 class Details(NamedTuple):
@@ -281,6 +283,7 @@ class Version1(_Files):
             parse_key(stat, b"total_unevictable"),
             parse_key(stat, b"total_rss"),
             parse_key(stat, b"total_workingset_refault_file"),
+            _unwritten(stat, b"total_dirty", b"total_writeback"),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -369,6 +372,7 @@ class Version2(_Files):
             unevictable,
             parse_key(stat, b"anon"),
             parse_key(stat, b"workingset_refault_file"),
+            _unwritten(stat, b"file_dirty", b"file_writeback"),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -412,6 +416,11 @@ def _kernel(stat: Mapping[str, int]) -> int | None:
         stat[name] for name in ("kernel_stack", "pagetables", "percpu", "slab", "vmalloc") if name in stat
     ]
     return sum(parts) if parts else None
+
+
+def _unwritten(stat: bytes, dirty: bytes, writeback: bytes) -> int | None:
+    waiting = parse_key(stat, dirty)
+    return None if waiting is None else waiting + (parse_key(stat, writeback) or 0)
 
 
 def _seconds(count: int | None, per_second: float) -> float | None:
