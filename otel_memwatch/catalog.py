@@ -8,7 +8,6 @@ semantic conventions define a name, the metric uses it; `stability` says how sta
 from __future__ import annotations
 
 import enum
-import re
 
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
@@ -500,6 +499,8 @@ def prometheus_names(metric: Metric) -> tuple[str, ...]:
 
     They differ for gauges of unit "1": the Collector and Prometheus' OTLP receiver append `_ratio`.
     """
+    import re
+
     name = re.sub(r"[^A-Za-z0-9:]+", "_", metric.name)
     unit = _PROMETHEUS_UNITS.get(metric.unit, "")
     if unit and not name.endswith(f"_{unit}"):

@@ -6,7 +6,6 @@ Files may belong to another user: only what looks like a commit or a branch is u
 from __future__ import annotations
 
 import os
-import re
 
 from otel_memwatch.record.jsonl import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -14,8 +13,11 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
-_REF = r"refs/[\w./@+-]{1,200}"
+_COMMIT_LENGTHS = 40, 64
+_HEXADECIMAL = frozenset("0123456789abcdef")
+_REFS = "refs/"
+_LONGEST_REF = 200
+"""Characters after `_REFS`."""
 _MOST_BYTES = 1 << 20
 _PARENTS = 40
 """Directories above that are searched for a repository."""
@@ -30,24 +32,34 @@ def git_head(directory: str) -> Mapping[str, str]:
     if not git:
         return {}
     head = _content(f"{git}/HEAD")
-    if re.fullmatch(_COMMIT, head):
+    if _is_commit(head):
         return {"vcs.ref.head.revision": head}
     ref = head.removeprefix("ref: ")
-    if not re.fullmatch(_REF, ref) or ".." in ref:
+    if not _is_ref(ref) or ".." in ref:
         return {}
     # A linked work tree has HEAD; its common directory has the branches.
     common = _content(f"{git}/commondir")
     places = [git, os.path.join(git, common)] if common else [git]
     name = {"vcs.ref.head.name": ref.removeprefix("refs/heads/")}
     for place in places:
-        if re.fullmatch(_COMMIT, commit := _content(f"{place}/{ref}")):
+        if _is_commit(commit := _content(f"{place}/{ref}")):
             return {"vcs.ref.head.revision": commit, **name}
     for place in places:
         for line in _content(f"{place}/packed-refs").splitlines():
             commit, _, packed = line.partition(" ")
-            if packed == ref and re.fullmatch(_COMMIT, commit):
+            if packed == ref and _is_commit(commit):
                 return {"vcs.ref.head.revision": commit, **name}
     return {}
+
+
+def _is_commit(text: str) -> bool:
+    return len(text) in _COMMIT_LENGTHS and _HEXADECIMAL.issuperset(text)
+
+
+def _is_ref(text: str) -> bool:
+    name = text.removeprefix(_REFS)
+    plain = all(one.isalnum() or one in "_./@+-" for one in name)
+    return plain and text.startswith(_REFS) and 0 < len(name) <= _LONGEST_REF
 
 
 def _repository(directory: str) -> str:

@@ -25,7 +25,6 @@ and `--rank` take precedence.
 from __future__ import annotations
 
 import contextlib
-import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -185,6 +184,8 @@ def _slurm(environ: Environment) -> GroupIdentity | None:
 
 
 def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
+    import re
+
     index = _number(environ, "JOB_COMPLETION_INDEX")
     if index is None:
         return None

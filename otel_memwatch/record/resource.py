@@ -7,7 +7,6 @@ Reading a few small files once costs about a millisecond.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -150,14 +149,17 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
 
 def _container_id(root: Path) -> str | None:
     """Return the id of this process's container, from its cgroup or from the mount of /etc/hostname."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        name = line.rpartition("/")[2]
-        if len(name) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, name)):
-            return match[1]
-    for line in _text(root / "proc/self/mountinfo").splitlines():
-        if " /etc/hostname " in line and "/containers/" in line:
-            match = re.search(_CONTAINER_ID, line)
-            if match:
+    places = [line.rpartition("/")[2] for line in _text(root / "proc/self/cgroup").splitlines()]
+    places += [
+        line
+        for line in _text(root / "proc/self/mountinfo").splitlines()
+        if " /etc/hostname " in line and "/containers/" in line
+    ]
+    for place in places:
+        if len(place) >= _ID_LENGTH:
+            import re
+
+            if match := re.search(_CONTAINER_ID, place):
                 return match[1]
     return None
 
@@ -231,6 +233,8 @@ def _gitlab(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _jenkins(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    import re
+
     get = environ.get
     yield "cicd.pipeline.name", get("JOB_NAME", "")
     yield "cicd.pipeline.run.id", get("BUILD_NUMBER", "")

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -152,6 +151,8 @@ def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:
         head = _text_of(os.path.join(directory, ".command.run"), _HEAD)
     except OSError:
         return {}
+    import re
+
     found = re.search(_NEXTFLOW_TASK, head)
     if not found:
         return {}
@@ -186,6 +187,8 @@ def _local_job(command: Sequence[str], directory: str | os.PathLike[str]) -> Tag
     try:
         logs = [name for name in os.listdir(os.path.join(place, "log")) if name.endswith(".log")]
         jobs = _unfinished(_text_of(os.path.join(place, "log", max(logs)), -_TAIL))
+        import re
+
         made = {output: job for job in jobs for output in job.get("output", "").split(", ") if output}
         named = [name for name in made if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", command[-1])]
         script = re.search(rf"{re.escape(os.path.join(place, 'scripts'))}/[^\s'\"/]+", command[-1])
@@ -205,6 +208,8 @@ def _local_job(command: Sequence[str], directory: str | os.PathLike[str]) -> Tag
 
 def _unfinished(log: str) -> list[dict[str, str]]:
     """Return rule, output, jobid and wildcards of the jobs in a log of Snakemake that have not finished."""
+    import re
+
     jobs: list[dict[str, str]] = []
     finished = set()
     for line in log.splitlines():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from otel_memwatch.record.format import (
     SCHEMA,
     TICK_DECIMALS,
 )
+from otel_memwatch.runtime.fast_json import encoder
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_encode = encoder(",", ":", ascii_only=False)
+_encode_field = encoder(ascii_only=False)
 
 
 def compact(value: Any) -> str:
@@ -124,10 +125,7 @@ class RunWriter:
             return False
         temporary = f".{RUN_FILE}.{os.getpid()}"
         # One field a line. With `indent`, json encodes in Python, which takes four times as long.
-        lines = (
-            f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
-            for name, value in self.info.items()
-        )
+        lines = (f" {_encode_field(name)}: {_encode_field(value)}" for name, value in self.info.items())
         text = "{\n" + ",\n".join(lines) + "\n}\n"
         try:
             self._unlink(temporary)

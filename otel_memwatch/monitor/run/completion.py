@@ -42,7 +42,6 @@ The steps from the verdict on the budgets to the logs run in a worker process if
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -51,6 +50,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.monitor.recording.run_info import LIMIT, gpu_fields, health_fields, moment
 from otel_memwatch.monitor.workers.rendering import CompletedRecord
 from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
+from otel_memwatch.runtime.fast_json import dumps, loads
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -252,4 +252,4 @@ def _written(writer: RunWriter) -> tuple[Path, Mapping[str, Any]]:
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # Convert as a reader of the file gets it: tuples become lists, keys text.
-    return directory, json.loads(json.dumps(writer.info))
+    return directory, loads(dumps(writer.info))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, digits, duration, size
@@ -174,6 +173,8 @@ def snakemake(advice: Advice) -> str:
 
 def nextflow(advice: Advice) -> str:
     """Return a block of `nextflow.config` for the process. "MB" is 2^20 bytes there."""
+    import re
+
     assert advice.memory is not None
     memory = f"{mebibytes(advice.memory)}.MB"
     name = re.sub(r"[^A-Za-z0-9_:*|.-]", "_", advice.job)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from types import MappingProxyType
 
 from otel_memwatch.model import Certainty, evidence_of
+from otel_memwatch.runtime.fast_json import loads
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
 from otel_memwatch.truth.stalls import faulted_again, is_worth_naming
@@ -123,7 +123,7 @@ class IndexedRun(NamedTuple):
     @property
     def command(self) -> tuple[str, ...]:
         """Command with its arguments."""
-        return tuple(json.loads(self.command_json))
+        return tuple(loads(self.command_json))
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -272,5 +272,5 @@ class IndexedRun(NamedTuple):
 @lru_cache(1000)
 def _tags_of(document: str) -> Mapping[str, str]:
     """Return the tags of a row; many runs have the same ones, and a condition asks each run."""
-    tags: dict[str, str] = json.loads(document)
+    tags: dict[str, str] = loads(document)
     return MappingProxyType(tags)

@@ -12,7 +12,6 @@ broken         none; `error` says why
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from otel_memwatch.record.open import open_record, read_info
 from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
+from otel_memwatch.runtime.fast_json import dumps
 from otel_memwatch.runtime.typed import Any
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from otel_memwatch.wings.index.progress import progress
@@ -114,8 +114,8 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
         "id": _storable(run.id),
         "state": run.state,
         "name": None if run.name is None else _storable(run.name),
-        "tags_json": json.dumps(tags) if tags else "{}",
-        "command_json": json.dumps(run.command),
+        "tags_json": dumps(tags) if tags else "{}",
+        "command_json": dumps(run.command),
         "key": _storable(command_key(run.command)),
         "cwd": _storable(run.cwd) or None,
         "host": _storable(host.name or "") or None,
