@@ -142,8 +142,7 @@ class LedgerWindows:
     """Turn successive samples into windows that page faults bound; a window is known one sample later.
 
     Reports at the sample that ends a window, and at the next one, may belong to it: both count. A sample's bound includes
-    reports that may be older than the sample before. So the bound of the next sample counts too, unless the tree was one
-    process at both, and no other came and went between them.
+    reports that may be older than the sample before, so `CgroupHistory.most` counts the next window too.
     """
 
     def __init__(self, conditions: RunConditions) -> None:
@@ -175,8 +174,6 @@ class LedgerWindows:
         if after is not None and None not in (last.needed_high, reported, after.unseen_faults):
             more = max(0, (whole_of(after.unseen_faults) or 0) - (whole_of(reported) or 0))
             high = (whole_of(last.needed_high) or 0) + gained(more, page=self._conditions.page_bytes)
-            if not (last.processes == after.processes == 1 and last.unseen == after.unseen):
-                high = None if after.needed_high is None else max(high, int(after.needed_high))
         return CgroupWindow(start, time, self._conditions.read_until(time, last.reading), None, high)
 
 
@@ -190,9 +187,8 @@ def ledger_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
     read = ~np.isnan(samples.field("processes"))
     count = int(read.sum())
     time = np.round(samples.time[read] + conditions.started, TICK_DECIMALS)
-    reading, high, processes, unseen, reported = (
-        samples.field(name)[read]
-        for name in ("reading", "needed_high", "processes", "unseen", "unseen_faults")
+    reading, high, reported = (
+        samples.field(name)[read] for name in ("reading", "needed_high", "unseen_faults")
     )
     untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
     starts = np.concatenate(([conditions.started], time))[:count]
@@ -201,6 +197,4 @@ def ledger_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
         return np.append(values[1:], values[-1:] if all_ended else math.nan)[:count]
 
     more = np.maximum(0.0, after(reported) - np.concatenate(([0.0], reported))[:count])
-    most = high + more * conditions.page_bytes
-    alone = (processes == 1) & (after(processes) == 1) & (unseen == after(unseen))
-    return starts, time, untils, np.zeros(count), np.where(alone, most, np.maximum(most, after(high)))
+    return starts, time, untils, np.zeros(count), high + more * conditions.page_bytes

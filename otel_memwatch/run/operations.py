@@ -61,6 +61,8 @@ class OperationContext(NamedTuple):
     """The most seconds between two samples."""
     by_faults: bool = False
     """True if page faults bound the tree between samples."""
+    one_process: bool = False
+    """True if the run was one process: no report of another one can be late."""
     alone: Alone = lambda _begin, _end: True
     """Returns whether the tree was one process between two moments."""
     stalls: Stalls = Stalls()
@@ -202,7 +204,18 @@ def with_last_figures(operation: RecordedOperation, context: OperationContext) -
 def _tree_peak(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
     """Return the tree's memory while the operation was open, within the tightest bounds.
 
-    An operation that continued after the last sample has no upper bound: other processes may have grown unseen.
+    Each rule that raises or removes the run's upper bound holds for its operations too. Without a cgroup:
+
+    | the run | its operations |
+    | --- | --- |
+    | faults reported at the next sample count in a window too | the same (`LedgerWindows`) |
+    | a sample's bound may be that of the window before | the next window counts, unless the run is one process |
+    | a window without a bound has that of its processes | no bound by faults |
+    | one process had more than its files and the faults of any known window (`with_unseen_fill`) | no bound by faults |
+    | memory that no fault brought, processes that were not watched | no bound by faults |
+    | after the last sample only an ended tree has a bound | none, if it continued or began after it |
+    | parts of huge pages that no process maps | beside the processes (`_held`); the faults include them |
+    | files in memory that came and went between samples | excluded likewise (`part_of_tree`) |
     """
     ticks, conditions = context.ticks, context.conditions
     if conditions.portable:
@@ -213,7 +226,8 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     held = by_faults = None
     if end <= context.watched_until:
         held = _held(operation, end, context)
-        by_faults = ticks.windows.most(operation.start, end) if context.by_faults else None
+        if context.by_faults:
+            by_faults = ticks.windows.most(operation.start, end, later=0 if context.one_process else 1)
     if ticks.certain.known and not conditions.own_cgroup:
         low = ticks.certain.largest(operation.start, end) or 0
         seen = ticks.likely.largest(operation.start, end)

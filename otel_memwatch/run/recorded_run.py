@@ -406,6 +406,7 @@ class RecordedRun:
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
+            one_process=len(processes.all) == 1 and not ticks.unseen_spans(),
             alone=partial(processes.alone, ticks.unseen_spans()),
             stalls=self.stalls,
         )

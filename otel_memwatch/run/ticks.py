@@ -58,6 +58,10 @@ class TickSeries:
         edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
         return max(*self._blocks[low:high], *edges)
 
+    def largest_known(self) -> float:
+        """Return the largest finite value; 0 without one."""
+        return max((value for value in self._values if value != inf), default=0.0)
+
     def least_beside(self, start: float, end: float) -> int | None:
         """Return the smaller value of the last sample before `start` and the first after `end`; `None` without both."""
         before, after = bisect_left(self._times, start) - 1, bisect_right(self._times, end)
@@ -154,20 +158,24 @@ class CgroupHistory:
 
     @property
     def highest(self) -> float:
-        """The largest upper bound of all windows; 0: there is none, infinity: one is unknown."""
-        return self._high.extreme(-inf, inf) or 0.0
+        """The largest known upper bound of all windows; 0: none is known."""
+        return self._high.largest_known()
 
     def certain(self) -> tuple[array[float], array[float]]:
         """Return the ends of all windows, and the lower bound of each; 0: nothing is certain."""
         return self._ends, self._low_values
 
-    def most(self, start: float, end: float) -> int | None:
-        """Return the upper bound of the needed memory between two moments, by all windows that overlap them."""
-        if not self._starts:
+    def most(self, start: float, end: float, *, later: int = 0) -> int | None:
+        """Return the upper bound of the needed memory between two moments, by all windows that overlap them.
+
+        `None`: a bound is unknown, or the last window was over before. `later`: windows after these, whose bounds may include
+        reports about them.
+        """
+        if not self._starts or start > self._untils[-1]:
             return None
         first = bisect_left(self._untils, start)
         last = max(0, bisect_right(self._starts, end) - 1)
-        first = min(first, last)
+        first, last = min(first, last), min(last + later, len(self._starts) - 1)
         highest = self._high.extreme(self._ends[first], self._ends[last])
         return None if highest is None or highest == inf else int(highest)
 

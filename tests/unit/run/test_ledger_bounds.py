@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from pathlib import Path
+
 import pytest
 
-from otel_memwatch.run.ledger_bounds import LedgerBounds
+from otel_memwatch.record.schema import Sample, whole_of
+from otel_memwatch.run.cgroup_bounds import CgroupWindow
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.ledger_bounds import LedgerBounds, LedgerWindows
+from otel_memwatch.run.ticks import CgroupHistory
 from otel_memwatch.run.tree_bounds import sum_over_time
+from tests.support.run_directory import MIB, STARTED, RunDirectory
 
-MIB = 1 << 20
 PAGE = 4096
 
 
@@ -63,3 +71,73 @@ def test_a_factor_corrects_the_guesses_since_the_reading_before() -> None:
     assert bounds.estimate.value == 125 * MIB
     bounds.add_guess(9.0, 260 * MIB, None)
     assert bounds.estimate.value == 185 * MIB
+
+
+def _samples(choose: random.Random) -> list[Sample]:
+    """A random record of the ledger: some readings are unknown, some take long."""
+    found, time, faults = [], STARTED, 0
+    for _ in range(choose.randrange(2, 9)):
+        time += choose.choice((0.001, 0.1, 0.3))
+        faults += choose.choice((0, 0, 100, 3000))
+        found.append(
+            Sample(
+                time,
+                needed_high=choose.choice((None, *(choose.randrange(200) * MIB for _ in range(9)))),
+                unseen_faults=choose.choice((None, *[faults] * 9)),
+                processes=choose.choice((None, 1, 1, 2)),
+                unseen=0,
+                reading=choose.choice((None, 0.05)),
+            )
+        )
+        time += found[-1].reading or 0
+    return found
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_operations_that_cover_the_run_reach_its_bound(carried: bool, tmp_path: Path) -> None:
+    conditions = RunConditions.of(RunDirectory(tmp_path, own_cgroup=None).info)
+    for seed in range(300):
+        choose = random.Random(seed)
+        run, windows, faults = LedgerBounds(PAGE, carried=carried), LedgerWindows(conditions), 0
+        samples = [sample for sample in _samples(choose) if sample.processes is not None]
+        known = []
+        for sample in samples:
+            total = whole_of(sample.unseen_faults)
+            run.add_tick(sample.time, whole_of(sample.needed_high), None if total is None else total - faults)
+            faults = faults if total is None else total
+            known.append(windows.add(sample))
+        history = CgroupHistory.of(
+            window for window in (*known, *windows.rest(all_ended=True)) if window is not None
+        )
+        whole = run.most(None, over=True)
+        if whole is None:
+            continue
+        end = samples[-1].time
+        moments = sorted([STARTED, end, *(choose.uniform(STARTED, end) for _ in range(choose.randrange(6)))])
+        parts = [history.most(*part, later=1) for part in itertools.pairwise(moments)]
+        assert None in parts or max(part for part in parts if part is not None) >= whole, seed
+
+
+def _history(*highs: int | None) -> CgroupHistory:
+    return CgroupHistory.of(
+        CgroupWindow(number, number + 1.0, number + 1.01, None, None if high is None else high * MIB)
+        for number, high in enumerate(highs)
+    )
+
+
+def test_a_late_report_about_an_orphan_counts_in_the_operation_before_it() -> None:
+    """The next sample's bound includes an orphan of 60 MiB that no sample saw. Both samples found one process."""
+    history = _history(10, 70, 12)
+    assert history.most(0.2, 0.4, later=1) == 70 * MIB
+    assert history.most(0.2, 0.4) == 10 * MIB
+    assert history.most(1.5, 2.9, later=1) == 70 * MIB
+
+
+def test_an_unknown_window_explains_no_memory() -> None:
+    assert _history(10, None, 12).highest == 12 * MIB
+    assert _history(None).highest == 0
+
+
+def test_nothing_bounds_an_operation_after_the_last_sample() -> None:
+    assert _history(10, 70).most(2.005, 9.0) == 70 * MIB
+    assert _history(10, 70).most(2.02, 9.0) is None

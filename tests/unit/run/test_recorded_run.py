@@ -314,7 +314,8 @@ class TestOperations:
 
     def test_reports_of_ended_processes_may_be_a_sample_late(self, tmp_path: Path) -> None:
         """With children, the bound of the next sample may include what they had before."""
-        self.ledger(tmp_path, children=1)
+        built = self.ledger(tmp_path, children=1)
+        built.process(seen(PID + 1, rss=MIB, peak=MIB, needed=MIB, file=0))
         (load_,) = load(tmp_path).operations
         assert load_.tree_peak is not None
         assert (load_.tree_peak.low, load_.tree_peak.high) == (39 * MIB, 91 * MIB)
