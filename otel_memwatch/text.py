@@ -210,7 +210,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     | range, bounds alike      | "300.0 MiB (page faults)"                               |
     | range, no upper bound    | "at least 300.0 MiB (samples)"                            |
     | range from almost 0      | "at most 603.0 MiB (page faults)"                       |
-    | range, something left    | "0.2-60.8 MiB (excluding files in memory, page faults)" |
+    | range, something left    | "0.2-60.8 MiB (excluding files in memory and pipes)"    |
     | censored                 | "5.0-9.4 MiB"                                           |
     | censored, no lower bound | "at most 9.4 MiB"                                       |
     | sampled, an upper bound  | "300.0 MiB (sampled), at most 410.0 MiB"                |
@@ -238,8 +238,9 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     words = f"at most {size(peak.high)}" if open_below else size_range(low, peak.high, "-")
     if estimate := best_estimate(peak):
         words += f", best estimate {estimate}"
-    # Reports say in a sentence which kernel memory is excluded.
-    excludes = [one for one in peak.excludes if one != "kernel"]
+    # Reports say in a sentence which kernel memory is excluded. Write calls fill pipes as they fill files in memory.
+    excludes = ["files in memory and pipes" if one == "files in memory" else one for one in peak.excludes]
+    excludes = [one for one in excludes if one != "kernel"]
     excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
     return words + _in_parentheses(excluded, how)
 

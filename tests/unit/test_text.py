@@ -116,7 +116,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
         (
             Peak.interval(8 * MIB, 9 * MIB, excludes=("kernel", "files in memory")),
-            "8.0-9.0 MiB (excluding files in memory)",
+            "8.0-9.0 MiB (excluding files in memory and pipes)",
             "8.0-9.0 MiB",
             "range",
         ),

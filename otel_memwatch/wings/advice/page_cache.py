@@ -35,13 +35,12 @@ def reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
 
 
 def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
-    """Return a note on files in memory that no upper bound includes."""
+    """Return a note on files in memory and pipes that no upper bound includes."""
     most = max((row.excluded for row in rows), default=0)
     if not most:
         return []
-    return [
-        f"files in memory (/dev/shm) between two samples are not in it; there may have been {size(most)} of them"
-    ]
+    held = f"at most {size(most)} in files in memory (/dev/shm) and pipes between two samples is not in it"
+    return [f"{held}; a run in a dedicated cgroup measures it"]
 
 
 def there_before(row: IndexedRun) -> int:

@@ -98,7 +98,7 @@ def test_a_verdict_allows_for_files_in_memory_that_the_bounds_exclude():
     figures = {"memory": Figure.of_peak(peak)}
     budgets = [Budget("memory", limit * MIB) for limit in (30, 80)]
     assert [one.judgement for one in judge(figures, budgets)] == [Judgement.UNKNOWN, Judgement.WITHIN]
-    assert "excluding files in memory" in peak_sentence(peak, source=False)
+    assert "excluding files in memory and pipes" in peak_sentence(peak, source=False)
 
 
 @pytest.mark.parametrize(

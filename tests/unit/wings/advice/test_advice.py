@@ -291,7 +291,7 @@ def test_data_that_waits_to_be_written_counts_for_full_speed(
 def test_files_in_memory_that_no_bound_includes_are_noted() -> None:
     unbounded = row(40, high=101 * MIB, certainty="interval", excluded=100 * MIB)
     (advice,) = advise([row(90), unbounded], by=job_of)
-    assert "there may have been 100.0 MiB of them" in " ".join(advice.notes)
+    assert "at most 100.0 MiB in files in memory" in " ".join(advice.notes)
     (known,) = advise([row(90)], by=job_of)
     assert "in memory" not in " ".join(known.notes)
 
