@@ -88,7 +88,7 @@ class OperationFigures(NamedTuple):
     sets_run_peak: bool
     """True for the innermost operation of the run's peak; at most one has it."""
     stalled: Mapping[str, float | None] = {}
-    """Shares of its time, 0 to 1, in which the whole tree waited for "memory", "disk" and "cpu"; `None`: unknown."""
+    """Shares of its time, 0 to 1, in which the whole tree waited for "memory", "disk", "cpu" (limit) and "contention"; `None`: unknown."""
 
     @property
     def seconds(self) -> float:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 MOST = 256
 _FIRST = 0.1
 """Seconds of a period at first; it doubles when the run is longer than `MOST` periods."""
-REREAD, READ, DISK, THROTTLED = range(4)
-"""Kinds of waiting: for pages read again, for all pages read, for storage, for processor time."""
+REREAD, READ, DISK, THROTTLED, CONTENDED, WRITES = KINDS = range(6)
+"""Kinds of waiting: for pages read again, for all pages read, for storage, for a CPU limit, for processors that others use, and for
+pages to be written."""
 
 
 class StallPeriod(NamedTuple):
@@ -23,6 +24,11 @@ class StallPeriod(NamedTuple):
     memory: float
     disk: float
     cpu: float
+    contention: float = 0.0
+
+
+_LENGTHS = len(StallPeriod._fields) - 1, len(StallPeriod._fields)
+"""Numbers of a period in `run.json`: older records lack the contention."""
 
 
 class StallCurve:
@@ -42,14 +48,14 @@ class StallCurve:
         for index in range(int(start / self._width), int(end / self._width) + 1):
             within = min(end, (index + 1) * self._width) - max(start, index * self._width)
             if within > 0:
-                waits = self._waits.setdefault(index, [0.0] * 4)
+                waits = self._waits.setdefault(index, [0.0] * len(KINDS))
                 waits[kind] += seconds * within / (end - start)
 
     def _double(self) -> None:
         before, self._waits = self._waits, {}
         self._width *= 2
         for index, waits in before.items():
-            both = self._waits.setdefault(index // 2, [0.0] * 4)
+            both = self._waits.setdefault(index // 2, [0.0] * len(KINDS))
             for kind, seconds in enumerate(waits):
                 both[kind] += seconds
 
@@ -58,26 +64,34 @@ class StallCurve:
         return sum(waits[kind] for waits in self._waits.values())
 
     def periods(
-        self, seconds: float, *, memory: int, memory_seconds: float, cpu_seconds: float
+        self,
+        seconds: float,
+        *,
+        memory: int,
+        memory_seconds: float,
+        cpu_seconds: float,
+        contended_seconds: float = 0.0,
     ) -> list[StallPeriod]:
         """Return the periods with any stall.
 
         Args:
             seconds: duration of the run.
-            memory: kind that counts as waiting for memory, `REREAD` or `READ`.
+            memory: kind that counts as waiting for memory, `REREAD`, `READ` or `WRITES`.
             memory_seconds: waiting for memory in the whole run; bounds that hold only for all of it lower each period alike.
             cpu_seconds: likewise, time for which a CPU limit stopped the run.
+            contended_seconds: likewise, time in which it waited for processors that other programs used.
         """
-        factors = [_ratio(memory_seconds, self.total(memory)), _ratio(cpu_seconds, self.total(THROTTLED))]
+        wanted = {memory: memory_seconds, THROTTLED: cpu_seconds, CONTENDED: contended_seconds}
+        factors = {kind: _ratio(part, self.total(kind)) for kind, part in wanted.items()}
         found = []
         for index, waits in sorted(self._waits.items()):
             start, end = index * self._width, min(seconds, (index + 1) * self._width)
             if end <= start:
                 continue
             length = end - start
-            of_memory = min(1.0, waits[memory] * factors[0] / length)
-            of_disk = max(0.0, min(1.0, waits[DISK] / length) - of_memory)
-            period = (of_memory, of_disk, min(1.0, waits[THROTTLED] * factors[1] / length))
+            shares = [min(1.0, waits[kind] * factor / length) for kind, factor in factors.items()]
+            of_disk = max(0.0, min(1.0, waits[DISK] / length) - shares[0])
+            period = (shares[0], of_disk, *shares[1:])
             if any(round(share, 3) for share in period):
                 found.append(
                     StallPeriod(round(start, 3), round(end, 3), *(round(share, 3) for share in period))
@@ -89,9 +103,9 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def between(periods: Sequence[StallPeriod], start: float, end: float) -> tuple[float, float, float]:
-    """Return the shares of memory, disk and CPU of a part of the run. It is as fine as the periods."""
-    waits = [0.0, 0.0, 0.0]
+def between(periods: Sequence[StallPeriod], start: float, end: float) -> tuple[float, ...]:
+    """Return the shares of memory, disk, CPU and contention of a part of the run. It is as fine as the periods."""
+    waits = [0.0, 0.0, 0.0, 0.0]
     for period in periods:
         within = min(end, period.end) - max(start, period.start)
         if within > 0:
@@ -99,8 +113,7 @@ def between(periods: Sequence[StallPeriod], start: float, end: float) -> tuple[f
         elif end <= start and period.start <= start < period.end:
             return period[2:]
     length = max(end - start, 1e-9)
-    memory, disk, cpu = (round(min(1.0, wait / length), 4) for wait in waits)
-    return memory, disk, cpu
+    return tuple(round(min(1.0, wait / length), 4) for wait in waits)
 
 
 def parse(written: object) -> tuple[StallPeriod, ...]:
@@ -110,6 +123,6 @@ def parse(written: object) -> tuple[StallPeriod, ...]:
     for entry in entries:
         values = [number(value) for value in entry] if isinstance(entry, list) else []
         known = [value for value in values if value is not None and value >= 0]
-        if len(known) == len(values) == len(StallPeriod._fields) and known[0] < known[1]:
+        if len(known) == len(values) in _LENGTHS and known[0] < known[1]:
             found.append(StallPeriod(*known))
     return tuple(found)

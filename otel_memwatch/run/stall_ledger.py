@@ -8,10 +8,12 @@ from otel_memwatch import catalog
 from otel_memwatch.record.fields import number
 from otel_memwatch.record.schema import series_picker
 from otel_memwatch.run.stall_curve import (
+    CONTENDED,
     DISK,
     READ,
     REREAD,
     THROTTLED,
+    WRITES,
     StallCurve,
     StallPeriod,
     between,
@@ -67,7 +69,7 @@ _PRESSURE_AGE = 1.0
 """Seconds that a reading of pressure may be old."""
 _BOUNDING = ("memory", "io")
 """Resources with pressure that limits the waiting for memory."""
-_SHARES = ("memory", "disk", "cpu")
+_SHARES = ("memory", "disk", "cpu", "contention")
 
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
 """Metrics that the ledger reads beyond those of `Sample`."""
@@ -98,8 +100,8 @@ class Stalls(NamedTuple):
     """Periods of the run with a stall."""
 
     def between(self, start: float, end: float) -> dict[str, float | None]:
-        """Return the shares of memory, disk and CPU from start to end, in seconds of the run; `None`: unknown."""
-        whole = self.memory, self.disk, self.cpu
+        """Return the shares of `_SHARES` from start to end, in seconds of the run; `None`: unknown."""
+        whole = self.memory, self.disk, self.cpu, self.contention
         shares = between(self.periods, start, end)
         return {
             name: None if known is None else share
@@ -252,8 +254,9 @@ class StallLedger:
                 now = sample.time, stall
                 first, before_it = self._pressure.get(resource, (now, now))
                 self._pressure[resource] = first, now
-                if resource == "io" and self._of_group:
-                    self._wait(DISK, before_it[0], now[0], stall - before_it[1])
+                if resource == "memory" or (resource == "io" and self._of_group):
+                    kind = WRITES if resource == "memory" else DISK
+                    self._wait(kind, before_it[0], now[0], stall - before_it[1])
         self._add_contention(sample.time, values)
         user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
         if user is None or read is None or (refaults is None and "refaults" in self._places):
@@ -299,7 +302,9 @@ class StallLedger:
                 now - then for now, then in zip(self._contended, before, strict=True)
             )
             allowed = min(self._conditions.cpus, self._cores or self._conditions.cpus)
-            self._contention += seconds * contended_share(waited_, machine - used, used, seconds, allowed)
+            lost = seconds * contended_share(waited_, machine - used, used, seconds, allowed)
+            self._contention += lost
+            self._wait(CONTENDED, before[0], time, lost)
 
     def _is_full(self, sample: Sample) -> bool:
         """Return whether the kernel may have reclaimed: the cgroup is at its limit, or the machine has no free memory."""
@@ -351,19 +356,21 @@ class StallLedger:
         """Return the stalls of the run so far, which took so many seconds."""
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
         if seconds > 0 and (writes := self._of_writes(seconds)) > (found.memory or 0.0):
-            found = Stalls(memory=writes)
+            found, kind = Stalls(memory=writes), WRITES
         cpu = self._of_cpu(seconds)
+        contention = self._of_contention(seconds, cpu or 0.0)
         periods = self._curve.periods(
             seconds,
             memory=kind,
             memory_seconds=(found.memory or 0.0) * seconds,
             cpu_seconds=(cpu or 0.0) * seconds,
+            contended_seconds=(contention or 0.0) * seconds,
         )
         return found._replace(
             unwritten_bytes=self._unwritten,
             disk=self._of_disk(found.memory or 0.0),
             cpu=cpu,
-            contention=self._of_contention(seconds, cpu or 0.0),
+            contention=contention,
             cores_allowed=self._cores,
             periods=tuple(periods),
         )

@@ -34,7 +34,7 @@ HASHES = {
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "u9HFq6Yuqw4AQVaDzYUxi5MAfrnsmJIMyq2EWI7gT5w=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
-    "page.js": "dtfPRfjbklkZUGLr9Y94V6FmfIqZ21jWHzr32JeOI+0=",
+    "page.js": "735enAMWT1RqB+Ytdxraftzj6dT89cN1fDY4U4sVxX4=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

@@ -12,7 +12,7 @@ from otel_memwatch.reports.html.processes import processes_data
 from otel_memwatch.run.curves import LEAST, MOST, NEEDED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
-from otel_memwatch.truth.stalls import WORTH_NAMING, is_worth_naming
+from otel_memwatch.truth.stalls import CONTENTION_WORTH_NAMING, WORTH_NAMING, is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,14 +67,14 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
 
 
 def _stalls(run: RecordedRun) -> list[list[float]]:
-    """Return start, end and the shares of memory and CPU of each slow period; none for a run that was not slow."""
-    if not is_worth_naming(run.stalls.largest, run.seconds):
-        return []
-    return [
-        [period.start, period.end, period.memory, period.cpu]
+    """Return start, end and the shares of memory, CPU limit and contention of each slow period; none if the run was not slow."""
+    slow = is_worth_naming(run.stalls.largest, run.seconds)
+    contended = (run.stalls.contention or 0.0) >= CONTENTION_WORTH_NAMING
+    shares = [
+        [period.start, period.end, period.memory * slow, period.cpu * slow, period.contention * contended]
         for period in run.stalls.periods
-        if max(period.memory, period.cpu) >= WORTH_NAMING
     ]
+    return [one for one in shares if max(one[2:]) >= WORTH_NAMING]
 
 
 _KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}

@@ -20,12 +20,19 @@ def stalls(run: RecordedRun, page: Page) -> None:
         page.fact("" if index else "slow", words, "bad")
 
 
+_OF_OPERATIONS = (
+    ("memory", "short of memory", WORTH_NAMING),
+    ("cpu", "throttled", WORTH_NAMING),
+    ("contention", "waiting for processors", CONTENTION_WORTH_NAMING),
+)
+
+
 def of_operation(stalled: Mapping[str, float | None]) -> str:
     """Return "91 % of it short of memory" for an operation that waited for much of its time; else empty."""
     words = [
         f"{100 * share:.0f} % of it {why}"
-        for name, why in (("memory", "short of memory"), ("cpu", "throttled"))
-        if (share := stalled.get(name)) is not None and share >= WORTH_NAMING
+        for name, why, least in _OF_OPERATIONS
+        if (share := stalled.get(name)) is not None and share >= least
     ]
     return ", ".join(words)
 

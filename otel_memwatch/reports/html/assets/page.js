@@ -246,9 +246,10 @@ function memoryChart(into) {
       c.fillText(`limit of the ${limit.whose}, ${size(limit.bytes)}`, u.bbox.left + 8 * ratio, y(limit.bytes) - 6 * ratio);
     }
     // Time without progress: a band at the bottom, as dense as the share.
-    for (const [from, to, memory, cpu] of data.stalls) {
-      c.fillStyle = colour(memory >= cpu ? "limit" : "main");
-      c.globalAlpha = 0.15 + 0.75 * Math.max(memory, cpu);
+    for (const [from, to, ...shares] of data.stalls) {
+      const share = Math.max(...shares);
+      c.fillStyle = colour(shares[0] === share ? "limit" : "main");
+      c.globalAlpha = 0.15 + 0.75 * share;
       c.fillRect(x(from), u.bbox.top + u.bbox.height - 7 * ratio, Math.max(ratio, x(to) - x(from)), 7 * ratio);
       c.globalAlpha = 1;
     }
@@ -281,8 +282,9 @@ function memoryChart(into) {
     }
   });
   const far = limit && !near ? `Limit: ${size(limit.bytes)} (${limit.whose}), above this scale. ` : "";
-  const short = data.stalls.some((one) => one[2] >= one[3]), throttled = data.stalls.some((one) => one[3] > one[2]);
-  const slow = data.stalls.length ? `The band at the bottom marks time ${short ? "short of memory" : ""}${short && throttled ? " or " : ""}${throttled ? "throttled by the CPU limit" : ""}. ` : "";
+  const reasons = ["short of memory", "throttled by the CPU limit", "of waiting for processors that other programs used"]
+    .filter((_, kind) => data.stalls.some((one) => one[2 + kind] === Math.max(...one.slice(2))));
+  const slow = reasons.length ? `The band at the bottom marks time ${reasons.join(" or ")}. ` : "";
   const apart = data.step ? `Each point is the maximum of ${duration(data.step)}.` : "";
   return addChart(into, { title: "Memory", note: ((lines[0].id === "sum" ? lines[0].how + " " : "") + far + slow + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
     splits: sizeSplits(top), text: size, draw, toggles: true });

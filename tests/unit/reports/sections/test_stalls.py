@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.reports.sections.stalls import sentences
+from otel_memwatch.reports.sections.stalls import of_operation, sentences
 from otel_memwatch.run.stall_ledger import Stalls
 
 MIB = 1 << 20
@@ -48,3 +48,8 @@ CASES = [
 def test_a_slow_run_says_why(stalls: Stalls, words: list[str]) -> None:
     run: Any = SimpleNamespace(stalls=stalls, seconds=10.0, totals={"cpu_seconds": 19.0})
     assert sentences(run) == words
+
+
+def test_an_operation_says_for_what_it_waited() -> None:
+    assert of_operation({"memory": 0.91, "cpu": None, "contention": 0.2}) == "91 % of it short of memory"
+    assert of_operation({"memory": 0.0, "cpu": 0.0, "contention": 0.6}) == "60 % of it waiting for processors"
