@@ -8,7 +8,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     fields that describe the run and its recording. Further fields:
 
     ==============  ==========================================================================
-    schema          1
+    schema          1; 2 once closed segments hold samples
     gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
                     "processes", "trouble", "unknown", "held", "accounted", "xid"}]: GPUs of the machine. `parent` is the card of
                     a MIG instance. `visible` is null if the devices that the target may use are unknown. `absent`
@@ -51,6 +51,9 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     of the array are null; columns without a value in every sample come last. Counters have the kernel's values. If the
     target ran before the recording (mode "attach" or "watch"), the tree's counters include earlier use. Differences
     from the first value belong to the run.
+
+    In a long run, these lines are the last ones. The earlier ones lie in closed segments, `samples-1.jsonl.gz` and so on,
+    compressed by gzip. The last closed segment also exists uncompressed, without `.gz`.
 
     The readings of a sample follow its time: within `reading_seconds` of run.json, or the seconds in its column
     `memwatch.sampler.reading.duration`.
@@ -109,6 +112,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 from __future__ import annotations
 
 SCHEMA = 1
+SEGMENTED_SCHEMA = 2
+"""Schema in `run.json` once samples lie in segments: older versions would read the last ones only."""
 
 READING_SECONDS = 0.002
 """Seconds that reading a sample takes at most, unless the sample states it: it reads some files after its time."""
@@ -119,6 +124,10 @@ RECIPES_STORE = "recipes.jsonl"
 """In a directory of runs: its recipes, one line each; see `record.recipes`."""
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.jsonl"
+SEGMENT_PREFIX, SEGMENT_SUFFIXES = "samples-", (".jsonl", ".jsonl.gz")
+"""Names of closed segments around their number; see `record.sample_files`."""
+SEGMENT_BYTES = 2 << 20
+"""Size at which the writer closes a segment."""
 PROCESSES_FILE = "processes.jsonl"
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
@@ -184,15 +193,20 @@ def is_run_file(name: str) -> bool:
         return any(
             middle.startswith(writer) and _is_digits(middle[len(writer) :]) for writer in _OPERATIONS_WRITERS
         )
-    if _is_torch_file(name.removeprefix(".")):
+    if _is_torch_file(name.removeprefix(".")) or _is_segment(name):
         return True
     if not name.startswith("."):
         return False
     before, _, last = name.rpartition(".")
     if f".{last}" != UNFINISHED:
-        return before in _WRITTEN_WITH_PID and _is_digits(last)
+        return (before in _WRITTEN_WITH_PID or _is_segment(before[1:])) and _is_digits(last)
     report, _, random = before.rpartition(".")
     return report[1:] in _FILES and len(random) == _RANDOM_DIGITS and not random.strip("0123456789abcdef")
+
+
+def _is_segment(name: str) -> bool:
+    number, dot, suffix = name.removeprefix(SEGMENT_PREFIX).partition(".")
+    return name.startswith(SEGMENT_PREFIX) and f"{dot}{suffix}" in SEGMENT_SUFFIXES and _is_digits(number)
 
 
 def _is_torch_file(name: str) -> bool:

@@ -16,6 +16,14 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import Protocol
+
+    class Readable(Protocol):
+        """An open file, compressed or not."""
+
+        def read(self, size: int, /) -> bytes:
+            """Return at most `size` bytes; none at the end. Raises `OSError`."""
+
 
 MAX_LINE = 8 * 1024 * 1024
 """Size limit of a line in bytes; a longer one is damage."""
@@ -91,7 +99,16 @@ def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
 
 def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
     """Yield the lines of `text_lines` in blocks of about `block` bytes; `begin`: bytes of the file to skip."""
-    for _, lines in _raw_blocks(path, damage, block, begin):
+    yield from _clean_lines(_raw_blocks(path, damage, block, begin))
+
+
+def lines_of(file: Readable, damage: Damage, block: int) -> Iterator[list[bytes]]:
+    """Yield the lines of an open file as `line_blocks` does."""
+    yield from _clean_lines(_raw_lines(file, damage, block, 0))
+
+
+def _clean_lines(blocks: Iterator[tuple[int, list[bytes]]]) -> Iterator[list[bytes]]:
+    for _, lines in blocks:
         # Without empty lines, and without the NUL bytes that a crash of the machine leaves in a file.
         kept = [line for line in lines if line.strip(b"\0 \r\t")]
         yield [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in kept]
@@ -131,32 +148,39 @@ def line_at(path: Path, offset: int, size: int) -> bytes:
 
 def _raw_blocks(path: Path, damage: Damage, block: int, begin: int) -> Iterator[tuple[int, list[bytes]]]:
     """Yield complete raw lines in blocks, with the offset of the first one."""
-    rest = b""
-    skipping = False
-    garbage = GarbageGuard()
-    at = begin
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             file.seek(begin)
-            while data := file.read(block):
-                if _hopeless(garbage, data, damage):
-                    return
-                if skipping:
-                    left_out, end, data = data.partition(b"\n")
-                    at += len(left_out) + len(end)
-                    if not end:
-                        continue
-                    skipping = False
-                whole = rest + data
-                *lines, rest = whole.split(b"\n")
-                yield at, lines
-                at += len(whole) - len(rest)
-                if len(rest) > MAX_LINE:
-                    damage.lines += 1
-                    at += len(rest)
-                    rest, skipping = b"", True
+            yield from _raw_lines(file, damage, block, begin)
     except FileNotFoundError:
         return
+    except OSError as error:
+        damage.other.append(f"{damage.name} cannot be read: {error.strerror}.")
+
+
+def _raw_lines(file: Readable, damage: Damage, block: int, at: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield complete raw lines of an open file, which is `at` bytes from its beginning."""
+    rest = b""
+    skipping = False
+    garbage = GarbageGuard()
+    try:
+        while data := file.read(block):
+            if _hopeless(garbage, data, damage):
+                return
+            if skipping:
+                left_out, end, data = data.partition(b"\n")
+                at += len(left_out) + len(end)
+                if not end:
+                    continue
+                skipping = False
+            whole = rest + data
+            *lines, rest = whole.split(b"\n")
+            yield at, lines
+            at += len(whole) - len(rest)
+            if len(rest) > MAX_LINE:
+                damage.lines += 1
+                at += len(rest)
+                rest, skipping = b"", True
     except OSError as error:
         damage.other.append(f"{damage.name} cannot be read: {error.strerror}.")
         return

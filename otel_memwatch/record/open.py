@@ -32,7 +32,7 @@ from otel_memwatch.record.format import (
     RECIPES_STORE,
     RUN_FILE,
     SAMPLES_FILE,
-    SCHEMA,
+    SEGMENTED_SCHEMA,
     TRACES_OTLP_FILE,
 )
 from otel_memwatch.record.jsonl import open_regular, parse
@@ -77,9 +77,9 @@ def read_run(path: str | os.PathLike[str]) -> Record:
         raise RunError(
             f"{directory / RUN_FILE} does not describe a run of otel-memwatch.", "name another directory"
         )
-    if schema > SCHEMA:
+    if schema > SEGMENTED_SCHEMA:
         raise RunError(
-            f"The run {directory} was recorded by a newer version (schema {schema}, known is {SCHEMA}).",
+            f"The run {directory} was recorded by a newer version (schema {schema}, known is {SEGMENTED_SCHEMA}).",
             "upgrade otel-memwatch",
         )
     if has_otlp and SAMPLES_FILE not in names:

@@ -114,10 +114,9 @@ class Record:
     @property
     def is_long(self) -> bool:
         """Return whether the samples justify the import of numpy."""
-        try:
-            return (self.path / SAMPLES_FILE).stat().st_size > _LONG
-        except OSError:
-            return False
+        from otel_memwatch.record.sample_files import samples_size
+
+        return samples_size(self.path / SAMPLES_FILE) > _LONG
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """Return the samples as numpy arrays: the columns of the given metrics, all if `None`.

@@ -19,9 +19,11 @@ from otel_memwatch.record.format import (
     SAMPLES_FILE,
     STACKS_FILE,
 )
-from otel_memwatch.record.jsonl import open_regular
+from otel_memwatch.record.jsonl import Damage, open_regular, text_lines
 from otel_memwatch.record.made_of import KINDS
 from otel_memwatch.record.resource import KEYS
+from otel_memwatch.record.sample_files import segments
+from otel_memwatch.record.sample_lines import all_lines
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -128,7 +130,8 @@ def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
     """Write a redacted copy of a run into an existing, empty directory. Raises `RunError` if there is no record to copy."""
     if not (source / RUN_FILE).is_file():
         raise RunError(f"{source} has no {RUN_FILE}: only recorded runs can be redacted.")
-    for path in sorted(source.iterdir()):
+    samples = source / SAMPLES_FILE
+    for path in sorted({*source.iterdir(), *([samples] if segments(samples) else [])}):
         name = path.name
         operations = name.startswith("operations-") and name.endswith(".jsonl")
         if not (
@@ -136,14 +139,16 @@ def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
             or name in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE)
         ):
             continue
-        with open(open_regular(path), "rb") as file, (target / name).open("w", encoding="utf-8") as out:
+        with (target / name).open("w", encoding="utf-8") as out:
             if name.endswith(".jsonl"):
-                for line in file:
-                    # A damaged line is left out: its texts cannot be found.
+                damage = Damage(name)
+                # A damaged line is left out: its texts cannot be found. Segments become one file.
+                for line in (all_lines if name == SAMPLES_FILE else text_lines)(path, damage):
                     if (document := _parsed(line)) is not None:
                         out.write(_written(redactor.value(document, named=operations)) + "\n")
                 continue
-            document = _parsed(file.read())
+            with open(open_regular(path), "rb") as file:
+                document = _parsed(file.read())
             if name == RUN_FILE and isinstance(document, dict):
                 document = _description(document, redactor)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
@@ -18,15 +18,18 @@ from otel_memwatch.record.jsonl import (
     Damage,
     GarbageGuard,
     line_blocks,
+    lines_of,
     open_regular,
     parse,
 )
+from otel_memwatch.record.sample_files import sample_files, samples_size
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from otel_memwatch.record.jsonl import Readable
 
 _SOUGHT = 1024 * 1024
 """Bytes searched at once for the beginnings of lines."""
@@ -85,8 +88,8 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     found: dict[Column, None] = {}
     damaged = 0
     # Like `sample_blocks`: ignore a declaration that would exceed the limit of columns.
-    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        for line in _objects(file):
+    with contextlib.suppress(OSError):
+        for line in chain.from_iterable(map(_objects, sample_files(path, Damage(path.name)))):
             declared = parse_columns(parse(line))
             fresh = {column: None for column in declared or () if column not in found}
             if declared is None or len(found) + len(fresh) > MAX_COLUMNS:
@@ -111,22 +114,19 @@ def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
     return last
 
 
-def _objects(file: io.FileIO) -> Iterator[bytes]:
+def _objects(file: Readable) -> Iterator[bytes]:
     """Yield the lines that are objects, from the file's position. It is read, not mapped: mapped pages count as our memory."""
-    offset, before = file.tell(), b"\n"
+    before = b"\n"
     garbage = GarbageGuard()
     while (data := file.read(_SOUGHT)) and not garbage.exceeded(data):
         sought = before + data
         index = sought.find(b"\n{")
-        while index >= 0:
-            end = sought.find(b"\n", index + 1)
-            if end >= 0:
-                yield sought[index + 1 : end]
-            else:
-                beginning = offset - len(before) + index + 1
-                yield os.pread(file.fileno(), MAX_LINE, beginning).partition(b"\n")[0]
-            index = sought.find(b"\n{", index + 1)
-        offset, before = offset + len(data), data[-1:]
+        while index >= 0 and (end := sought.find(b"\n", index + 1)) >= 0:
+            yield sought[index + 1 : end]
+            index = sought.find(b"\n{", end)
+        before = sought[index:] if index >= 0 and len(sought) - index <= MAX_LINE else data[-1:]
+    if len(before) > 1:
+        yield before[1:]
 
 
 def sample_blocks(
@@ -142,16 +142,17 @@ def sample_blocks(
     Samples before the first header are damage: their columns are unknown.
 
     Args:
-        path: the file.
+        path: the open file.
         damage: counter of unreadable lines.
-        begin: bytes of the file to skip.
+        begin: bytes of the open file to skip. Closed segments are then left out.
         columns: columns in force at `begin`, see `last_columns`.
         plain: use the standard library only, as in the watched program.
     """
     known = set(columns or ())
     values, size = 0, 0
-    decode = None if plain else _typed_decoder(path)
-    for stretch in _stretches(path, damage, begin):
+    decode = None if plain or samples_size(path) <= _LONG else _typed_decoder()
+    blocks = line_blocks(path, damage, _BLOCK, begin) if begin else _blocks(path, damage)
+    for stretch in _stretches(blocks):
         if damage.lines > MAX_DAMAGED:
             continue  # the next block is not read
         fresh: set[Column] = set()
@@ -178,23 +179,32 @@ def sample_blocks(
             yield SampleBlock(columns, rows, sound)
 
 
+def _blocks(path: Path, damage: Damage) -> Iterator[list[bytes]]:
+    """Yield the lines of all files of samples, a few thousand at a time."""
+    for file in sample_files(path, damage):
+        yield from lines_of(file, damage, _BLOCK)
+
+
+def all_lines(path: Path, damage: Damage) -> Iterator[bytes]:
+    """Yield the lines of all files of samples."""
+    return chain.from_iterable(_blocks(path, damage))
+
+
 _LONG = 2 << 20
 """Size of the samples in bytes above which `msgspec` saves more time than its import takes (25 ms)."""
 
 
-def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
+def _typed_decoder() -> Callable[[bytes], list[Row] | None] | None:
     """Return a decoder of an array of rows that checks all values, in a third of the time of `json`.
 
-    `None`: the file is short, or `msgspec` is not installed. The decoder returns `None` unless all values are numbers.
+    `None`: `msgspec` is not installed. The decoder returns `None` unless all values are numbers.
     """
     try:
-        if os.stat(path).st_size <= _LONG:
-            return None
         from typing import Annotated
 
         from msgspec import DecodeError, Meta
         from msgspec.json import Decoder
-    except (OSError, ImportError):
+    except ImportError:
         return None
     whole: Any = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
     decoder: Any = Decoder(list[list[whole | float | None]])
@@ -209,9 +219,9 @@ def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
     return decode
 
 
-def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
+def _stretches(blocks: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
     """Yield the lines, a few thousand at a time; a header is always the first of its stretch."""
-    for lines in line_blocks(path, damage, _BLOCK, begin):
+    for lines in blocks:
         begins = [index for index, line in enumerate(lines) if index and line[:1] == b"{"]
         for first, end in pairwise((0, *begins, len(lines))):
             yield lines[first:end]

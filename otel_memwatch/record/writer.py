@@ -23,6 +23,8 @@ from otel_memwatch.record.format import (
     RUN_FILE,
     SAMPLES_FILE,
     SCHEMA,
+    SEGMENT_BYTES,
+    SEGMENTED_SCHEMA,
     TICK_DECIMALS,
 )
 from otel_memwatch.runtime.fast_json import encoder
@@ -30,6 +32,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Value
+    from otel_memwatch.record.sample_files import SegmentCompressor
 
 _RESERVE_BYTES = 64 * 1024
 """Bytes reserved for one more write of run.json if the disk is full."""
@@ -53,9 +56,10 @@ class RunWriter:
     Args:
         path: run directory, created by `monitor.run.run_directory`.
         on_trouble: called once, with one sentence, if the recording has to stop.
+        segmented: close and compress segments of the samples.
     """
 
-    def __init__(self, path: Path, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, on_trouble: Callable[[str], None], *, segmented: bool = False) -> None:
         self.path = path
         self.stopped: str | None = None
         """Reason why the recording stopped; `None` while it continues."""
@@ -71,6 +75,13 @@ class RunWriter:
         self._values: Sequence[Value] = ()
         self._text = "]"
         """Values of the last sample, and their text: that of a sample without a change is the same."""
+        self._header = ""
+        """The last declaration of columns."""
+        self._open_bytes = 0
+        """Size of the open file of samples."""
+        self.segmented = segmented
+        self._segments: SegmentCompressor | None = None
+        """`None` before the first segment is closed."""
         self._descriptors: dict[str, int] = {}
         self._directory: int | None = None
         """Descriptor of the directory itself: a later replacement is not written to."""
@@ -162,7 +173,8 @@ class RunWriter:
             }
             for column in columns
         ]
-        self._append(SAMPLES_FILE, compact({"schema": SCHEMA, "columns": declared}))
+        self._header = compact({"schema": SCHEMA, "columns": declared})
+        self._append(SAMPLES_FILE, self._header)
 
     def tick(self, snapshot: Snapshot) -> None:
         """Append one sample; omit unknown values at its end."""
@@ -175,10 +187,35 @@ class RunWriter:
             while known and values[known - 1] is None:
                 known -= 1
             self._text = f",{compact(values[:known])[1:]}" if known else "]"
-        if self._append(SAMPLES_FILE, f"[{round(snapshot.time, TICK_DECIMALS)}{self._text}"):
-            self.last_tick = snapshot.time
-        else:
+        line = f"[{round(snapshot.time, TICK_DECIMALS)}{self._text}"
+        if not self._append(SAMPLES_FILE, line):
             self.missing += 1
+            return
+        self.last_tick = snapshot.time
+        self._open_bytes += len(line) + 1
+        if self._segments is not None:
+            self._segments.step()
+        if self.segmented and self._open_bytes >= SEGMENT_BYTES:
+            self._close_segment()
+
+    def _close_segment(self) -> None:
+        """Close the file of samples, and open the next one."""
+        from otel_memwatch.record.sample_files import SegmentCompressor
+
+        # Older versions must not read the last samples for all of them.
+        if self._directory is None or not self.update(schema=SEGMENTED_SCHEMA):
+            return
+        if self._segments is None:
+            self._segments = SegmentCompressor(self._directory)
+        try:
+            self._segments.close_segment()
+        except OSError:
+            self.segmented = False  # the file can still be appended to
+            return
+        os.close(self._descriptors.pop(SAMPLES_FILE))
+        self._open_bytes = 0
+        if self._append(SAMPLES_FILE, self._header):
+            self._segments.begin()
 
     def process(self, record: ProcessRecord) -> None:
         """Append the known fields of a process."""
@@ -211,6 +248,8 @@ class RunWriter:
 
     def close(self) -> None:
         """Close all files and free the reserved space."""
+        if self._segments is not None:
+            self._segments.give_up()
         for descriptor in self._descriptors.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -116,8 +116,10 @@ def state_of(fields: RunInfo, path: Path) -> str:
         return "finished"
     if is_monitor_visible(fields):
         return "running" if _monitor_lives(fields) else "incomplete"
+    from otel_memwatch.record.sample_files import last_written
+
     try:
-        silence = time.time() - (path / SAMPLES_FILE).stat().st_mtime
+        silence = time.time() - last_written(path / SAMPLES_FILE)
     except OSError:
         return "incomplete"
     return "running" if silence <= max(_SILENCE, 20 * (fields.interval or 0.0)) else "incomplete"

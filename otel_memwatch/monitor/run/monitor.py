@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from otel_memwatch.config import AUTO
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
 from otel_memwatch.record.format import RUNNING
 from otel_memwatch.runtime.address_space import keep_to_one_heap
@@ -234,6 +235,12 @@ class Monitor:
 
     # -- the monitor's thread
 
+    @property
+    def _is_segmented(self) -> bool:
+        """True unless a reader follows the offsets of one file: an upload, or a tool in the program."""
+        settings = self._settings
+        return not settings.get("upload") and (self._target.mode != "watch" or settings["interval"] == AUTO)
+
     def _record(self) -> None:
         """Record the run, from the earliest possible sample to the last."""
         try:
@@ -245,7 +252,7 @@ class Monitor:
             from otel_memwatch.runtime.memory_headroom import be_spared
 
             directory = Path(self._directory)
-            writer = self._writer = RunWriter(directory, self.messages.problem)
+            writer = self._writer = RunWriter(directory, self.messages.problem, segmented=self._is_segmented)
             fields = start_fields(directory, self._target, self._settings, self._trace)
             writer.update(state=RUNNING, **fields)
             recording = RunRecording(writer, self._target, self._settings, self.messages, self._drivers_asked)

@@ -198,29 +198,28 @@ def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], mess
 
     Otherwise the kernel would kill a process: at best the worker, and then there is no picture either.
     """
+    from otel_memwatch.record.sample_files import samples_size
     from otel_memwatch.runtime.memory_headroom import memory_headroom
 
     found = memory_headroom()
     if found is None:
         return
-    samples = directory / SAMPLES_FILE
-    with contextlib.suppress(OSError):
-        # Numbers take about as many bytes in memory as in the file.
-        needed = _DRAWING_BYTES + samples.stat().st_size
-        if found.left >= needed:
-            return
-        why = (
-            f"drawing takes up to {needed >> 20} MiB, and {found.left >> 20} MiB are left below the cgroup's limit "
-            f"of {found.limit >> 20} MiB; draw it elsewhere"
+    # Numbers take about as many bytes in memory as in the file.
+    needed = _DRAWING_BYTES + samples_size(directory / SAMPLES_FILE)
+    if found.left >= needed:
+        return
+    why = (
+        f"drawing takes up to {needed >> 20} MiB, and {found.left >> 20} MiB are left below the cgroup's limit "
+        f"of {found.limit >> 20} MiB; draw it elsewhere"
+    )
+    if wanted["plot"]:
+        wanted["plot"] = False
+        messages.problem(f"{PLOT_FILE} is left out: {why}: otel-memwatch plot {directory}")
+    if wanted["log_dir"]:
+        logs, wanted["log_dir"] = wanted["log_dir"], None
+        messages.problem(
+            f"the logs in {logs} are left out: {why}: otel-memwatch export {directory} --to monitor-log -o {logs}"
         )
-        if wanted["plot"]:
-            wanted["plot"] = False
-            messages.problem(f"{PLOT_FILE} is left out: {why}: otel-memwatch plot {directory}")
-        if wanted["log_dir"]:
-            logs, wanted["log_dir"] = wanted["log_dir"], None
-            messages.problem(
-                f"the logs in {logs} are left out: {why}: otel-memwatch export {directory} --to monitor-log -o {logs}"
-            )
 
 
 def ended_run(

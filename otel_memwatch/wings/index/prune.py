@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, is_run_file
+from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, SEGMENTED_SCHEMA, is_run_file
 from otel_memwatch.record.open import read_info, read_recipe
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.run.ending import is_monitor_visible, state_of
@@ -138,7 +138,7 @@ def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> R
 def _is_run(info: RunInfo) -> bool:
     """Return whether a `run.json` is ours: other programs have files of that name, with a schema too."""
     return (
-        info.schema == SCHEMA
+        info.schema in (SCHEMA, SEGMENTED_SCHEMA)
         and bool(info.id)
         and info.state in (RUNNING, FINISHED)
         and info.started.wall is not None

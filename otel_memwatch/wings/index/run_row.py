@@ -19,7 +19,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.command_key import command_key
 from otel_memwatch.record.fields import mapping, number, text, whole
-from otel_memwatch.record.format import RUN_FILE, SCHEMA
+from otel_memwatch.record.format import RUN_FILE, SCHEMA, SEGMENTED_SCHEMA
 from otel_memwatch.record.open import open_record, read_info
 from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
@@ -50,7 +50,7 @@ def _usual_run(path: str) -> RecordedRun | None:
         run = RecordedRun(open_record(Path(path), read_info(f"{path}/{RUN_FILE}")))
     except RunError:
         return None
-    return run if run.fields.schema == SCHEMA else None
+    return run if run.fields.schema in (SCHEMA, SEGMENTED_SCHEMA) else None
 
 
 _INDEXED = tuple((row.field, row.of, row.is_whole) for row in FIGURES if row.field)

@@ -6,16 +6,21 @@ import math
 import os
 import time
 from collections import deque
+from contextlib import closing
 
+from otel_memwatch.record.format import SEGMENT_BYTES
 from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
+from otel_memwatch.record.sample_files import SampleFile, open_next, samples_size, skip_to
 from otel_memwatch.record.schema import Sample, sample_maker
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from otel_memwatch.model import Column, Value
+    from otel_memwatch.record.sample_files import Inflated
 
 _BLOCK = 1 << 20
 _END = 256 << 10
@@ -30,15 +35,17 @@ _STEADY = 0.8
 
 
 class GrowingFile:
-    """Growing file of lines, read as it grows."""
+    """Growing file of lines, read as it grows. `segmented`: closed segments of samples come before it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, segmented: bool = False) -> None:
+        self._path, self._segmented = path, segmented
         self.rewind()
 
     def rewind(self) -> None:
         """Start again at the beginning of the file."""
         self._offset, self._rest = 0, b""
+        self._segments = 0
+        """Closed segments of samples that were read completely."""
         self.behind = False
         """True if time ran out before the end of the file."""
 
@@ -47,26 +54,37 @@ class GrowingFile:
 
         Reading stops at `until`, in monotonic seconds.
         """
-        self.behind = False
-        try:
-            descriptor = open_regular(self._path)
-        except OSError:
-            return
-        try:
-            while data := os.pread(descriptor, _BLOCK, self._offset):
-                self._offset += len(data)
-                *lines, self._rest = (self._rest + data).split(b"\n")
-                if len(self._rest) > MAX_LINE:
-                    self._rest = b""
-                for line in lines:
-                    value = parse(line)
-                    if value is not None:
-                        yield value
-                if time.monotonic() >= until and len(data) == _BLOCK:
-                    self.behind = True
-                    return
-        finally:
-            os.close(descriptor)
+        self.behind, closed = False, True
+        while closed and not self.behind:
+            try:
+                file, closed = self._open()
+                with closing(file):
+                    yield from self._values_of(file, until, closed=closed)
+            except OSError:
+                return
+            if closed and not self.behind:
+                self._segments += 1
+                self._offset, self._rest = 0, b""
+
+    def _open(self) -> SampleFile:
+        if self._segmented:
+            return open_next(self._path, self._segments + 1)
+        return SampleFile(os.fdopen(open_regular(self._path), "rb", buffering=0), closed=False)
+
+    def _values_of(self, file: BinaryIO | Inflated, until: float, *, closed: bool) -> Iterator[Any]:
+        skip_to(file, self._offset)
+        while data := file.read(_BLOCK):
+            self._offset += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if len(self._rest) > MAX_LINE:
+                self._rest = b""
+            for line in lines:
+                value = parse(line)
+                if value is not None:
+                    yield value
+            if time.monotonic() >= until and (closed or len(data) == _BLOCK):
+                self.behind = True
+                return
 
     def end(self) -> list[Any]:
         """Return the JSON values of the last whole lines, read before or not."""
@@ -84,7 +102,9 @@ class GrowingFile:
     def share(self) -> float:
         """Part of the file read so far, 0 to 1."""
         try:
-            return min(1.0, self._offset / max(1, os.stat(self._path).st_size)) if self.behind else 1.0
+            size = samples_size(self._path) if self._segmented else os.stat(self._path).st_size
+            read = self._segments * SEGMENT_BYTES + self._offset
+            return min(1.0, read / max(1, size)) if self.behind else 1.0
         except OSError:
             return 1.0
 

@@ -125,7 +125,7 @@ class LiveRun:
         self.path = Path(path)
         self._info: Mapping[str, Any] = read_info(self.path / RUN_FILE)
         self._fields = RunInfo.of(self._info)
-        self._samples = GrowingFile(self.path / SAMPLES_FILE)
+        self._samples = GrowingFile(self.path / SAMPLES_FILE, segmented=True)
         self._process_lines = GrowingFile(self.path / PROCESSES_FILE)
         self._follower = OperationFollower(self.path)
         self._closed: deque[RecordedOperation] = deque(maxlen=_CLOSED)

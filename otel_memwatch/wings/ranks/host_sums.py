@@ -7,8 +7,10 @@ each at the worst instant of its host. Several processes read the samples if the
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from otel_memwatch.record.format import SAMPLES_FILE
+from otel_memwatch.record.sample_files import samples_size
 from otel_memwatch.run.recorded_run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.ranks import Bins, Bound, Windows, in_bins
@@ -92,10 +94,7 @@ def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Arra
 
 
 def _size(path: str) -> int:
-    try:
-        return os.stat(f"{path}/{SAMPLES_FILE}").st_size
-    except OSError:
-        return 0
+    return samples_size(Path(path, SAMPLES_FILE))
 
 
 def _sum_of_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Array, list[HostFigures]]:

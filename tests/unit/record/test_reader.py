@@ -92,7 +92,7 @@ class TestRefusals:
         self.refused(directory.path, "not complete JSON")
 
     def test_newer_schema(self, directory: RunDirectory) -> None:
-        directory.write_info(schema=2)
+        directory.write_info(schema=3)
         self.refused(directory.path, "newer version", "upgrade")
 
     def test_description_that_cannot_be_read(self, directory: RunDirectory) -> None:
