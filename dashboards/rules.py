@@ -80,6 +80,7 @@ def _memory() -> list[Alert]:
         ),
         _oom_kill(),
         _growing(),
+        _leak(),
     ]
 
 
@@ -131,6 +132,21 @@ def _growing() -> Alert:
         "{{ $labels.job }} ({{ $labels.instance }}) has been growing for an hour and a half without freeing memory.",
         f"Its lowest memory in each of the last three {window} rose by more than {GROWTH_STEP - 1:.0%} each time. It is "
         "{{ $value | humanize1024 }}B now. A job that loads data stops growing; a leak does not.",
+    )
+
+
+def _leak() -> Alert:
+    rate = f"max by ({RUN}, memwatch_operation_name) ({series('memwatch.run.leak', scope=EVERYTHING)})"
+    return Alert(
+        "MemwatchLeak",
+        f"3600 * {rate} > 0",
+        rate,
+        "10m",
+        "warning",
+        "{{ $labels.job }} ({{ $labels.instance }}) leaks {{ $value | humanize1024 }}B an hour"
+        "{{ with $labels.memwatch_operation_name }}, in {{ . }}{{ end }}.",
+        "Its memory rises steadily: at each repeat of an operation, or in the floors of hours while its load stays the same. "
+        "The run's report has the range of the rate, and the time until its limit.",
     )
 
 
