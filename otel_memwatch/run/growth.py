@@ -5,7 +5,15 @@ from __future__ import annotations
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, ServiceLoad, judge, judge_service
+from otel_memwatch.truth.growth import (
+    LEAK,
+    LEAST_SECONDS,
+    GrowthShape,
+    Point,
+    ServiceLoad,
+    judge,
+    judge_service,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,11 +159,12 @@ class TimeFloors:
     def finding(self, error: float) -> GrowthFinding | None:
         """Return the growth of a service; `None`: nothing to say, or too early."""
         growth = judge_service(self.points(), [load for _, _, load in self._bins], error)
-        if growth is None or growth.kind != LEAK:
+        recorded = self._bins[-1][2].time - self._bins[0][2].time if self._bins else 0.0
+        if growth is None or not (growth.kind == LEAK or recorded < LEAST_SECONDS):
             return None
         rate, low, high = (round(value, 3) for value in (growth.rate, growth.low, growth.high))
         seconds = round(growth.end.time - growth.start.time, 3)
-        return GrowthFinding(LEAK, None, None, round(growth.rise), rate, low, high, seconds)
+        return GrowthFinding(growth.kind, None, None, round(growth.rise), rate, low, high, seconds)
 
 
 class _Series:

@@ -42,8 +42,10 @@ _LASTING = 0.75
 """Least share of the rise in the first half that the second half of a leak has."""
 _LASTING_OF_SERVICE = 0.85
 """Likewise for a service: caches fill over hours."""
-_LEAST_SECONDS = 2.5 * 3600
+LEAST_SECONDS = 2.5 * 3600
 """Seconds before which a service is not judged."""
+_EARLY_SECONDS = 900.0
+"""Seconds after which growth of a service is mentioned: before, most programs load data."""
 _PERIODS = 28
 """Floors of a service that are judged: with more, garbage collections of minutes would be in them."""
 _SAME_LOAD = 1.1
@@ -102,15 +104,17 @@ class ServiceLoad(NamedTuple):
 def judge_service(
     points: Sequence[Point], loads: Sequence[ServiceLoad], error: float = 0.0
 ) -> GrowthShape | None:
-    """Return the shape of a service's memory over time; `None`: too early, no change that matters, or no leak.
+    """Return the shape of a service's memory over time; `None`: no change that matters.
+
+    Before `LEAST_SECONDS`, growth that may be a leak is unknown.
 
     Args:
         points: floors by time.
         loads: by time.
         error: of one value, in bytes.
     """
-    if not points or points[-1].time - points[0].time < _LEAST_SECONDS:
-        return None
+    if not points or points[-1].time - points[0].time < LEAST_SECONDS:
+        return _too_early(points, error)
     number = len(points)
     parts = (points[number * n // _PERIODS : number * (n + 1) // _PERIODS] for n in range(_PERIODS))
     floors = [min(part, key=lambda point: point.value) for part in parts if part]
@@ -118,6 +122,30 @@ def judge_service(
     if growth is not None and growth.kind == LEAK and not _is_same_load(loads, growth):
         return growth._replace(kind=UNKNOWN)
     return growth
+
+
+def _too_early(points: Sequence[Point], error: float) -> GrowthShape | None:
+    """Return the growth between the second and the fourth quarter as unknown; `None`: none that matters."""
+    if not points or points[-1].time - points[0].time < _EARLY_SECONDS:
+        return None
+    begin, quarter = points[0].time, (points[-1].time - points[0].time) / 4
+    quarters = [
+        [point for point in points if begin + n * quarter <= point.time <= begin + (n + 1) * quarter]
+        for n in (1, 3)
+    ]
+    if not all(quarters):
+        return None
+    start, end = (min(part, key=lambda point: point.value) for part in quarters)
+    rise = end.value - start.value
+    if rise < _least(start.value, error):
+        return None
+    rate = rise / max(1.0, end.position - start.position)
+    return GrowthShape(UNKNOWN, rise, rate, rate, rate, start, end)
+
+
+def _least(start: float, error: float) -> float:
+    """Return the least rise that matters, in bytes."""
+    return max(_LEAST_BYTES, _LEAST_SHARE * start, _ERRORS * error)
 
 
 def _is_same_load(loads: Sequence[ServiceLoad], growth: GrowthShape) -> bool:
@@ -151,7 +179,7 @@ def judge(points: Sequence[Point], error: float = 0.0, lasting: float = _LASTING
     rates = _rates(floors)
     start, end = floors[0], floors[-1]
     rise, whole, second = end.value - start.value, end.value - points[0].value, sum(rises[_BLOCKS // 2 :])
-    least = max(_LEAST_BYTES, _LEAST_SHARE * start.value, _ERRORS * error)
+    least = _least(start.value, error)
     growth = GrowthShape(
         UNKNOWN, rise, rise / (end.position - start.position), min(rates), max(rates), start, end
     )

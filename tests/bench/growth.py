@@ -213,7 +213,7 @@ def named(service: Service, seconds: float, leak: float = 0.0) -> list[float]:
         time = n * STEP
         memory, cpu, processes = service.step(time)
         floors.add(memory + leak * time, ServiceLoad(time, cpu, processes))
-        if (time + STEP) % JUDGED == 0 and floors.finding(0.0) is not None:
+        if (time + STEP) % JUDGED == 0 and (one := floors.finding(0.0)) is not None and one.kind == LEAK:
             found.append(time + STEP)
     return found
 

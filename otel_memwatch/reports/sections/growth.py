@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
-from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
+from otel_memwatch.truth.growth import FILLING, LEAK, LEAST_SECONDS, SAWTOOTH, WARM_UP
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
@@ -84,6 +84,12 @@ def _other(run: RecordedRun, one: GrowthFinding) -> str:
         )
     if one.kind == SAWTOOTH:
         return f"{subject} rises and falls without growing (sawtooth)"
+    if one.operation is None:
+        grew = f"{subject} grew by {size(one.bytes)} in {duration(one.seconds)}"
+        left = LEAST_SECONDS - run.seconds
+        if run.state != "running" or left <= 0:
+            return f"{grew}; a leak is known after {duration(LEAST_SECONDS)} at the earliest"
+        return f"{grew}; not yet known whether it is a leak, earliest in {duration(left)}"
     return f"{subject} grew by {size(one.bytes)}, too irregularly to tell a leak from a cache (unknown)"
 
 

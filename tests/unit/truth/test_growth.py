@@ -106,7 +106,9 @@ def test_a_leak_needs_time_and_a_load_that_does_not_grow() -> None:
         return 500 + 48 * time / 3600
 
     assert _kind(_service(3, grows, lambda time: 0.2 * time)) == LEAK
-    assert _service(2, grows, lambda time: 0.2 * time) is None
+    assert _kind(_service(2, grows, lambda time: 0.2 * time)) == UNKNOWN, "too early"
+    assert _service(0.2, grows, lambda time: 0.2 * time) is None, "programs load data"
+    assert _service(2, lambda _: 500.0 * MIB, lambda time: 0.2 * time) is None
     assert _kind(_service(3, grows, lambda time: 0.2 * time + time**2 / 1e5)) == UNKNOWN
     assert _kind(_service(3, grows, lambda _: 0.0)) == LEAK, "an idle service leaks, too"
 
