@@ -246,6 +246,8 @@ def quick(pressure: Pressure, work: Path, number: int, seed: int) -> None:
         assert alone is not None
         limit = lots.choice([0, round(full * lots.uniform(0.5, 2.5))])
         one = run(pressure, row_of(name, work), limit, files[name], [alone])
+        if not limit and one.seconds < alone.seconds:
+            started[name] = one, full
         found.append(Verdict(limit / full, slowed(one, alone), recognized(one.trial)))
         if found[-1].recognized and found[-1].slowed < NOT_SLOWED:
             starved = one.trial.row.starved if one.trial.row is not None else None

@@ -88,6 +88,9 @@ def test_pages_read_ahead_and_dropped_were_not_asked_for_again() -> None:
     # A mapping, at random and in sequence.
     assert asked_again(2144 * MIB, read, 0, faulted_again(2144 * MIB, 300, 0)) == 2144 * MIB
     assert asked_again(480 * MIB, read, 0, faulted_again(480 * MIB, 1, 10_000)) == 480 * MIB
+    # Three passes over a mapping of 256 MiB at 200, in large folios: windows of 8 MiB with three faults each.
+    windows = sum(faulted_again(8 * MIB, 0, 3) for _ in range(60))
+    assert asked_again(490 * MIB, 256 * MIB, 0, windows) == 360 * MIB
     # Read calls.
     assert asked_again(2144 * MIB, read, 2400 * MIB, 0) == 2144 * MIB
 
