@@ -16,7 +16,6 @@ from otel_memwatch.units import SIZE_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 UNKNOWN = "unknown"
 ELLIPSIS = "..."
@@ -359,7 +358,7 @@ def shell_word(word: str) -> str:
     return shlex.quote(word)
 
 
-def from_here(path: Path) -> str:
+def from_here(path: str | os.PathLike[str]) -> str:
     """Return the path relative to the working directory if it is below; else the path unchanged.
 
     It is also unchanged if the working directory no longer exists.

@@ -145,7 +145,9 @@ def _tree_peak() -> Finding:
         reason = why
     else:
         group.remove()
-        return Finding(subject, "ok", f"exact, from a cgroup of the run's own ({group.path.parent})")
+        return Finding(
+            subject, "ok", f"exact, from a cgroup of the run's own ({os.path.dirname(group.path)})"
+        )
     if systemd_runs():
         from otel_memwatch.monitor.run_cgroup import service_manager
 
@@ -157,7 +159,7 @@ def _tree_peak() -> Finding:
         if trial is not None:
             folder, seconds = trial
             if seconds <= service_manager.PATIENCE:
-                where = f"a systemd scope, created in {1e3 * seconds:.0f} ms ({folder.parent})"
+                where = f"a systemd scope, created in {1e3 * seconds:.0f} ms ({os.path.dirname(folder)})"
                 return Finding(subject, "ok", f"exact, from {where}")
             late = f"systemd creates one only after {seconds:.1f} s."
             reason = Unavailable(late, "--cgroup require waits for it")

@@ -184,13 +184,13 @@ def _slurm(environ: Environment) -> GroupIdentity | None:
 
 
 def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
-    import re
-
     index = _number(environ, "JOB_COMPLETION_INDEX")
     if index is None:
         return None
     job = str(resource.get("k8s.job.name") or "")
     if not job:
+        import re
+
         for pod in (str(resource.get("k8s.pod.name") or ""), environ.get("HOSTNAME", "")):
             found = re.match(_POD_OF_JOB, pod)
             if found and int(found["index"]) == index:

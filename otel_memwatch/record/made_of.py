@@ -57,7 +57,7 @@ class MadeOf(NamedTuple):
     """Number of processes that are in `level` only: they are small, or of another user."""
 
 
-def write_made_of(directory: Path, found: MadeOf) -> None:
+def write_made_of(directory: str | os.PathLike[str], found: MadeOf) -> None:
     """Replace the file. Raises `OSError`."""
     document = {
         "schema": SCHEMA,
@@ -65,12 +65,12 @@ def write_made_of(directory: Path, found: MadeOf) -> None:
         "tree": list(map(list, found.tree)),
         "processes": [{"pid": one.pid, "parts": list(map(list, one.parts))} for one in found.processes],
     }
-    temporary = directory / f".{MADE_OF_FILE}.{os.getpid()}"
+    temporary = f"{os.fspath(directory)}/.{MADE_OF_FILE}.{os.getpid()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(strict_json.dumps(document, separators=(",", ":")).encode())
-        os.replace(temporary, directory / MADE_OF_FILE)
+        os.replace(temporary, f"{os.fspath(directory)}/{MADE_OF_FILE}")
     except OSError:
         os.unlink(temporary)
         raise

@@ -22,7 +22,6 @@ a line of `recipes.jsonl` beside it     `RecipeRecord`: one sample, of the end
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import whole
@@ -41,6 +40,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 _MAX_INFO = 16 * 1024 * 1024
 """Size limit of `run.json` in bytes: the longest command that Linux starts has 6 MiB of arguments."""
@@ -51,6 +51,8 @@ def read_run(path: str | os.PathLike[str]) -> Record:
 
     Raises `RunError` if the run does not exist, or this version cannot read it.
     """
+    from pathlib import Path
+
     directory = Path(path)
     try:
         names = os.listdir(directory)
@@ -87,7 +89,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     return open_record(directory, info)
 
 
-def read_info(path: str | Path, directory: int | None = None) -> Mapping[str, Any]:
+def read_info(path: str | os.PathLike[str], directory: int | None = None) -> Mapping[str, Any]:
     """Return the object in a `run.json`. Raises `RunError` if it is not a regular file, too large or damaged.
 
     With `directory`, the descriptor of an open directory, `path` is the name of a file in it; no link is followed.
@@ -138,7 +140,7 @@ def expect_many() -> None:
 _parse: Callable[[bytes], Any] = parse
 
 
-def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
+def open_record(directory: str | os.PathLike[str], info: Mapping[str, Any]) -> Record:
     """Return the record of a directory with our samples and a known description. Raises nothing."""
     if os.path.isfile(f"{directory}/{TRACES_OTLP_FILE}"):
         from otel_memwatch.record.otlp_file import SpannedRecord
@@ -151,6 +153,8 @@ def read_recipe(path: str | os.PathLike[str]) -> Record | None:
     """Return a recipe: a line of the file beside `path`, which need not exist. `None`: there is no such line."""
     if not os.path.lexists(os.path.join(os.path.dirname(os.path.abspath(path)), RECIPES_STORE)):
         return None
+    from pathlib import Path
+
     from otel_memwatch.record import recipes
 
     return recipes.read_recipe(Path(path))

@@ -37,18 +37,25 @@ class Record:
     """Content of a run directory; files are read on request.
 
     Attributes:
-        path: run directory.
+        directory: run directory.
         info: `run.json`, see `record.format`.
 
     """
 
-    def __init__(self, path: Path, info: Mapping[str, Any]) -> None:
-        self.path = path
+    def __init__(self, directory: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
+        self.directory = os.fspath(directory)
         self.info = info
         self._damage: dict[str, Damage] = {}
         self._samples: Samples | None = None
         self._kept: frozenset[str] | None = frozenset()
         self._lines: Sequence[OperationLines] | None = None
+
+    @cached_property
+    def path(self) -> Path:
+        """Return the run directory."""
+        from pathlib import Path
+
+        return Path(self.directory)
 
     @property
     def started(self) -> float:

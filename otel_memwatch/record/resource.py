@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 Attributes = dict[str, str | int]
 
@@ -51,7 +50,7 @@ _CONTAINER_ID = r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])"
 
 
 def resource_attributes(
-    run: Mapping[str, object], environ: Mapping[str, str], root: Path = Path("/")
+    run: Mapping[str, object], environ: Mapping[str, str], root: str | os.PathLike[str] = ""
 ) -> Attributes:
     """Return the resource attributes of all metrics and spans of a run.
 
@@ -73,7 +72,7 @@ def resource_attributes(
     return {**found, **given, **({"service.name": name} if name else {})}
 
 
-def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) -> Attributes:
+def surroundings_attributes(environ: Mapping[str, str], root: str | os.PathLike[str] = "") -> Attributes:
     """Return attributes of this process's container, pod and Slurm job."""
     container = _container_id(root)
     return {
@@ -85,6 +84,8 @@ def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) 
 
 def parse_attributes(text: str) -> dict[str, str]:
     """Parse OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value" with percent-encoded values. Ignores malformed parts."""
+    if not text:
+        return {}
     from urllib.parse import unquote
 
     result = {}
@@ -126,7 +127,7 @@ def _process(run: Mapping[str, object]) -> Attributes:
     return attributes
 
 
-def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
+def _host(run: Mapping[str, object], root: str | os.PathLike[str], contained: bool) -> Attributes:
     host = run.get("host")
     if not isinstance(host, Mapping):
         return {}
@@ -137,22 +138,22 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
         "os.type": str(host.get("system") or "").lower(),
         "os.version": str(host.get("release") or ""),
     }
-    for line in _text(root / "etc/os-release").splitlines():
+    for line in _text(f"{root}/etc/os-release").splitlines():
         key, _, value = line.partition("=")
         if key == "PRETTY_NAME":
             attributes["os.description"] = value.removeprefix('"').partition('"')[0]
     if not contained:
         # All containers of an image have the same machine id.
-        attributes["host.id"] = _text(root / "etc/machine-id").strip()
+        attributes["host.id"] = _text(f"{root}/etc/machine-id").strip()
     return {name: value for name, value in attributes.items() if value}
 
 
-def _container_id(root: Path) -> str | None:
+def _container_id(root: str | os.PathLike[str]) -> str | None:
     """Return the id of this process's container, from its cgroup or from the mount of /etc/hostname."""
-    places = [line.rpartition("/")[2] for line in _text(root / "proc/self/cgroup").splitlines()]
+    places = [line.rpartition("/")[2] for line in _text(f"{root}/proc/self/cgroup").splitlines()]
     places += [
         line
-        for line in _text(root / "proc/self/mountinfo").splitlines()
+        for line in _text(f"{root}/proc/self/mountinfo").splitlines()
         if " /etc/hostname " in line and "/containers/" in line
     ]
     for place in places:
@@ -164,7 +165,7 @@ def _container_id(root: Path) -> str | None:
     return None
 
 
-def _kubernetes(environ: Mapping[str, str], root: Path) -> Attributes:
+def _kubernetes(environ: Mapping[str, str], root: str | os.PathLike[str]) -> Attributes:
     inside = "KUBERNETES_SERVICE_HOST" in environ
     found: Attributes = {}
     for attribute, variables in _KUBERNETES.items():
@@ -174,7 +175,7 @@ def _kubernetes(environ: Mapping[str, str], root: Path) -> Attributes:
                 found[attribute] = environ[variable]
                 break
     if inside:
-        namespace = _text(root / "var/run/secrets/kubernetes.io/serviceaccount/namespace").strip()
+        namespace = _text(f"{root}/var/run/secrets/kubernetes.io/serviceaccount/namespace").strip()
         for attribute, value in (
             ("k8s.pod.name", environ.get("HOSTNAME")),
             ("k8s.namespace.name", namespace),
@@ -246,9 +247,10 @@ def _jenkins(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     yield "vcs.ref.head.revision", get("GIT_COMMIT", "")
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     """Return the content of a small file; empty if not readable."""
     try:
-        return path.read_text(errors="replace")
+        with open(path, errors="replace") as file:
+            return file.read()
     except OSError:
         return ""

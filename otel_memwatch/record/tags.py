@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+
+from otel_memwatch.runtime.procfs.mounted import read_whole
 
 Tags = dict[str, str]
 
@@ -83,7 +84,7 @@ def engine_tags(
     parent: int,
     *,
     argv: Sequence[str] = (),
-    proc: Path = Path("/proc"),
+    proc: str | os.PathLike[str] = "/proc",
 ) -> Tags:
     """Return the tags of a run from the engines around it.
 
@@ -162,7 +163,10 @@ def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:
 
 
 def _snakemake(
-    parent: int, proc: Path, command: Sequence[str], directory: str | os.PathLike[str] | None
+    parent: int,
+    proc: str | os.PathLike[str],
+    command: Sequence[str],
+    directory: str | os.PathLike[str] | None,
 ) -> Tags:
     for argv in _ancestors(parent, proc):
         if not any("snakemake" in word for word in argv[:4]):
@@ -233,14 +237,13 @@ def _text_of(path: str, size: int) -> str:
         return file.read(abs(size)).decode(errors="replace")
 
 
-def _ancestors(pid: int, proc: Path) -> Iterator[list[str]]:
+def _ancestors(pid: int, proc: str | os.PathLike[str]) -> Iterator[list[str]]:
     """Yield the arguments of a process and of its ancestors, as far as they are readable."""
     for _ in range(_GENERATIONS):
         if pid <= 1:
             return
         try:
-            arguments = (proc / str(pid) / "cmdline").read_bytes()
-            status = (proc / str(pid) / "stat").read_bytes()
+            arguments, status = (read_whole(f"{proc}/{pid}/{name}") for name in ("cmdline", "stat"))
             pid = int(status[status.rindex(b")") + 1 :].split()[1])
         except (OSError, ValueError, IndexError):
             return

@@ -12,7 +12,6 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.model import Column, ProcessRecord, Snapshot
@@ -59,7 +58,7 @@ class RunWriter:
         segmented: close and compress segments of the samples.
     """
 
-    def __init__(self, path: Path, on_trouble: Callable[[str], None], *, segmented: bool = False) -> None:
+    def __init__(self, path: str, on_trouble: Callable[[str], None], *, segmented: bool = False) -> None:
         self.path = path
         self.stopped: str | None = None
         """Reason why the recording stopped; `None` while it continues."""

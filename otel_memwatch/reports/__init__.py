@@ -12,7 +12,6 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE, UNFINISHED
@@ -20,6 +19,7 @@ from otel_memwatch.runtime.address_space import need
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import TypedDict
 
     from typing_extensions import Unpack
@@ -268,6 +268,8 @@ def write(
     owner can read the file; elsewhere the umask applies. Devices and named pipes are written to directly.
     """
     make = renderer(name)
+    from pathlib import Path
+
     target = Path(path)
     options.setdefault("suffix", target.suffix.lower())
     with _destination(target, run.path, force=force) as out:
@@ -275,12 +277,13 @@ def write(
     return target
 
 
-def clear_away(path: Path) -> None:
+def clear_away(path: str) -> None:
     """Remove temporary files of a `write` to this file that was killed. Raises nothing."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(path.parent):
-            if name.startswith(f".{path.name[:200]}.") and name.endswith(UNFINISHED):
-                path.with_name(name).unlink()
+        directory, own = os.path.split(path)
+        for name in os.listdir(directory):
+            if name.startswith(f".{own[:200]}.") and name.endswith(UNFINISHED):
+                os.unlink(f"{directory}/{name}")
 
 
 def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
@@ -295,6 +298,8 @@ def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) 
 
     Its module has `render_files(run, directory)`. Existing files are replaced.
     """
+    from pathlib import Path
+
     target = Path(directory)
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
@@ -327,6 +332,8 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
     if kind is not None and not force:
         raise _exists(path)
     # Keep a symbolic link and replace its target.
+    from pathlib import Path
+
     real = Path(os.path.realpath(path))
     mode = FILE_MODE if real.parent == Path(os.path.realpath(run_directory)) else 0o666
     temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{UNFINISHED}")

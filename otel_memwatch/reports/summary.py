@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports.pages.terminal_page import TerminalPage
@@ -60,10 +59,10 @@ def summary(
     headline.trouble(run, page)
     for label, value in more:
         page.fact(label, value)
-    if (run.path / RUN_FILE).exists():  # it may have been deleted
-        page.fact("details", f"otel-memwatch report {_shell_path(run.path)}", "faint")
-        if (run.path / PAGE_FILE).exists():
-            page.fact("page", _shell_path(run.path / PAGE_FILE), "faint")
+    if os.path.exists(f"{run.directory}/{RUN_FILE}"):  # it may have been deleted
+        page.fact("details", f"otel-memwatch report {_shell_path(run.directory)}", "faint")
+        if os.path.exists(f"{run.directory}/{PAGE_FILE}"):
+            page.fact("page", _shell_path(f"{run.directory}/{PAGE_FILE}"), "faint")
     return page.text().rstrip("\n")
 
 
@@ -74,13 +73,15 @@ def _group(run: RecordedRun, page: TerminalPage) -> None:
         return
     of_size = "" if size is None else f" of {size}"
     words = f"rank {group.rank}{of_size} of {shorten(clean(name), _NAME)}"
-    if run.path.exists():
+    if os.path.exists(run.directory):
         # The directory alone may hold other groups.
-        words += f"; all ranks: otel-memwatch report {_shell_path(Path(f'{run.path.parent}:{name}'))}"
+        words += (
+            f"; all ranks: otel-memwatch report {_shell_path(f'{os.path.dirname(run.directory)}:{name}')}"
+        )
     page.fact("group", words)
 
 
-def _shell_path(path: Path) -> str:
+def _shell_path(path: str) -> str:
     """Return the path as typed into a shell here. Bytes that are no text are quoted for bash, zsh and ksh."""
     near = from_here(path)
     if near.isprintable():

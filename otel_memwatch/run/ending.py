@@ -13,7 +13,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from otel_memwatch.record.run_info_schema import RunInfo
 
@@ -110,16 +109,18 @@ def verdict_of(fields: RunInfo, state: str, ending: Ending) -> str | None:
     return "finished" if ending.signal is None else "killed"
 
 
-def state_of(fields: RunInfo, path: Path) -> str:
+def state_of(fields: RunInfo, path: str | os.PathLike[str]) -> str:
     """Return the state of a run: "finished", "running", or "incomplete" if the monitor died and left "running" behind."""
     if fields.state != RUNNING:
         return "finished"
     if is_monitor_visible(fields):
         return "running" if _monitor_lives(fields) else "incomplete"
+    from pathlib import Path
+
     from otel_memwatch.record.sample_files import last_written
 
     try:
-        silence = time.time() - last_written(path / SAMPLES_FILE)
+        silence = time.time() - last_written(Path(path, SAMPLES_FILE))
     except OSError:
         return "incomplete"
     return "running" if silence <= max(_SILENCE, 20 * (fields.interval or 0.0)) else "incomplete"

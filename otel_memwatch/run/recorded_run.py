@@ -21,6 +21,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from otel_memwatch.model import Ending, Peak, RecordedOperation
     from otel_memwatch.record.made_of import MadeOf
@@ -78,12 +79,13 @@ class RecordedRun:
         self._known = known
         if known is not None:
             record.know(known.table(), known.lines, known.damage)
-        self.path = record.path
+        self.directory = record.directory
+        """Run directory."""
         self.info = record.info
         """`run.json` as it is."""
         self.fields = fields = RunInfo.of(self.info)
         """Typed fields of `run.json`."""
-        self.id: str = fields.id or self.path.resolve().name
+        self.id: str = fields.id or os.path.basename(os.path.realpath(self.directory))
         self.name: str | None = fields.name
         """Name from the user; several runs may have it."""
         self.tags: Mapping[str, str] = fields.tags
@@ -91,7 +93,7 @@ class RecordedRun:
         self.command: tuple[str, ...] = fields.command
         self.cwd: str = fields.cwd or ""
         self.mode: str = fields.monitor.mode or "wrap"
-        self.state: str = state_of(fields, self.path)
+        self.state: str = state_of(fields, self.directory)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
         self.started_wall: float = fields.started.wall or 0.0
         """Unix seconds."""
@@ -212,10 +214,15 @@ class RecordedRun:
                 found[name] = value
         return found
 
+    @cached_property
+    def path(self) -> Path:
+        """Run directory."""
+        return self.record.path
+
     @property
     def has_stacks(self) -> bool:
         """True if stacks were captured or watched (`--stacks`)."""
-        return os.path.exists(os.path.join(self.path, STACKS_FILE))
+        return os.path.exists(os.path.join(self.directory, STACKS_FILE))
 
     @cached_property
     def stacks(self) -> Stacks:
@@ -235,7 +242,7 @@ class RecordedRun:
     def torch_snapshots(self) -> list[TorchSnapshot]:
         """Snapshots of PyTorch's allocator (`--torch-snapshot`); none without that option."""
         with suppress(OSError):
-            if not any(name.startswith("torch-") for name in os.listdir(self.path)):
+            if not any(name.startswith("torch-") for name in os.listdir(self.directory)):
                 return []
         from otel_memwatch.record.torch_snapshots import read_torch_snapshots
 
@@ -469,7 +476,7 @@ class RecordedRun:
         from otel_memwatch.record.open import read_info
 
         try:
-            listed = read_info(self.path / BUDGETS_FILE).get("budgets")
+            listed = read_info(f"{self.directory}/{BUDGETS_FILE}").get("budgets")
         except RunError:
             return ()
         entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []

@@ -6,7 +6,7 @@ At a limit the kernel kills a process of the cgroup, which may be ours or anothe
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+import os
 
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
@@ -16,6 +16,7 @@ from otel_memwatch.runtime.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.runtime.procfs.mounted import read_whole
 from otel_memwatch.runtime.procfs.process import parse_status
 from otel_memwatch.runtime.typed import NamedTuple
 
@@ -54,43 +55,43 @@ class MemoryHeadroom(NamedTuple):
     """Bytes."""
 
 
-def memory_headroom(proc: Path = Path("/proc")) -> MemoryHeadroom | None:
+def memory_headroom(proc: str | os.PathLike[str] = "/proc") -> MemoryHeadroom | None:
     """Return the headroom below the limits of our cgroup and its visible ancestors.
 
     `None`: there is no limit, or none is readable.
     """
     try:
-        memberships = parse_memberships((proc / "self/cgroup").read_bytes())
-        mounts = parse_mounts((proc / "self/mountinfo").read_bytes())
+        memberships = parse_memberships(read_whole(f"{proc}/self/cgroup"))
+        mounts = parse_mounts(read_whole(f"{proc}/self/mountinfo"))
     except OSError:
         return None
     location = locate(memberships, mounts, "memory")
     if location is None:
         return None
-    found = (_headroom_in(Path(group), location.version) for group in ancestors(location))
+    found = (_headroom_in(group, location.version) for group in ancestors(location))
     return min((one for one in found if one is not None), default=None)
 
 
-def own_share(limit: int, proc: Path = Path("/proc")) -> int | None:
+def own_share(limit: int, proc: str | os.PathLike[str] = "/proc") -> int | None:
     """Return the bytes that this process takes of a limit; `None` if that is not our tightest limit."""
     ours = memory_headroom(proc)
     if ours is None or ours.limit != limit:
         return None
     try:
-        status = parse_status((proc / "self/status").read_bytes())
+        status = parse_status(read_whole(f"{proc}/self/status"))
     except (OSError, ValueError):
         return None
     return (status.anon or 0) + (status.shmem or 0)
 
 
-def _headroom_in(group: Path, version: int) -> MemoryHeadroom | None:
+def _headroom_in(group: str, version: int) -> MemoryHeadroom | None:
     limit_file, usage_file = _FILES[version]
     try:
-        limit = parse_limit((group / limit_file).read_bytes())
+        limit = parse_limit(read_whole(f"{group}/{limit_file}"))
         if limit is None:
             return None
-        usage = int((group / usage_file).read_bytes())
-        stat = parse_keyed((group / "memory.stat").read_bytes())
+        usage = int(read_whole(f"{group}/{usage_file}"))
+        stat = parse_keyed(read_whole(f"{group}/memory.stat"))
     except (OSError, ValueError):
         return None
     droppable = sum(stat.get(key, 0) for key in _DROPPABLE[version])

@@ -14,7 +14,6 @@ from tests.support.wrapped import environment, rendered, wrap
 
 SLOW = """
 import os, signal, sys
-from pathlib import Path
 from otel_memwatch.monitor.workers import detached_report
 import otel_memwatch.reports
 
@@ -23,8 +22,7 @@ def slow(*_):
 
 otel_memwatch.reports.render = slow
 signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-here = Path(sys.argv[1])
-files = detached_report.DetachedReport(here)
+files = detached_report.DetachedReport(sys.argv[1])
 files.start(None)
 print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
 sys.stdout.close()

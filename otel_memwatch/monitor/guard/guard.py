@@ -423,7 +423,7 @@ class Guard:
             machine.close()
         if warn:
             if limit is not None and self._group is not None:
-                path = str(self._group.path)
+                path = self._group.path
                 self._scopes.append(CgroupScope("limit", path, self._group.version, limit))
             self._scopes += cgroups_around(machine.bytes)
         for scope in self._scopes:

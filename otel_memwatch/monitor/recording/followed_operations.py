@@ -7,7 +7,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from otel_memwatch.monitor.recording.batching import SampleBatcher
     from otel_memwatch.record.follower import OperationFollower
@@ -52,7 +51,7 @@ class FollowedOperations:
 
     """
 
-    def __init__(self, path: Path, batcher: SampleBatcher, notice: Callable[[], None] | None = None) -> None:
+    def __init__(self, path: str, batcher: SampleBatcher, notice: Callable[[], None] | None = None) -> None:
         self.follower: OperationFollower | None = None
         self.aggregator: OperationAggregator | None = None
         self.many = False

@@ -424,6 +424,8 @@ class RunRecording:
             )
         if listening is None and not may_export(self._settings):
             return
+        from pathlib import Path
+
         from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 
         parts = TelemetryInputs(
@@ -435,7 +437,7 @@ class RunRecording:
             peaks=lambda: self._peaks,
             stalls=lambda: self._stalls,
             leaks=lambda: self._leaks,
-            directory=writer.path,
+            directory=Path(writer.path),
             environment=dict(os.environ),
             listening=listening,
             say=say,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import time
-from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
@@ -46,7 +45,7 @@ FIRST_OF_ITS_KIND: dict[str | None, str] = {
 
 
 def start_fields(
-    directory: Path, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
+    directory: str, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
 ) -> dict[str, Any]:
     """Return the fields of `run.json` at the start; see `record.format`."""
     now = time.monotonic()
@@ -56,7 +55,7 @@ def start_fields(
     with contextlib.suppress(OSError):  # it has been removed
         working_directory = os.getcwd()
     return {
-        "id": directory.name,
+        "id": os.path.basename(directory),
         "name": settings["name"],
         "tags": dict(settings["tag"]),
         "command": list(target.argv),
@@ -89,7 +88,7 @@ def start_fields(
             for name, value in target.environment.items()
             if name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
         },
-        "own_cgroup": str(group.path) if group else None,
+        "own_cgroup": group.path if group else None,
         "cgroup_version": group.version if group else None,
         "target_group": {"kind": target.group.kind, "name": target.group.name, "born": target.group.born}
         if target.group

@@ -55,7 +55,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording.recording import RunRecording
@@ -149,7 +148,7 @@ def _operations(recording: RunRecording) -> _Operations:
     assert followed.follower is not None
     still_open, so_far = followed.follower.open_operations(), followed.aggregator
     path = recording.writer.path
-    if recording.writer.in_place and os.path.isfile(path / TRACES_OTLP_FILE):
+    if recording.writer.in_place and os.path.isfile(f"{path}/{TRACES_OTLP_FILE}"):
         from otel_memwatch.record.open import open_record
         from otel_memwatch.run.attribution import Candidates
 
@@ -245,10 +244,10 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
         recording.writer.mark(problem)
 
 
-def _written(writer: RunWriter) -> tuple[Path, Mapping[str, Any]]:
+def _written(writer: RunWriter) -> tuple[str, Mapping[str, Any]]:
     """Return directory and `run.json` for the reports, with a mark if the record lacks the end of the run."""
     in_place = writer.in_place
-    directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
+    directory = writer.path if in_place else f"{writer.path}/lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # Convert as a reader of the file gets it: tuples become lists, keys text.

@@ -229,9 +229,11 @@ class Monitor:
             detachable=self._target.mode == "wrap" and may_detach(self._settings, os.environ),
         )
         if self._settings.get("tracker") and self._writer.stopped is None:
+            from pathlib import Path
+
             from otel_memwatch.monitor.workers.tracking import track
 
-            track(self._writer.path, self._settings["tracker"], self.messages, hurried)
+            track(Path(self._writer.path), self._settings["tracker"], self.messages, hurried)
 
     # -- the monitor's thread
 
@@ -244,14 +246,12 @@ class Monitor:
     def _record(self) -> None:
         """Record the run, from the earliest possible sample to the last."""
         try:
-            from pathlib import Path
-
             from otel_memwatch.monitor.recording.recording import RunRecording
             from otel_memwatch.monitor.recording.run_info import start_fields
             from otel_memwatch.record.writer import RunWriter
             from otel_memwatch.runtime.memory_headroom import be_spared
 
-            directory = Path(self._directory)
+            directory = os.fspath(self._directory)
             writer = self._writer = RunWriter(directory, self.messages.problem, segmented=self._is_segmented)
             fields = start_fields(directory, self._target, self._settings, self._trace)
             writer.update(state=RUNNING, **fields)

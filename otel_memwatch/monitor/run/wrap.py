@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _FIRST_NEEDED = (
     "otel_memwatch.model",
     "otel_memwatch.monitor.run.monitor",
-    "pathlib",
     "otel_memwatch.monitor.recording.run_info",
     "otel_memwatch.monitor.recording.recording",
     "otel_memwatch.record.writer",

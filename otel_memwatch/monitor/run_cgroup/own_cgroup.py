@@ -24,10 +24,6 @@ from otel_memwatch.runtime.procfs.control_group import (
     parse_mounts,
 )
 from otel_memwatch.runtime.procfs.process import is_exiting
-from otel_memwatch.runtime.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PREFIX = "memwatch-"
 """Prefix of our cgroups' names. The maker's pid, its pid namespace and a random part follow."""
@@ -104,7 +100,8 @@ class OwnCgroup:
     """
 
     def __init__(self, path: str, version: int, leaf: str | None = None, *, given: bool = False) -> None:
-        self._path = path
+        self.path = path
+        """Directory of the cgroup."""
         self.version = version
         self._leaf = leaf
         self._given = given
@@ -143,13 +140,6 @@ class OwnCgroup:
             hint = _DELEGATING if systemd_runs() else "run as root, or in a cgroup delegated to you"
             raise Unavailable(f"Cannot create a cgroup for the run: {_reason(error)}.", hint) from None
 
-    @property
-    def path(self) -> Path:
-        """Directory of the cgroup."""
-        from pathlib import Path
-
-        return Path(self._path)
-
     def add_self(self) -> None:
         """Put the calling process, which has one thread, into the cgroup. Raises `OSError` if the kernel refuses.
 
@@ -175,17 +165,17 @@ class OwnCgroup:
 
     def _is_on(self, cgroup: bytes) -> bool:
         # The random part of the name excludes any other cgroup on the path.
-        return b"/" + os.fsencode(self._path.rpartition("/")[2]) in cgroup
+        return b"/" + os.fsencode(self.path.rpartition("/")[2]) in cgroup
 
     def pids(self) -> list[int]:
         """Return the processes in the cgroup itself; none if it is gone."""
         with contextlib.suppress(OSError):
-            return [int(pid) for pid in _read(f"{self._path}/cgroup.procs").split()]
+            return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
         return []
 
     def all_pids(self) -> list[int]:
         """Return the processes in the cgroup and below it."""
-        return _pids_below(self._path)
+        return _pids_below(self.path)
 
     def kill(self) -> None:
         """Kill all processes in the cgroup and below it at once, if the kernel can do that (version 2, since 5.14)."""
@@ -197,7 +187,7 @@ class OwnCgroup:
         """Stop all processes in the cgroup and below it, or let them go on (version 2). SIGKILL ends a stopped one."""
         if self.version == 2:
             with contextlib.suppress(OSError):
-                _write(f"{self._path}/cgroup.freeze", b"1" if frozen else b"0")
+                _write(f"{self.path}/cgroup.freeze", b"1" if frozen else b"0")
 
     def set_limit(self, size: int) -> None:
         """Limit the cgroup to `size` bytes, including swap. A smaller existing limit stays.
@@ -207,16 +197,16 @@ class OwnCgroup:
         try:
             now = self.limit()
             size = size if now is None else min(size, now)
-            _write(f"{self._path}/{_LIMIT_FILES[self.version]}", str(size).encode())
+            _write(f"{self.path}/{_LIMIT_FILES[self.version]}", str(size).encode())
             if self.version == 1:
                 # The kernel may not account for swap. Then the cgroup uses none.
                 with contextlib.suppress(OSError):
-                    _write(f"{self._path}/memory.swappiness", b"0")
+                    _write(f"{self.path}/memory.swappiness", b"0")
                 with contextlib.suppress(FileNotFoundError):
-                    _write(f"{self._path}/memory.memsw.limit_in_bytes", str(size + _SWAP_ROOM).encode())
+                    _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size + _SWAP_ROOM).encode())
                 return
             with contextlib.suppress(FileNotFoundError):
-                _write(f"{self._path}/memory.swap.max", b"0")
+                _write(f"{self.path}/memory.swap.max", b"0")
         except OSError as error:
             raise Unavailable(f"The cgroup takes no limit: {_reason(error)}.") from None
 
@@ -226,14 +216,14 @@ class OwnCgroup:
         A shortage in an enclosing cgroup triggers it too: check `kills_at_limit`. Raises `OSError`.
         """
         if self.version == 2:
-            descriptor = os.open(f"{self._path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             os.read(descriptor, 4096)  # consume the events so far
             return descriptor, select.POLLPRI
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            control = os.open(f"{self._path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            control = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _write(f"{self._path}/cgroup.event_control", f"{event} {control}".encode())
+                _write(f"{self.path}/cgroup.event_control", f"{event} {control}".encode())
             finally:
                 os.close(control)
         except OSError:
@@ -259,7 +249,7 @@ class OwnCgroup:
 
     def oom_kills(self) -> int:
         """Return the number of processes that the OOM killer killed here; 0 on kernels that do not count (before 4.13)."""
-        return parse_keyed(_read(f"{self._path}/{self._events}")).get("oom_kill", 0)
+        return parse_keyed(_read(f"{self.path}/{self._events}")).get("oom_kill", 0)
 
     def kills_at_limit(self) -> int:
         """Return `oom_kills` if memory ran out at this cgroup's limit; 0 if only at an enclosing limit. Raises `OSError`.
@@ -267,15 +257,15 @@ class OwnCgroup:
         Version 1 does not count this, only how often the limit was reached. Memory may have been reclaimed then: if a limit
         around it is exceeded later, its kills are counted too.
         """
-        counts = parse_keyed(_read(f"{self._path}/{self._events}"))
+        counts = parse_keyed(_read(f"{self.path}/{self._events}"))
         reached = counts.get("oom", 0)
         if self.version == 1:
-            reached = int(_read(f"{self._path}/memory.failcnt"))
+            reached = int(_read(f"{self.path}/memory.failcnt"))
         return counts.get("oom_kill", 0) if reached else 0
 
     def limit(self) -> int | None:
         """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""
-        return parse_limit(_read(f"{self._path}/{_LIMIT_FILES[self.version]}"))
+        return parse_limit(_read(f"{self.path}/{_LIMIT_FILES[self.version]}"))
 
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
@@ -288,7 +278,7 @@ class OwnCgroup:
         until = time.monotonic() + _DYING_SECONDS
         while True:
             try:
-                _remove_tree(self._path)
+                _remove_tree(self.path)
                 break
             except OSError as error:
                 # A process that is ending keeps its cgroup, and cgroup.procs no longer lists it.

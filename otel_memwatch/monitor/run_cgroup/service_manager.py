@@ -32,7 +32,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 PATIENCE = 0.25
 """Longest wait of the command for the service manager, in seconds.
@@ -317,7 +316,7 @@ def _spawn(command: list[str], reads: int, writes: int) -> int:
     )
 
 
-def trial(asked: Asked) -> tuple[Path, float]:
+def trial(asked: Asked) -> tuple[str, float]:
     """Request a scope for an idle process; return its path and the seconds that it took.
 
     Raises `Unavailable` if none is available.

@@ -18,7 +18,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.runtime.typed import Any
@@ -53,19 +52,19 @@ def may_detach(settings: Mapping[str, Any], environment: Mapping[str, str]) -> b
 class DetachedReport:
     """Both files with their note. Raises `OSError` if one cannot be created, as on a full disk; then none remains."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: str) -> None:
         self._descriptors: dict[str, int] = {}
         from otel_memwatch.text import shell_word
 
-        command = f"otel-memwatch report {shell_word(str(directory))}"
+        command = f"otel-memwatch report {shell_word(directory)}"
         try:
             for name, report in _FILES:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._descriptors[name] = descriptor = os.open(directory / name, flags, FILE_MODE)
+                self._descriptors[name] = descriptor = os.open(f"{directory}/{name}", flags, FILE_MODE)
                 _write(descriptor, _note(report, f"This report is being made. Print it now: {command}"))
         except OSError:
             for name in self._descriptors:
-                (directory / name).unlink()
+                os.unlink(f"{directory}/{name}")
             self.close()
             raise
 

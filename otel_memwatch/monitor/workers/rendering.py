@@ -14,7 +14,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
@@ -77,7 +76,7 @@ _SUMMARIES = {
 class CompletedRecord(NamedTuple):
     """Input of the outputs."""
 
-    directory: Path
+    directory: str
     """Directory of samples and process records.
 
     If the run directory was moved away, this path does not exist: a directory in its place is not ours.
@@ -179,7 +178,7 @@ def render(
         later.start(run)
 
 
-def _detached(directory: Path) -> DetachedReport | None:
+def _detached(directory: str) -> DetachedReport | None:
     """Return the files of report and page, which are made after the prompt; `None`: not possible."""
     import threading
 
@@ -193,11 +192,13 @@ def _detached(directory: Path) -> DetachedReport | None:
         return None
 
 
-def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
+def _omit_drawing_without_headroom(directory: str, wanted: dict[str, Any], messages: Messages) -> None:
     """Remove picture and logs from `wanted`, with a message for each, if a memory limit leaves less than drawing takes.
 
     Otherwise the kernel would kill a process: at best the worker, and then there is no picture either.
     """
+    from pathlib import Path
+
     from otel_memwatch.record.sample_files import samples_size
     from otel_memwatch.runtime.memory_headroom import memory_headroom
 
@@ -205,7 +206,7 @@ def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], mess
     if found is None:
         return
     # Numbers take about as many bytes in memory as in the file.
-    needed = _DRAWING_BYTES + samples_size(directory / SAMPLES_FILE)
+    needed = _DRAWING_BYTES + samples_size(Path(directory, SAMPLES_FILE))
     if found.left >= needed:
         return
     why = (
@@ -223,7 +224,7 @@ def _omit_drawing_without_headroom(directory: Path, wanted: dict[str, Any], mess
 
 
 def ended_run(
-    directory: Path, info: Mapping[str, Any], operations: KnownOperations | None = None
+    directory: str, info: Mapping[str, Any], operations: KnownOperations | None = None
 ) -> RecordedRun:
     """Return the run of a directory with known `run.json` and, if given, known operations."""
     from otel_memwatch.record.open import open_record
@@ -256,8 +257,8 @@ def make(
     if wanted["budget"]:
         attempt("the verdict on the budgets", lambda: _judge(run, wanted, messages))
     if wanted["report"]:
-        attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
-        attempt(PAGE_FILE, lambda: write("html", run, Path(run.path) / PAGE_FILE))
+        attempt(REPORT_FILE, lambda: write("text", run, f"{run.directory}/{REPORT_FILE}"))
+        attempt(PAGE_FILE, lambda: write("html", run, f"{run.directory}/{PAGE_FILE}"))
     if not wanted["quiet"]:
         attempt("the summary", lambda: messages.info(_summary(run, wanted)))
     _summaries_elsewhere(run, wanted, attempt)
@@ -320,7 +321,7 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     with contextlib.suppress(Exception):  # without the runs before this one, the summary is shorter
         from otel_memwatch.wings.advice.history import history_lines
 
-        more = history_lines(run.path)
+        more = history_lines(run.directory)
     return summary(run, Display(*wanted["display"]), more=more)
 
 
@@ -334,7 +335,7 @@ def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
     file = wanted["summary_file"]
     forms = {"markdown": "markdown", "json": "verdict"}
     form = {".md": "markdown", ".json": "verdict"}.get(
-        Path(file).suffix, forms.get(wanted["summary"], "summary")
+        os.path.splitext(file)[1], forms.get(wanted["summary"], "summary")
     )
     if os.path.isfile(file) or not os.path.exists(file):
         write(form, run, file)
@@ -350,7 +351,7 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
     from otel_memwatch.text import from_here
 
     with _drawing():
-        picture = write("plot", run, Path(run.path) / PLOT_FILE)
+        picture = write("plot", run, f"{run.directory}/{PLOT_FILE}")
     if not wanted["quiet"] and wanted["summary"] == "text":
         messages.info(f"  picture      {from_here(picture)}")
 
@@ -381,7 +382,7 @@ def _drawing() -> Iterator[None]:
 
 
 def make_apart(
-    directory: Path,
+    directory: str,
     info: Mapping[str, Any],
     wanted: Mapping[str, Any],
     messages: Messages,
@@ -417,7 +418,7 @@ def make_apart(
     if code == 0:
         return True
     for name in (REPORT_FILE, PAGE_FILE, PLOT_FILE):
-        clear_away(directory / name)
+        clear_away(f"{directory}/{name}")
     if worker.finished:
         messages.problem(
             f"{making} could not be made: {worker.last_words or ended_by(code)}; "
@@ -450,5 +451,5 @@ def main(_arguments: list[str]) -> None:
 
 
 def _make_job(job: Mapping[str, Any], say: Callable[..., None]) -> None:
-    run = ended_run(Path(job["directory"]), job["info"])
+    run = ended_run(job["directory"], job["info"])
     make(run, job["wanted"], SentMessages(say), lambda name: say(begin=name))

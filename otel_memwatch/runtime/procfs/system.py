@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from otel_memwatch.runtime.procfs.mounted import read_whole
+from otel_memwatch.runtime.typed import NamedTuple
 
 _DIGITS = 20
 """Digits of the largest number that the kernel writes."""
@@ -203,7 +201,7 @@ def parse_pressure(data: bytes) -> dict[str, float]:
     return stalls
 
 
-def fault_bytes(sys: Path, release: str) -> int:
+def fault_bytes(sys: str | os.PathLike[str], release: str) -> int:
     """Return the bytes by which one page fault can raise resident memory on this kernel.
 
     ====================================================  ========================================
@@ -215,13 +213,13 @@ def fault_bytes(sys: Path, release: str) -> int:
     of an unknown size                                    `_DEFAULT_HUGE_PAGE`
     ====================================================  ========================================
     """
-    pages = sys / "kernel/mm/transparent_hugepage"
+    pages = f"{sys}/kernel/mm/transparent_hugepage"
     try:
-        if parse_release(release) < _WHOLE_FOLIOS and b"[never]" in (pages / "enabled").read_bytes():
+        if parse_release(release) < _WHOLE_FOLIOS and b"[never]" in read_whole(f"{pages}/enabled"):
             return _FAULT_AROUND
-        return max(_FAULT_AROUND, int((pages / "hpage_pmd_size").read_bytes()))
+        return max(_FAULT_AROUND, int(read_whole(f"{pages}/hpage_pmd_size")))
     except FileNotFoundError:
-        return _DEFAULT_HUGE_PAGE if pages.exists() else _FAULT_AROUND
+        return _DEFAULT_HUGE_PAGE if os.path.exists(pages) else _FAULT_AROUND
     except (OSError, ValueError):
         return _DEFAULT_HUGE_PAGE
 

@@ -7,7 +7,6 @@ only the `run.json` of each.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -28,7 +27,7 @@ _SLOWER = 0.1
 """Share by which a duration must differ to be reported. Half of that is the machine's."""
 
 
-def earlier_runs(path: Path) -> list[IndexedRun]:
+def earlier_runs(path: str) -> list[IndexedRun]:
     """Return the newest runs in the same directory, oldest first, without the run itself. Names begin with the time."""
     parent, own = os.path.split(os.path.abspath(path))
     try:
@@ -45,12 +44,12 @@ def earlier_runs(path: Path) -> list[IndexedRun]:
     return sorted((row for row in rows if row.state == "finished"), key=lambda row: row.started)
 
 
-def history_lines(path: Path) -> list[tuple[str, str]]:
+def history_lines(path: str) -> list[tuple[str, str]]:
     """Return labels and texts of a finished run's summary lines about earlier runs: changes, and the advice.
 
     Empty if nothing is known.
     """
-    now = row_of(str(path))
+    now = row_of(path)
     if now.state != "finished" or now.memory is None:
         return []
     rows = [

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping, number
@@ -39,10 +38,10 @@ class Progress(NamedTuple):
     cpu_seconds: float | None = None
 
 
-def progress(directory: Path) -> Progress:
+def progress(directory: str | os.PathLike[str]) -> Progress:
     """Return the last sample of the run in `directory`; empty before the first one, or if the file is unreadable."""
     try:
-        with os.fdopen(open_regular(directory / SAMPLES_FILE), "rb") as file:
+        with os.fdopen(open_regular(f"{os.fspath(directory)}/{SAMPLES_FILE}"), "rb") as file:
             head = file.read(_END)
             file.seek(max(0, os.fstat(file.fileno()).st_size - _END))
             tail = file.read(_END)

@@ -13,7 +13,6 @@ broken         none; `error` says why
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
@@ -47,7 +46,7 @@ def row_of(path: str) -> IndexedRun:
 def _usual_run(path: str) -> RecordedRun | None:
     """Return a run of the present format, without a look at its directory; `None` for any other."""
     try:
-        run = RecordedRun(open_record(Path(path), read_info(f"{path}/{RUN_FILE}")))
+        run = RecordedRun(open_record(path, read_info(f"{path}/{RUN_FILE}")))
     except RunError:
         return None
     return run if run.fields.schema in (SCHEMA, SEGMENTED_SCHEMA) else None

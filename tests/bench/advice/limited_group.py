@@ -21,7 +21,7 @@ class LimitedGroup:
             self._write("memory.memsw.limit_in_bytes" if one else "memory.swap.max", str(limit if one else 0))
 
     def _write(self, name: str, text: str) -> None:
-        Path(self._group.path / name).write_text(text)
+        Path(self._group.path, name).write_text(text)
 
     def enter(self) -> None:
         """Puts the calling process into the group."""

@@ -6,9 +6,9 @@ table with one `Row` per column. Sources do not import each other; they share th
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
-from pathlib import Path
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -102,8 +102,8 @@ class Context(NamedTuple):
     """Start of the run in monotonic seconds: the target's start if it is our child; `None`: unknown."""
     adopt: bool = False
     """The target is our child (`wrap`): orphans of its tree that become our children belong to the tree."""
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
+    proc: str | os.PathLike[str] = "/proc"
+    sys: str | os.PathLike[str] = "/sys"
     """Mount points of these file systems."""
     exclude: frozenset[int] = frozenset()
     """Pids that are never counted: the monitor's processes."""

@@ -62,8 +62,8 @@ class Host:
 
     def __init__(self, context: Context) -> None:
         try:
-            self._memory = os.open(context.proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
-            self._load = os.open(context.proc / "loadavg", os.O_RDONLY | os.O_CLOEXEC)
+            self._memory = os.open(f"{context.proc}/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+            self._load = os.open(f"{context.proc}/loadavg", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise Unavailable(f"{error.filename} cannot be read.", "is /proc mounted?") from None
         self.pace = context.pace(FAST_PERIOD)

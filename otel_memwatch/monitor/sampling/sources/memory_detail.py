@@ -8,6 +8,7 @@ readings run beside the sampler.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 
 from otel_memwatch import catalog
@@ -88,7 +89,7 @@ class MemoryDetail:
     name = "memory_detail"
 
     def __init__(self, context: Context) -> None:
-        if not (context.proc / "self/smaps_rollup").exists():
+        if not os.path.exists(f"{context.proc}/self/smaps_rollup"):
             raise Unavailable("The kernel has no sums of mappings (smaps_rollup).", "they require Linux 4.14")
         self._context = context
         self._proc = str(context.proc)

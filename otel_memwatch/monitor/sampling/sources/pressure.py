@@ -31,7 +31,7 @@ class Pressure:
         columns: list[Column] = []
         for resource in RESOURCES:
             try:
-                fd = os.open(context.proc / "pressure" / resource, os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(f"{context.proc}/pressure/{resource}", os.O_RDONLY | os.O_CLOEXEC)
                 kinds = tuple(parse_pressure(os.pread(fd, 4096, 0)))
             except OSError:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
@@ -21,7 +20,7 @@ MANY_CPUS_ERROR = 4 << 20
 """Bytes of possible error from which the report mentions it."""
 
 
-def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
+def quirks(proc: str | os.PathLike[str] = "/proc", release: str | None = None) -> list[str]:
     """Return sentences on the properties of this machine that make figures less certain (50 us)."""
     release = os.uname().release if release is None else release
     found = []
@@ -34,13 +33,13 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
         found.append(
             f"With {processors()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
         )
-    if not (proc / "self/io").exists():
+    if not os.path.exists(f"{proc}/self/io"):
         found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING).")
-    if not (proc / "self/clear_refs").exists():
+    if not os.path.exists(f"{proc}/self/clear_refs"):
         found.append(
             "The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): peaks of operations are ranges."
         )
-    if not shows_others(proc) and not (proc / f"self/task/{os.getpid()}/children").exists():
+    if not shows_others(proc) and not os.path.exists(f"{proc}/self/task/{os.getpid()}/children"):
         found.append(
             "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."
         )

@@ -33,7 +33,7 @@ def own() -> Iterator[OwnCgroup]:
         if not made.remove():
             break
         time.sleep(0.05)
-    assert not made.path.exists()
+    assert not os.path.exists(made.path)
 
 
 def run(own: OwnCgroup, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +64,7 @@ def test_it_knows_who_is_in_it(own: OwnCgroup) -> None:
         assert own.holds(child.pid)
         assert not own.holds(os.getpid())
         assert own.remove() == (child.pid,)
-        assert own.path.exists()
+        assert os.path.exists(own.path)
     finally:
         child.communicate(b"\n", timeout=GUARD)
 
@@ -158,9 +158,9 @@ def test_limit_of_the_group_above_is_copied_and_kills_are_counted() -> None:
 
 def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
     namespace = own_cgroup._namespace("self")
-    dead = own.path.parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
-    gone = own.path.parent / f"{own_cgroup.PREFIX}1-1-abc"
-    living = own.path.parent / f"{own_cgroup.PREFIX}{os.getpid()}-{namespace}-abc"
+    dead = Path(own.path).parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
+    gone = Path(own.path).parent / f"{own_cgroup.PREFIX}1-1-abc"
+    living = Path(own.path).parent / f"{own_cgroup.PREFIX}{os.getpid()}-{namespace}-abc"
     for path in (dead, gone, living):
         path.mkdir()
     try:
@@ -179,7 +179,7 @@ def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
 def test_a_swept_group_goes_with_those_below_it_unless_one_is_in_use(own: OwnCgroup) -> None:
     """A command may make groups, and a run inside a run does; a command may outlive its monitor."""
     namespace = own_cgroup._namespace("self")
-    dead = own.path.parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
+    dead = Path(own.path).parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
     empty, used = dead / "empty", dead / f"{own_cgroup.PREFIX}4194306-{namespace}-abc"
     for path in (dead, empty, used):
         path.mkdir()

@@ -90,7 +90,7 @@ def find(context: Context) -> Groups:
     own, target = context.own_cgroup, context.target_group
     if own is not None or target is not None:
         # Also if the target has ended or left: a dead process is listed in the root group.
-        location = location._replace(path=str(target if own is None else own.path))
+        location = location._replace(path=str(target) if own is None else own.path)
     chain = ancestors(location)
     readable = next((i for i, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)), None)
     if readable is None:

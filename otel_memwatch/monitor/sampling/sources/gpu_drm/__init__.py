@@ -7,6 +7,7 @@ is read once a second: `cards` has the figures of whole cards, `clients` the tre
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
@@ -58,12 +59,12 @@ class GpuDrm:
         self._context = context
         self._pids = tuple(context.pids())
         self._cards: list[tuple[Card, list[CardFigure]]] = [
-            (card, figures(card)) for card in find_cards(context.sys)
+            (card, figures(card)) for card in find_cards(Path(context.sys))
         ]
         if not self._cards:
             hint = "AMD and Intel GPUs have one; gpu_nvidia reads NVIDIA GPUs"
             raise Unavailable("No GPU with an open driver was found", hint)
-        self._clients = Clients(context.proc, [card.id for card, _ in self._cards])
+        self._clients = Clients(Path(context.proc), [card.id for card, _ in self._cards])
         self._pace = Pace(period, early=period / 10, share=SHARE)
         self.columns: tuple[Column, ...] = tuple(
             Column(metric, _attributes(card, metric), PERIOD)

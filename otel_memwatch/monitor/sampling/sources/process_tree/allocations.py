@@ -16,8 +16,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from otel_memwatch.runtime.procfs.system import Allocated
 
 _READ = 16384
@@ -39,11 +37,13 @@ class Allocations:
         allocated_before: allocations before the tree started; `None`: unknown.
     """
 
-    def __init__(self, proc: str, sys: Path, allocated_before: Allocated | None = None) -> None:
+    def __init__(
+        self, proc: str, sys: str | os.PathLike[str], allocated_before: Allocated | None = None
+    ) -> None:
         self._vmstat = os.open(f"{proc}/vmstat", os.O_RDONLY | os.O_CLOEXEC)
-        pages = sys / "kernel/mm/transparent_hugepage"
+        pages = f"{sys}/kernel/mm/transparent_hugepage"
         try:
-            self.huge_page = int(read_once(str(pages / "hpage_pmd_size")))
+            self.huge_page = int(read_once(f"{pages}/hpage_pmd_size"))
         except (OSError, ValueError):
             self.huge_page = 2 << 20
         cpus = processors()
@@ -78,11 +78,11 @@ class Allocations:
         self.collapsed = 0
         """Bytes of huge pages collapsed from small pages between the last two readings."""
 
-    def _sizes_in_use(self, pages: Path) -> list[tuple[int, int]]:
+    def _sizes_in_use(self, pages: str) -> list[tuple[int, int]]:
         """Return bytes and the descriptor of each counter, for each size in use except the largest."""
         found: list[tuple[int, int]] = []
         self._other_stats: list[tuple[int, str]] = []
-        for size, directory in other_page_sizes(str(pages), self.huge_page):
+        for size, directory in other_page_sizes(pages, self.huge_page):
             counters = [f"{directory}/stats/{event}" for event in _STATS]
             counters = [counter for counter in counters if os.path.exists(counter)]
             self.uncounted = self.uncounted or not counters

@@ -42,7 +42,6 @@ from otel_memwatch.truth.process import sum_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
@@ -120,7 +119,13 @@ class FaultLedgerBounds:
     """
 
     def __init__(
-        self, proc: str, sys: Path, root: int, *, joined: bool, allocated_before: Allocated | None = None
+        self,
+        proc: str,
+        sys: str | os.PathLike[str],
+        root: int,
+        *,
+        joined: bool,
+        allocated_before: Allocated | None = None,
     ) -> None:
         self._machine = Allocations(proc, sys, allocated_before)
         self._root = root
@@ -500,9 +505,9 @@ class FaultLedgerBounds:
         self._machine.close()
 
 
-def _merges_pages(sys: Path) -> bool:
+def _merges_pages(sys: str | os.PathLike[str]) -> bool:
     """Return whether KSM merges equal pages. Then several families may share one page."""
     try:
-        return read_once(str(sys / "kernel/mm/ksm/run")).strip() == b"1"
+        return read_once(f"{sys}/kernel/mm/ksm/run").strip() == b"1"
     except OSError:
         return False

@@ -271,7 +271,7 @@ def test_a_command_that_ended_elsewhere_was_outside(tmp_path: Path, group: str, 
 
 def test_an_unreadable_cgroup_of_the_run_is_not_replaced_by_the_groups_above_it(tmp_path: Path) -> None:
     context = version2(tmp_path)
-    own = SimpleNamespace(path=tmp_path / "cgroup" / "a" / "removed")
+    own = SimpleNamespace(path=f"{tmp_path}/cgroup/a/removed")
     with pytest.raises(Unavailable, match="removed is gone or unreadable"):
         open_source(context._replace(own_cgroup=cast("Any", own)))
 
@@ -339,7 +339,7 @@ def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(t
     """Neither memory nor page cache came, and the kernel's watermark is the usage since the last reset."""
     context = version2(tmp_path)
     group_path = tmp_path / "cgroup/a/b"
-    own = SimpleNamespace(path=group_path)
+    own = SimpleNamespace(path=str(group_path))
     for resting, anon in ((True, 500), (False, 600)):
         tree = Ended({}, resting=resting)
         source = open_source(context._replace(own_cgroup=cast("Any", own), tree=cast("Any", tree)))
