@@ -66,8 +66,9 @@ def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
     if not _grows(last, stacks.highest):
         for earlier in reversed(stacks.captures):
             near = last.time - earlier.time <= _SAME_RAMP_SECONDS
-            # What grew during the last capture may be a single allocation: the one before it then explains less.
-            half = not _grew(last) and earlier.level + earlier.grown >= _HALF * last.level
+            # What grew during the last capture may be a single allocation: the earlier one then explains its level alone.
+            explained = earlier.level if _grew(last) else earlier.level + earlier.grown
+            half = explained >= _HALF * max(last.level, _level_after(last))
             mine = earlier.pid == last.pid and earlier.time <= last.time
             if mine and _grows(earlier, stacks.highest) and (near or half):
                 chosen = earlier

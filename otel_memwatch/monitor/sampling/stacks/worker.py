@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from otel_memwatch.runtime.typed import Any
 
-PERIOD, POLL_SHARE = 0.02, 0.01
-"""Shortest seconds between two polls, and the share of a core that polling many processes may take."""
+PERIOD, POLL_SHARE = 0.02, 0.005
+"""Shortest seconds between two polls, and the share of a core that polling may take."""
 _WINDOW = 0.01
 """Least seconds in which growth and page faults are measured: a reading of 1 ms would see none of a ramp."""
 _REFUSALS = 5
@@ -99,8 +99,8 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
 
 def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
     period, prepared = PERIOD, 0
+    began = time.thread_time()
     while not stop_requested(period):
-        began = time.thread_time()
         growth = watch.poll()
         period = max(PERIOD, (time.thread_time() - began) / POLL_SHARE)
         if watch.highest >= _INTERPRETER and (pid := watch.largest()) != prepared:
@@ -110,6 +110,7 @@ def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
             captures.take(watch, growth)
         elif captures.lines_due():
             captures.find_lines(watch, tools.PATIENCE)
+        began = time.thread_time()
 
 
 class Captures:
