@@ -132,10 +132,28 @@ def own_frame(thread: CapturedThread) -> StackFrame | None:
 
 
 def frame_name(frame: StackFrame) -> str:
-    """Return "function (file.py:12)", with the name of the file alone."""
+    """Return "function (file.py:12)", with the name of the file alone, and of C++ without types."""
     place = os.path.basename(frame.file)
     line = f":{frame.line}" if frame.line else ""
-    return f"{frame.function} ({place}{line})" if place else frame.function
+    function = without_types(frame.function)
+    return f"{function} ({place}{line})" if place else function
+
+
+_INNER_GROUP = re.compile(r"\([^()<>]*\)|<[^()<>]*>")
+
+
+def without_types(function: str) -> str:
+    """Return the name of a C++ function without its types; other names as they are.
+
+    "void ns::grow<int>(std::vector<int>&) const" becomes "ns::grow". Names of other languages have no arguments.
+    """
+    if "(" not in function or "operator" in function:
+        return function
+    name = function.partition(" [clone")[0].replace("(anonymous namespace)::", "")
+    while (shorter := _INNER_GROUP.sub("", name)) != name:
+        name = shorter
+    words = name.removesuffix(" const").split()
+    return words[-1] if words and not set(name) & set("()<>") else function
 
 
 def capture_spans(

@@ -64,7 +64,8 @@ def stacks(run: RecordedRun, page: Page) -> None:
         page.fact("", "The peak itself is higher: a spike that was over before the next capture.", "warning")
     page.fact("process", shorten(clean(capture.command), _FRAME) + f" (pid {capture.pid})")
     name = clean(found.thread.name) or str(found.thread.id)
-    page.fact("thread", f"{name}, one of {count(len(capture.threads), 'thread')}")
+    several = len(capture.threads) > 1
+    page.fact("thread", f"{name}, one of {len(capture.threads)} threads" if several else name)
     page.gap()
     for frame in found.thread.frames[:_SHOWN_FRAMES]:
         page.item(shorten(clean(frame_name(frame)), _FRAME))
@@ -73,13 +74,13 @@ def stacks(run: RecordedRun, page: Page) -> None:
         page.item(f"{count(left, 'outer call')} more")
     if len(captures) > 1:
         page.gap()
-        several = len({one.pid for one in captures}) > 1
+        several_processes = len({one.pid for one in captures}) > 1
         rows = [
             (
                 duration(max(0.0, one.time - run.started)),
                 size(one.level),
                 f"+{size(one.grown)}",
-                str(one.pid) if several else "",
+                str(one.pid) if several_processes else "",
                 place(busiest(one)),
             )
             for one in captures

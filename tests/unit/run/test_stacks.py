@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
-from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack
+from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack, without_types
 
 MIB = 1 << 20
 APP = StackFrame("load", "/app/train.py", 12)
@@ -112,6 +114,25 @@ def test_own_code_is_told_from_libraries() -> None:
     sleeping = StackFrame("java.lang.Thread.sleep", "java.base@17.0.15/Native Method", 0)
     load = StackFrame("Grow.load", "Grow.java", 5)
     assert own_frame(_thread(sleeping, load)) == load
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("void va_gc::reserve<tree_node*, va_gc_atomic>(vec<tree_node*>*&, bool)", "va_gc::reserve"),
+        ("v8::internal::(anonymous namespace)::Fill(v8::Handle<v8::Object>)", "v8::internal::Fill"),
+        ("v8::base::Time::ToJsTime() const", "v8::base::Time::ToJsTime"),
+        ("walk(int (*)(tree*, void*), F<(char)1>) [clone .part.0]", "walk"),
+        ("main(int, char**)", "main"),
+        ("std::map<int, int>::operator[](int&&)", "std::map<int, int>::operator[](int&&)"),
+        ("(((", "((("),
+        ("ramp.<locals>.<listcomp>", "ramp.<locals>.<listcomp>"),
+        ("Grow.<init>", "Grow.<init>"),
+        ("main", "main"),
+    ],
+)
+def test_functions_of_cpp_are_named_without_types(function: str, name: str) -> None:
+    assert without_types(function) == name
 
 
 def test_names_of_frames() -> None:

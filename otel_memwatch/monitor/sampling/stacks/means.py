@@ -119,12 +119,11 @@ def permission() -> tuple[bool, str]:
             True,
             "only processes of this user: the capability SYS_PTRACE is missing" if os.geteuid() == 0 else "",
         )
-    remedy = f"kernel.yama.ptrace_scope is {scope}; sudo sysctl kernel.yama.ptrace_scope=0, or run as root"
-    # `wrap` declares itself the tracer of the command: wrap._traceable.
-    return (
-        scope == 1,
-        f"only the process that wrap starts, not its children: {remedy}" if scope == 1 else remedy,
-    )
+    remedy = "sudo sysctl kernel.yama.ptrace_scope=0, or run as root"
+    if scope == 1:  # `wrap` declares itself the tracer of the command: wrap._traceable.
+        words = "wrap may read the process that it starts, but not its children"
+        return True, f"kernel.yama.ptrace_scope is 1: {words}; {remedy}"
+    return False, f"kernel.yama.ptrace_scope is {scope}; {remedy}"
 
 
 # -- Python

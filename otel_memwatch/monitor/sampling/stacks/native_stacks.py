@@ -16,7 +16,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_FRAME = re.compile(r"#(\d+)\s+0x([0-9a-f]+)(?: - \d+)?\s*(.*?)(?: - ([/\[].*))?$")
+_FRAME = re.compile(r"#(\d+)\s+0x([0-9a-f]+)(?: - \d+)?(.*?)(?: - ([/\[].*))?$")
 _MOST_MAPS = 4 << 20
 _MOST_ADDRESSES = 1000
 _SYSTEM = re.compile(r"/(?:usr/)?lib(?:32|64)?/")

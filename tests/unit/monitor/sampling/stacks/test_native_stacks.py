@@ -14,6 +14,7 @@ TID 1195:
 #2  0x00007f2c40a9924a __libc_start_main@@GLIBC_2.34 - /usr/lib/libc.so.6
 #3  0x00007ffd35a9924a clock_gettime - [vdso: 1195]
 #4  0x000055719fe4e061
+#5  0x000055719fe4e071 - /usr/bin/stripped
 TID 1196:
 #0  0x00007f2c40a9924a std::vector<int, (char)-1>::push - /usr/lib/libx.so
 """
@@ -34,6 +35,7 @@ def test_a_call_has_its_function_its_module_and_its_address() -> None:
         StackFrame("__libc_start_main", "/usr/lib/libc.so.6", 0, 0x7F2C40A99249),
         StackFrame("clock_gettime", "[vdso: 1195]", 0, 0x7FFD35A99249),
         StackFrame("??", "", 0, 0x55719FE4E060),
+        StackFrame("??", "/usr/bin/stripped", 0, 0x55719FE4E070),
     )
     assert second.frames[0][:2] == ("std::vector<int, (char)-1>::push", "/usr/lib/libx.so")
 
