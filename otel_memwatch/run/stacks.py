@@ -26,6 +26,8 @@ _LIBRARIES = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^(?:java|jdk)\.[a-z.]+@|^<__array_function__"
 )
 _NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
+UNKNOWN = "??"
+"""Function of a native call without a symbol."""
 
 
 class WeightedStack(NamedTuple):
@@ -121,14 +123,15 @@ def is_library(frame: StackFrame) -> bool:
     return not frame.file or bool(_LIBRARIES.search(frame.file) or _NATIVE.search(frame.file))
 
 
-def is_import_machinery(frame: StackFrame) -> bool:
-    """Return whether a call is of the interpreter's import system, which every import adds several times."""
-    return frame.file.startswith("<frozen importlib")
+def shown_frames(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
+    """Return the calls without those of Python's import system and without those of unknown functions, if others are left."""
+    left = [one for one in frames if one.function != UNKNOWN and not one.file.startswith("<frozen importlib")]
+    return left or frames
 
 
 def own_frame(thread: CapturedThread) -> StackFrame | None:
     """Return the innermost call of the program's own code; `None` if there is none."""
-    return next((frame for frame in thread.frames if not is_library(frame)), None)
+    return next((frame for frame in shown_frames(thread.frames) if not is_library(frame)), None)
 
 
 def frame_name(frame: StackFrame) -> str:

@@ -7,7 +7,7 @@ Each call can be reached with the tab key, and has its name and share as label a
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.markup import escaped, tag
-from otel_memwatch.run.stacks import busiest, frame_name, is_import_machinery, is_library
+from otel_memwatch.run.stacks import busiest, frame_name, is_library, shown_frames
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, shorten, size
 
@@ -67,8 +67,8 @@ def _add(root: _Call, run: RecordedRun) -> None:
     for capture in run.stacks.captures:
         call = root
         call.bytes += capture.grown
-        frames = [one for one in reversed(busiest(capture).frames) if not is_import_machinery(one)]
-        for frame in frames[:_DEEPEST]:
+        frames = shown_frames(busiest(capture).frames)
+        for frame in list(reversed(frames))[:_DEEPEST]:
             # Lines of one function are one call here: a loop would otherwise split into its lines.
             name = frame_name(frame._replace(line=0))
             call = call.inner.setdefault(name, _Call())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.run.stacks import busiest, frame_name, is_import_machinery, own_frame
+from otel_memwatch.run.stacks import busiest, frame_name, own_frame, shown_frames
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size
 
@@ -43,7 +43,7 @@ def sentence(run: RecordedRun, found: PeakStack) -> str:
 
 def place(thread: CapturedThread) -> str:
     """Return the innermost call of the program, and the library's call below it."""
-    innermost = next((one for one in thread.frames if not is_import_machinery(one)), thread.frames[0])
+    innermost = shown_frames(thread.frames)[0]
     own = own_frame(thread)
     words = shorten(clean(frame_name(own or innermost)), _FRAME)
     return (

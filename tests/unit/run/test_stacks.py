@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
-from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack, without_types
+from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack, shown_frames, without_types
 
 MIB = 1 << 20
 APP = StackFrame("load", "/app/train.py", 12)
@@ -133,6 +133,13 @@ def test_own_code_is_told_from_libraries() -> None:
 )
 def test_functions_of_cpp_are_named_without_types(function: str, name: str) -> None:
     assert without_types(function) == name
+
+
+def test_unknown_functions_are_shown_only_without_others() -> None:
+    unknown = StackFrame("??", "/app/prog", 0)
+    frozen = StackFrame("exec", "<frozen importlib._bootstrap>", 3)
+    assert shown_frames((unknown, APP, frozen, LIBRARY)) == [APP, LIBRARY]
+    assert shown_frames((unknown, unknown)) == (unknown, unknown)
 
 
 def test_names_of_frames() -> None:
