@@ -40,9 +40,10 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
     made_of(run, page)
     stacks(run, page)
     if run.marked:
-        from otel_memwatch.reports.sections.operations import operations
+        from otel_memwatch.reports.sections.operations import operations, uncovered
 
         operations(run, page)
+        uncovered(run, page)
     elif run.seconds >= _WORTH_MARKING:
         page.gap()
         page.paragraph(_HOW_TO_MARK)

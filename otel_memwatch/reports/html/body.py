@@ -15,7 +15,7 @@ from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.growth import leak_sentences
 from otel_memwatch.reports.sections.made_of import made_of
-from otel_memwatch.reports.sections.operations import operations
+from otel_memwatch.reports.sections.operations import operations, uncovered
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
@@ -61,6 +61,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     if run.stacks.captures:
         page.raw(flame(run))
     operations(run, page)
+    uncovered(run, page)
     gpus(run, page)
     torch_snapshots(run, page)
     processes(run, page)

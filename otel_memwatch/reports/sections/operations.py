@@ -105,13 +105,12 @@ def operations(run: RecordedRun, page: Page) -> None:
             left_out = 0
         timeline.append(_folded(row, several=several) if len(row.members) > 1 else _row(row, several=several))
     _table(timeline, page)
-    _gaps(run, page)
     _totals_by_name(listed, page)
     still_open = [figures for figures in listed if figures.operation.status == "open"]
     _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
 
 
-def _gaps(run: RecordedRun, page: Page) -> None:
+def uncovered(run: RecordedRun, page: Page) -> None:
     """Write the time that no operation covers, the longest stretches, with the code that was captured in it."""
     gaps = run.uncovered
     if not gaps:
@@ -130,8 +129,7 @@ def _gaps(run: RecordedRun, page: Page) -> None:
                 "" if most is None else place(busiest(most)),
             )
         )
-    page.gap()
-    page.paragraph("Time that no operation covers:")
+    page.section("Outside operations")
     page.table(rows, Columns(("start", "duration", "place", "change", "running"), "rrlrl", names="place"))
     if len(gaps) > len(longest):
         rest = sum(gap.end - gap.start for gap in gaps) - sum(gap.end - gap.start for gap in longest)
