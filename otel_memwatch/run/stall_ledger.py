@@ -67,8 +67,6 @@ _COVERED = 0.5
 
 _PRESSURE_AGE = 1.0
 """Seconds that a reading of pressure may be old."""
-_BOUNDING = ("memory", "io")
-"""Resources with pressure that limits the waiting for memory."""
 _SHARES = ("memory", "disk", "cpu", "contention")
 
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
@@ -198,7 +196,7 @@ class StallLedger:
         self._unwritten: int | None = None
         """Most page cache that waited to be written."""
         self._clogged = False
-        """At a sample with full memory, much page cache waited to be written."""
+        """Since the last reading of pressure, much page cache waited to be written while memory was full."""
         self._burst: StallWindow | None = None
         """Last window with reads, and those after it."""
         self._counted = [0.0, 0.0]
@@ -254,9 +252,10 @@ class StallLedger:
                 now = sample.time, stall
                 first, before_it = self._pressure.get(resource, (now, now))
                 self._pressure[resource] = first, now
-                if resource == "memory" or (resource == "io" and self._of_group):
+                if (resource == "io" and self._of_group) or (resource == "memory" and self._clogged):
                     kind = WRITES if resource == "memory" else DISK
                     self._wait(kind, before_it[0], now[0], stall - before_it[1])
+                    self._clogged = self._clogged and resource != "memory"
         self._add_contention(sample.time, values)
         user, read, refaults = self._value(values, "user"), sample.read_bytes, self._value(values, "refaults")
         if user is None or read is None or (refaults is None and "refaults" in self._places):
@@ -398,8 +397,7 @@ class StallLedger:
 
     def _of_writes(self, seconds: float) -> float:
         """Return the share of the time in which the kernel sought memory among pages that waited to be written."""
-        stalled = self._stalled_in(seconds) if self._clogged else {}
-        return _share(min(stalled.get("memory", 0.0), seconds - self._contention) / seconds)
+        return _share(min(self._curve.total(WRITES), seconds - self._contention) / seconds)
 
     def _is_own(self) -> bool:
         """Return whether the counter of refaults shows this run only."""
@@ -472,22 +470,16 @@ class StallLedger:
         While it waited for a processor, it did not wait for memory.
         """
         wait = min(wait, max(0.0, seconds - self._contention))
-        stalled = self._stalled_in(seconds)
-        if len(stalled) < len(_BOUNDING):
-            return _share(wait / seconds)
+        stalled: dict[str, float] = {}
+        for resource in ("memory", "io"):
+            (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
+            if end - start < _COVERED * seconds:
+                return _share(wait / seconds)
+            stalled[resource] = max(0.0, last - first) / (end - start) * seconds
         most = longest_wait(
             **stalled, system=self._system, again=again, read=self._read, read_chars=self._chars
         )
         return _share(min(wait, most) / seconds)
-
-    def _stalled_in(self, seconds: float) -> dict[str, float]:
-        """Return the seconds of pressure in the run by resource, if its readings cover much of the run."""
-        stalled: dict[str, float] = {}
-        for resource in _BOUNDING:
-            (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
-            if end - start >= _COVERED * seconds and end > start:
-                stalled[resource] = max(0.0, last - first) / (end - start) * seconds
-        return stalled
 
     def _of_disk(self, memory: float) -> float | None:
         if not self._of_group or not self._conditions.own_cgroup or "io" not in self._pressure:
