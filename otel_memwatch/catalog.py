@@ -7,12 +7,10 @@ semantic conventions define a name, the metric uses it; `stability` says how sta
 
 from __future__ import annotations
 
-import enum
-
-from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import Any, Enum, NamedTuple
 
 
-class Instrument(str, enum.Enum):
+class Instrument(str, Enum):
     """Kind of OpenTelemetry instrument. The conventions require up-down counters for memory usage and limits."""
 
     COUNTER = "counter"
@@ -21,7 +19,7 @@ class Instrument(str, enum.Enum):
     HISTOGRAM = "histogram"
 
 
-class Stability(str, enum.Enum):
+class Stability(str, Enum):
     """Stability of a metric's name: a state of OpenTelemetry's conventions, or a promise of this package."""
 
     RELEASE_CANDIDATE = "release candidate"
@@ -29,7 +27,7 @@ class Stability(str, enum.Enum):
     MEMWATCH = "memwatch"
 
 
-class Profile(str, enum.Enum):
+class Profile(str, Enum):
     """Profiles of `--metrics`, from small to large; each includes the previous ones. A metric has its smallest profile."""
 
     MINIMAL = "minimal"

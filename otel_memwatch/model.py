@@ -6,13 +6,12 @@ process of one machine shares. `None` means "unknown", never zero.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime.exactness import is_exact
-from otel_memwatch.runtime.typed import NamedTuple, Protocol
+from otel_memwatch.runtime.typed import Enum, NamedTuple, Protocol
 
 Attributes = tuple[tuple[str, str], ...]
 """Attribute names and values of one series, sorted by name."""
@@ -65,7 +64,7 @@ class Source(Protocol):
         """Return one value for each column (`None`: unknown or not due); `now` is monotonic seconds."""
 
 
-class Certainty(str, enum.Enum):
+class Certainty(str, Enum):
     """Certainty of a peak."""
 
     EXACT = "exact"
@@ -78,7 +77,7 @@ class Certainty(str, enum.Enum):
     """The largest value of the samples; the truth may be larger."""
 
 
-class Evidence(str, enum.Enum):
+class Evidence(str, Enum):
     """A reading from which a peak follows. Records contain the value, and `Peak.how` the words."""
 
     words: str
@@ -290,7 +289,7 @@ _PEAK_FIELDS: dict[str, tuple[type, ...]] = {
 """Types of a peak's fields in JSON, unless they are null."""
 
 
-class ProcessEvent(str, enum.Enum):
+class ProcessEvent(str, Enum):
     """Kind of a line of `processes.jsonl`."""
 
     SEEN = "seen"
@@ -298,7 +297,7 @@ class ProcessEvent(str, enum.Enum):
     EXIT = "exit"
 
 
-class ProcessNote(str, enum.Enum):
+class ProcessNote(str, Enum):
     """Peculiarity of a process, as the text that the record keeps."""
 
     ZOMBIE = "zombie"

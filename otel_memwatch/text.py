@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.masking import MASK, mask_arguments
@@ -266,7 +265,9 @@ def _in_parentheses(*words: str) -> str:
 def signal_name(number: int) -> str:
     """Return the name of a signal: "SIGKILL"."""
     try:
-        return signal.Signals(number).name
+        from signal import Signals
+
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 

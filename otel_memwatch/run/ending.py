@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal as signals
 import time
 
 from otel_memwatch.model import Ending
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
 from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def describe_end(
             at = f", at {_mebibytes(usage)}" + ("" if limit is None else f" of {_mebibytes(limit)}")
         if monitor is not None:
             at += f", of which the monitor had {_mebibytes(monitor)}"
-        if signal == signals.SIGKILL:
+        if signal == system_calls.signal.SIGKILL:
             reason += f": the kernel's OOM killer{at}"
             if oom_kills > 1:
                 reason += f" ({oom_kills} processes killed)"
@@ -67,7 +67,9 @@ def describe_end(
 def signal_name(number: int) -> str:
     """Return the name of a signal, as SIGKILL; "signal 77" for one without a name."""
     try:
-        return signals.Signals(number).name
+        from signal import Signals
+
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 

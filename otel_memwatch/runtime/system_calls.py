@@ -7,6 +7,12 @@ import sys
 
 from otel_memwatch.runtime.typed import Any
 
+try:
+    signal: Any = __import__("_signal")
+    """Functions and numbers of signals. `signal` makes enumerations of them, when it is imported and in each call."""
+except ImportError:  # not CPython
+    signal = __import__("signal")
+
 PR_SET_PDEATHSIG = 1
 PR_GET_PDEATHSIG = 2
 PR_SET_DUMPABLE = 4

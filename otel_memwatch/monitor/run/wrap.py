@@ -452,7 +452,7 @@ def _traceable(enter: Callable[[], None] | None) -> Callable[[], None]:
 
 def _interrupted() -> bool:
     """Return whether a signal asks us to end."""
-    import signal
+    from otel_memwatch.runtime.system_calls import signal
 
     # All signals are blocked in this thread: a signal that was sent to us is pending.
     return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})

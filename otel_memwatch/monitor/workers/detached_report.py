@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

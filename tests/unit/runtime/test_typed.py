@@ -1,15 +1,17 @@
-"""Named tuples of ours are named tuples."""
+"""Named tuples and enumerations of ours are such."""
 
 from __future__ import annotations
 
 import copy
+import enum
+import json
 import pickle
 
 import pytest
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
 from otel_memwatch.runtime.procfs.process import Io
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import Enum, NamedTuple
 
 
 class Point(NamedTuple):
@@ -107,3 +109,61 @@ def test_the_first_wrong_call_is_reported_as_a_later_one(
         Place(1)
     with pytest.raises(TypeError, match=sentence):
         Place(*values, **named)
+
+
+class Colour(str, Enum):
+    """A colour, with its number."""
+
+    number: int
+
+    def __new__(cls, value: str, number: int) -> Colour:  # noqa: PYI034
+        made = str.__new__(cls, value)
+        made._value_, made.number = value, number
+        return made
+
+    RED = "red", 1
+    BLUE = "blue", 2
+
+    @property
+    def far(self) -> bool:
+        return self.number > 1
+
+
+class Level(Enum):
+    """A level."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+class TheirLevel(enum.Enum):
+    """Python's."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+def test_members_have_name_value_and_attributes() -> None:
+    assert [(one.name, one.value, one.number, one.far) for one in Colour] == [
+        ("RED", "red", 1, False),
+        ("BLUE", "blue", 2, True),
+    ]
+    assert Colour("red") is Colour.RED
+    assert {"red": 1}[Colour.RED] == 1
+    assert json.dumps([Colour.RED]) == '["red"]'
+    assert (len(Colour), Colour.BLUE in Colour, isinstance(Colour.RED, Colour)) == (2, True, True)
+    assert (str(Colour.RED), repr(Colour.RED)) == ("Colour.RED", "<Colour.RED: 'red'>")
+    for member in (Colour.BLUE, Level.LOW):
+        assert pickle.loads(pickle.dumps(member)) is member is copy.deepcopy(member) is copy.copy(member)
+
+
+def test_enumerations_are_like_those_of_python() -> None:
+    for ours, theirs in zip(Level, TheirLevel, strict=True):
+        assert (ours.name, ours.value) == (theirs.name, theirs.value)
+        assert f"Their{ours}" == str(theirs)
+        assert repr(ours).replace("Level", "TheirLevel") == repr(theirs)
+    assert list(Level.__members__) == list(TheirLevel.__members__)
+    for wrong in ("middle", ["low"], None):
+        for kind in (Level, TheirLevel):
+            with pytest.raises(ValueError, match=f"is not a valid {kind.__name__}"):
+                kind(wrong)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import signal
 import sys
 import time
 
@@ -13,6 +12,7 @@ from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import MAXRSS_BYTES, monotonic_start
 from otel_memwatch.runtime.procfs.mounted import shows_others
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:

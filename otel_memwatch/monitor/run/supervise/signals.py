@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from otel_memwatch.runtime.procfs.mounted import shows_others
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import NamedTuple
 
 JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})

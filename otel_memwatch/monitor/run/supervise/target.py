@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable
 
 from otel_memwatch.monitor.run.supervise import ending, signals
 from otel_memwatch.monitor.run.supervise.witness import Witness
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import time
 
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import NoReturn
 
 _NAME = b"signal-witness"

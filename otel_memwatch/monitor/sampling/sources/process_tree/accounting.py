@@ -13,13 +13,12 @@ never falls, so the sample that misses the child repeats the earlier value.
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member, Totals
 from otel_memwatch.runtime.procfs.process import Io, Stat, parse_ignores_sigchld, parse_io, parse_stat
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Enum, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +29,7 @@ AWAIT_SECONDS = 5.0
 """Seconds to wait for wait4's figures of a child of the monitor after it vanished."""
 
 
-class ReapedBy(enum.Enum):
+class ReapedBy(Enum):
     """The process that waited for a vanished member, and so has its totals."""
 
     MONITOR = "monitor"
