@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 
@@ -12,10 +11,8 @@ from dashboards import promql
 from dashboards.boards import boards
 from dashboards.records import records
 from tests.support import fleet
+from tests.support.fleet import HOURS, RUNS
 from tests.support.monitored import values
-
-RUNS = 240
-HOURS = 2
 
 ABSENT = {
     "memwatch_(cgroup|system)_pressure": "a kernel without PSI has none, nor have control groups of version 1",
@@ -30,12 +27,7 @@ ABSENT = {
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     directory = tmp_path_factory.mktemp("fleet")
-    few = fleet.record(directory / "default", ("train", "tests", "broken", "large"))
-    # All metrics, for what a dashboard shows only with these.
-    everything = fleet.record(directory / "all", ("gpu",), options=fleet.BEFORE)
-    end = time.time() // 7200 * 7200 - 60
-    runs = fleet.simulated([*few, *everything], RUNS, end, HOURS * 3600, (120, 480))
-    server = fleet.served(runs, directory, 30)
+    server, runs, end = fleet.of_all_kinds(directory)
     yield server, runs, end
     server.close()
 

@@ -2,6 +2,8 @@
 
 Every value that Prometheus gets is one that a run served, but for memory, which is scaled from run to run, so that there is
 something to compare, and for the time of the end.
+
+python -m tests.support.fleet       draws the previews of the dashboards of many runs, in two minutes, as root
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +27,9 @@ from tests.support.control_group import group
 from tests.support.monitored import ROOT, RULES
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
 from tests.support.peers import Prometheus, needed
+
+RUNS, HOURS = 240, 2
+"""Size of the fleet that `of_all_kinds` serves, and the time in which its runs end."""
 
 BEFORE = ("--metrics=all", "--operation-metrics=histograms")
 """All that a run could ever send."""
@@ -262,3 +268,33 @@ def _promtool(*arguments: object) -> None:
         [needed("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def of_all_kinds(directory: Path) -> tuple[Prometheus, Sequence[Simulated], float]:
+    """Return the server of runs of all kinds, the runs, and the end of the last one."""
+    few = record(directory / "default", ("train", "tests", "broken", "large"))
+    # All metrics, for what a dashboard shows only with these.
+    everything = record(directory / "all", ("gpu",), options=BEFORE)
+    end = time.time() // _BLOCK * _BLOCK - 60
+    runs = simulated([*few, *everything], RUNS, end, HOURS * 3600, (120, 480))
+    return served(runs, directory, 30), runs, end
+
+
+def _main() -> None:
+    from dashboards import previews
+    from dashboards.boards import boards
+
+    with tempfile.TemporaryDirectory() as directory:
+        server, _, end = of_all_kinds(Path(directory))
+        try:
+            shown = end - 2000  # while runs are active
+            asked = previews.Asked(server.url, end - HOURS * 3600, shown, ".+")
+            for name in ("memwatch-ci", "memwatch-cost", "memwatch-groups"):
+                out = Path(previews.__file__).parent / "previews" / f"{name}.png"
+                previews.draw(boards()[f"{name}.json"], asked).savefig(out, dpi=80)
+        finally:
+            server.close()
+
+
+if __name__ == "__main__":
+    _main()
