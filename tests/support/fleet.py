@@ -19,6 +19,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,7 +158,10 @@ def _scraped(service, directory, command, environment, limit, options) -> Scrape
         pages: list[dict[str, str]] = []
         until = time.monotonic() + _PATIENCE
         while run.poll() is None:
-            with contextlib.suppress(OSError), urllib.request.urlopen(url[0], timeout=20) as response:
+            with (
+                contextlib.suppress(OSError, HTTPException),
+                urllib.request.urlopen(url[0], timeout=20) as response,
+            ):
                 pages.append(_page(response.read().decode()))
             if len(pages) >= _SCRAPES and (
                 "--metrics=all" not in options
