@@ -106,7 +106,12 @@ def _services() -> list[Panel]:
             TableColumn("Requested", "short", f"sum by ({JOB}) ({asked})"),
             TableColumn("Needed", "short", f"sum by ({JOB}) ({needed})"),
             TableColumn("Used", "short", f"sum by ({JOB}) ({_gib_hours(USED_BYTES)})"),
-            TableColumn("Needed share", "percentunit", f"sum by ({JOB}) ({needed} / {asked})", SHARE_LEVELS),
+            TableColumn(
+                "Needed share",
+                "percentunit",
+                f"sum by ({JOB}) ({needed}) / sum by ({JOB}) ({asked})",
+                SHARE_LEVELS,
+            ),
             height=12,
         ),
     ]

@@ -121,6 +121,14 @@ def test_gib_hours_are_limits_times_durations(simulated):
     (unneeded,) = one(simulated, "memwatch-cost/GiB-hours never needed/A")
     assert float(price["value"][1]) == pytest.approx(2 * float(unneeded["value"][1]))
     assert 0 < float(unneeded["value"][1]) < float(asked_for["value"][1])
+    requested, needed, shares = (
+        {
+            (series["metric"]["namespace"], series["metric"]["job"]): float(series["value"][1])
+            for series in one(simulated, f"memwatch-cost/Services/{column}")
+        }
+        for column in "BCE"
+    )
+    assert shares == pytest.approx({job: needed[job] / requested[job] for job in requested})
 
 
 def test_groups_are_those_that_were_simulated(simulated):
