@@ -394,7 +394,8 @@ class RecordedRun:
         from otel_memwatch.run.operations import OperationContext
 
         conditions, processes = self._conditions, self._recorded_processes
-        sums = processes.sum_over_time(ticks.unseen_spans())
+        unseen = ticks.unseen_spans()
+        sums = processes.sum_over_time(unseen)
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
             processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
@@ -413,8 +414,8 @@ class RecordedRun:
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
-            one_process=len(processes.all) == 1 and not ticks.unseen_spans(),
-            alone=partial(processes.alone, ticks.unseen_spans()),
+            one_process=len(processes.all) == 1 and not unseen,
+            alone=partial(processes.alone, unseen),
             stalls=self.stalls,
         )
 
