@@ -96,10 +96,13 @@ def read_info(path: str | os.PathLike[str], directory: int | None = None) -> Map
     """
     flags = 0 if directory is None else os.O_NOFOLLOW
     try:
-        with os.fdopen(open_regular(path, flags, directory), "rb") as file:
+        descriptor = open_regular(path, flags, directory)
+        try:
             # `read` allocates the requested bytes before it checks the size of the file.
-            size = os.fstat(file.fileno()).st_size
-            data = file.read(min(size, _MAX_INFO))
+            size = os.fstat(descriptor).st_size
+            data = os.read(descriptor, min(size, _MAX_INFO))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {_reason(error)}.") from None
     if size > _MAX_INFO:

@@ -25,7 +25,6 @@ import re
 import sqlite3
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.record.run_info_schema import VERDICTS
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.units import parse_duration, parse_moment, parse_number, parse_size
 from otel_memwatch.wings.index.run_fields import COLUMNS, RunField, column
@@ -74,13 +73,15 @@ def where(text: str) -> Condition:
     )
     database.create_function("number", 1, _number, deterministic=True)
 
+    cursor = database.cursor()  # one for all rows: a new one for each takes as long as the query
+
     def accepts(row: IndexedRun) -> bool:
         for slot, of in slots:
             values[slot] = _bound(of(row))
-        return bool(database.execute(query, values).fetchone()[0])
+        return bool(cursor.execute(query, values).fetchone()[0])
 
     try:
-        database.execute(query, values)
+        cursor.execute(query, values)
     except sqlite3.Error:
         raise _mistake(text, "it is too long or nested too deeply; divide it") from None
     return accepts
@@ -159,11 +160,15 @@ class _Translation:
             what = "the quote is not closed" if open_quote else "a value is missing"
             raise _mistake(self._text, f"{what} after {_quoted(word + sign)}")
         self._value_before = wanted
-        if word == "verdict" and sign in ("=", "!=") and wanted not in ("", "finished", "killed", *VERDICTS):
-            names = ", ".join(("finished", "killed", *VERDICTS))
-            raise UsageError(
-                f"--where {_quoted(self._text)}: there is no verdict {_quoted(wanted)}.", f"there are {names}"
-            )
+        if word == "verdict" and sign in ("=", "!="):
+            from otel_memwatch.record.run_info_schema import VERDICTS
+
+            known = ("finished", "killed", *VERDICTS)
+            if wanted not in ("", *known):
+                raise UsageError(
+                    f"--where {_quoted(self._text)}: there is no verdict {_quoted(wanted)}.",
+                    f"there are {', '.join(known)}",
+                )
         if sign == "~":
             return f"holds({left}, {self._slot(_bound(wanted.lower()))})"
         try:

@@ -23,7 +23,7 @@ import stat
 from functools import lru_cache
 
 from otel_memwatch.model import Certainty
-from otel_memwatch.record.fields import moment
+from otel_memwatch.record.fields import FARTHEST, moment
 from otel_memwatch.record.format import INDEX_FILE
 from otel_memwatch.record.jsonl import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -123,7 +123,7 @@ class IndexCache:
             if name not in entries:
                 gone.append(name)
             # A damaged file may hold a name twice.
-            elif name in missing and entries[name] == kept[1:4] and sound(values := kept[4:]):
+            elif missing.get(name) == kept[1:4] and sound(values := kept[4:]):
                 del missing[name]
                 if whole:
                     yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *values))
@@ -315,16 +315,12 @@ def is_sound_row(values: tuple[Any, ...]) -> bool:
     return (
         values[_STATE] in _FINAL
         and values[_CERTAINTY] in _CERTAINTIES
-        and moment(values[_STARTED]) is not None
-        and _is_finite(values[_SECONDS])
-        and _is_finite(values[_CPU])
+        and abs(values[_STARTED]) <= FARTHEST
+        and math.isfinite(values[_SECONDS] or 0.0)
+        and math.isfinite(values[_CPU] or 0.0)
         and _is_json(values[_TAGS], dict, "{}")
         and _is_json(values[_COMMAND], list, "[]")
     )
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
 
 
 @lru_cache(_TOGETHER)

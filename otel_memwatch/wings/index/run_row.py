@@ -13,13 +13,15 @@ broken         none; `error` says why
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.command_key import command_key
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA, SEGMENTED_SCHEMA
-from otel_memwatch.record.open import open_record, read_info
+from otel_memwatch.record.open import read_info
+from otel_memwatch.record.reader import Record
 from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
@@ -32,7 +34,7 @@ from otel_memwatch.wings.index.progress import progress
 def row_of(path: str) -> IndexedRun:
     """Return the row of one run directory, read now."""
     try:
-        run = _usual_run(path) or load(path)  # raises with the reason
+        run = _finished_run(path) or load(path)  # raises with the reason
         return _running(run, path) if run.state == "running" else _of_run(run, path)
     except RunError as error:
         name, why = os.path.basename(os.path.abspath(path)), _storable(error.message)
@@ -43,13 +45,15 @@ def row_of(path: str) -> IndexedRun:
     return IndexedRun(path, name, "broken", why, started=changed)
 
 
-def _usual_run(path: str) -> RecordedRun | None:
-    """Return a run of the present format, without a look at its directory; `None` for any other."""
+def _finished_run(path: str) -> RecordedRun | None:
+    """Return a run whose `run.json` has all figures of the row, without a look at its directory; `None` for any other."""
     try:
-        run = RecordedRun(open_record(path, read_info(f"{path}/{RUN_FILE}")))
+        info = read_info(f"{path}/{RUN_FILE}")
     except RunError:
         return None
-    return run if run.fields.schema in (SCHEMA, SEGMENTED_SCHEMA) else None
+    run = RecordedRun(Record(path, info))
+    known = run.fields.schema in (SCHEMA, SEGMENTED_SCHEMA) and run.state == "finished" and "peaks" in info
+    return run if known else None
 
 
 _INDEXED = tuple((row.field, row.of, row.is_whole) for row in FIGURES if row.field)
@@ -107,15 +111,16 @@ def _running(run: RecordedRun, path: str) -> IndexedRun:
 def _described(run: RecordedRun, path: str) -> dict[str, Any]:
     """Return the fields of the row that are known when a run starts."""
     fields, host, group = run.fields, run.fields.host, run.fields.group
-    tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
+    tags = {_storable(name): _storable(value) for name, value in run.tags.items()}
+    command, key = _command(run.command)
     return {
         "path": path,
         "id": _storable(run.id),
         "state": run.state,
         "name": None if run.name is None else _storable(run.name),
         "tags_json": dumps(tags) if tags else "{}",
-        "command_json": dumps(run.command),
-        "key": _storable(command_key(run.command)),
+        "command_json": command,
+        "key": key,
         "cwd": _storable(run.cwd) or None,
         "host": _storable(host.name or "") or None,
         "system": _storable(system_of(host)),
@@ -134,6 +139,12 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
         "parent": run.trace.get("parent_span_id"),
         "commit": _commit(run),
     }
+
+
+@lru_cache(100)
+def _command(words: tuple[str, ...]) -> tuple[str, str]:
+    """Return a command as JSON, and its key; many runs have the same command."""
+    return dumps(words), _storable(command_key(words))
 
 
 def _commit(run: RecordedRun) -> str | None:
