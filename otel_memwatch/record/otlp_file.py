@@ -217,6 +217,10 @@ class OtlpRecord(Record):
                 "span_id": span.span_id,
                 "parent_span_id": span.parent_span_id,
             }
+        # The interval is the median distance of the points of the longest series.
+        longest = max((series[0] for series in self._series.values()), key=len, default=array("d"))
+        steps = sorted(after - before for before, after in pairwise(longest))
+        interval = round(steps[len(steps) // 2], 6) if steps else None
         return {
             "schema": SCHEMA,
             "id": identifier,
@@ -228,7 +232,7 @@ class OtlpRecord(Record):
             "state": FINISHED,
             "started": {"wall": start, "monotonic": start},
             "ended": {"wall": end, "monotonic": end},
-            "interval": self._interval(),
+            "interval": interval,
             "resource": dict(resource),
             "exit": self._exit(),
             "peaks": self._peaks(),
@@ -267,12 +271,6 @@ class OtlpRecord(Record):
             if column.metric == metric and values:
                 return int(values[-1]), dict(column.attributes).get("memwatch.certainty")
         return None, None
-
-    def _interval(self) -> float | None:
-        """Return the median distance of the points of the longest series, in seconds."""
-        times = max((times for times, _ in self._series.values()), key=len, default=array("d"))
-        steps = sorted(after - before for before, after in pairwise(times))
-        return round(steps[len(steps) // 2], 6) if steps else None
 
     def _exit(self) -> dict[str, Any] | None:
         if self._run_span is not None:

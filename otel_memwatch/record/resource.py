@@ -62,8 +62,17 @@ def resource_attributes(
     """
     given = parse_attributes(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     surroundings = surroundings_attributes(environ, root)
+    identifier = str(run.get("id") or "run")
+    trace = run.get("trace")
+    unique = str(trace.get("span_id", ""))[:8] if isinstance(trace, Mapping) else ""
+    service = {
+        "service.name": str(run.get("name") or "") or _program(run) or "unknown_service",
+        "service.instance.id": f"{identifier}-{unique}" if unique else identifier,
+        "memwatch.run.id": identifier,
+        "telemetry.distro.name": "otel-memwatch",
+    }
     found = {
-        **_service(run),
+        **service,
         **_process(run),
         **_host(run, root, "container.id" in surroundings),
         **surroundings,
@@ -94,18 +103,6 @@ def parse_attributes(text: str) -> dict[str, str]:
         if equals and key.strip():
             result[key.strip()] = unquote(value.strip())
     return result
-
-
-def _service(run: Mapping[str, object]) -> Attributes:
-    identifier = str(run.get("id") or "run")
-    trace = run.get("trace")
-    unique = str(trace.get("span_id", ""))[:8] if isinstance(trace, Mapping) else ""
-    return {
-        "service.name": str(run.get("name") or "") or _program(run) or "unknown_service",
-        "service.instance.id": f"{identifier}-{unique}" if unique else identifier,
-        "memwatch.run.id": identifier,
-        "telemetry.distro.name": "otel-memwatch",
-    }
 
 
 def _program(run: Mapping[str, object]) -> str:

@@ -44,15 +44,15 @@ class TorchSnapshot(NamedTuple):
 def read_torch_snapshots(directory: Path) -> list[TorchSnapshot]:
     """Return the snapshots of a run by rank and PID; empty without any, and without damaged lists."""
     try:
-        names = sorted(name for name in os.listdir(directory) if _is_list(name))[:_MOST_LISTS]
+        names = sorted(
+            name
+            for name in os.listdir(directory)
+            if name.startswith("torch-") and name.endswith(".json") and is_run_file(name)
+        )[:_MOST_LISTS]
     except OSError:
         return []
     found = [snapshot for name in names for snapshot in _listed(directory, name)]
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.pid, one.kind))
-
-
-def _is_list(name: str) -> bool:
-    return name.startswith("torch-") and name.endswith(".json") and is_run_file(name)
 
 
 def _listed(directory: Path, name: str) -> Iterator[TorchSnapshot]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
-    from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.run.uncovered import Gap
 
 SCHEMA = 1
@@ -129,7 +128,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     names = ("memory", "disk", "cpu", "contention")
     yield "stalled", {name: getattr(stalls, name) for name in names}
     yield "stalls", stalls.to_json()
-    yield "findings", [_finding(run, one) for one in run.findings]
+    yield "findings", [{**one._asdict(), "text": growth_words(run, one)} for one in run.findings]
     yield "asked", asked(run)._asdict()
     files = run.fields.files
     yield (
@@ -225,10 +224,6 @@ def _gap(gap: Gap) -> dict[str, Any]:
         "seconds": _rounded(gap.end - gap.start),
         "delta_bytes": gap.change,
     }
-
-
-def _finding(run: RecordedRun, one: GrowthFinding) -> dict[str, Any]:
-    return {**one._asdict(), "text": growth_words(run, one)}
 
 
 def _running(run: RecordedRun) -> dict[str, Any] | None:

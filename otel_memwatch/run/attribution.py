@@ -279,7 +279,17 @@ def _at_moment(
 def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:
     """Attribute a peak that each of the `ties` may have held."""
     ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
-    innermost = _innermost(ordered)
+    # Leave out an operation that the peak may belong to if it also may belong to one inside it.
+    left_out: set[int] = set()
+    open_now: list[Candidate] = []
+    for one in ordered:
+        if open_now:
+            open_now = [other for other in open_now if other.end >= one.start]
+        for other in open_now:
+            if _contains(other, one):
+                left_out.add(other.position)
+        open_now.append(one)
+    innermost = [one for one in ordered if one.position not in left_out]
     most = max(innermost, key=lambda one: one.low)
     first = innermost[0]
     if first.low == most.low:
@@ -292,20 +302,6 @@ def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:
         closest = min(around, key=lambda one: one.end - one.start)
         return Attributed(closest, (operations.name(closest),))
     return Attributed(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
-
-
-def _innermost(ordered: Sequence[Candidate]) -> list[Candidate]:
-    """Return the operations that the peak may belong to without belonging to one inside them."""
-    left_out: set[int] = set()
-    open_now: list[Candidate] = []
-    for one in ordered:
-        if open_now:
-            open_now = [other for other in open_now if other.end >= one.start]
-        for other in open_now:
-            if _contains(other, one):
-                left_out.add(other.position)
-        open_now.append(one)
-    return [one for one in ordered if one.position not in left_out]
 
 
 def _contains(outer: Candidate, inner: Candidate) -> bool:

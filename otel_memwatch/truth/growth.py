@@ -174,9 +174,14 @@ def judge(points: Sequence[Point], error: float = 0.0, lasting: float = _LASTING
     if len(points) < LEAST_POINTS:
         return None
     late = points[len(points) // 4 :]
-    floors = _floors(late)
+    # The floor of a block is its smallest value, with its position.
+    number = len(late)
+    blocks = (late[number * n // _BLOCKS : number * (n + 1) // _BLOCKS] for n in range(_BLOCKS))
+    floors = [min(block, key=lambda point: point.value) for block in blocks]
     rises = [after.value - before.value for before, after in pairwise(floors)]
-    rates = _rates(floors)
+    # Rates are between floors that are half of the curve apart.
+    pairs = zip(floors, floors[_BLOCKS // 2 :], strict=False)
+    rates = [(after.value - before.value) / (after.position - before.position) for before, after in pairs]
     start, end = floors[0], floors[-1]
     rise, whole, second = end.value - start.value, end.value - points[0].value, sum(rises[_BLOCKS // 2 :])
     least = _least(start.value, error)
@@ -194,19 +199,6 @@ def judge(points: Sequence[Point], error: float = 0.0, lasting: float = _LASTING
     steady = min(rises) >= max(_STEADY * rise / len(rises), error) and second >= lasting * (rise - second)
     leaks = steady and _largest_fall(late) < 0.5 * rise and _still_rises(late, growth.rate)
     return growth._replace(kind=LEAK) if leaks else growth
-
-
-def _floors(late: Sequence[Point]) -> list[Point]:
-    """Return the smallest value of each block, with its position."""
-    number = len(late)
-    blocks = (late[number * n // _BLOCKS : number * (n + 1) // _BLOCKS] for n in range(_BLOCKS))
-    return [min(block, key=lambda point: point.value) for block in blocks]
-
-
-def _rates(floors: Sequence[Point]) -> list[float]:
-    """Return the rates between floors that are half of the curve apart."""
-    pairs = zip(floors, floors[_BLOCKS // 2 :], strict=False)
-    return [(after.value - before.value) / (after.position - before.position) for before, after in pairs]
 
 
 def _still_rises(late: Sequence[Point], rate: float) -> bool:

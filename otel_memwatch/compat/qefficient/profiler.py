@@ -193,16 +193,6 @@ class QEffMemoryProfiler:
     def mark_operation(self, operation_name: str) -> None:
         """End the current phase and begin another."""
         now, rss = time.monotonic(), float(tree_now().rss)
-        self._end_phase(now, rss)
-        self._begin_phase(operation_name, now, rss)
-        self.operations.append((local_time(now), operation_name))
-        self._log("%s | Memory: %.1f MB RSS", operation_name, rss / MB)
-
-    def mark_segment(self, segment_name: str) -> None:
-        """Call `mark_operation`."""
-        self.mark_operation(segment_name)
-
-    def _end_phase(self, now: float, rss: float) -> None:
         if self._phase is not None:
             self._phase.recorder.close(self._phase)
             self._parts[-1].deltas[self._phase.id] = rss - self._phase_rss
@@ -216,15 +206,19 @@ class QEffMemoryProfiler:
         if self.current_operation != INITIALIZATION and self.monitoring:
             self.operation_durations[self.current_operation] = now - self._phase_began
             self.operation_memory_deltas[self.current_operation] = (rss - self._phase_rss) / MB
-
-    def _begin_phase(self, name: str, now: float, rss: float) -> None:
-        self.current_operation, self._phase_began, self._phase_rss = name, now, rss
+        self.current_operation, self._phase_began, self._phase_rss = operation_name, now, rss
         self.operation_start_time = local_time(now)
-        if name == COMPLETION:
+        if operation_name == COMPLETION:
             if self._parts:
                 self._parts[-1].completed = now
         elif self.monitoring:
-            self._phase = _open(name, {OWNER: self._id})
+            self._phase = _open(operation_name, {OWNER: self._id})
+        self.operations.append((local_time(now), operation_name))
+        self._log("%s | Memory: %.1f MB RSS", operation_name, rss / MB)
+
+    def mark_segment(self, segment_name: str) -> None:
+        """Call `mark_operation`."""
+        self.mark_operation(segment_name)
 
     # -- results
 

@@ -117,7 +117,10 @@ def attach_group(
     pid = oldest_member(group.path)
     if pid is None:
         raise UsageError(f"No process runs in {group.path}.", "start one, then attach")
-    named = {**settings, "name": settings["name"] or _run_name(group)}
+    named = {
+        **settings,
+        "name": settings["name"] or (os.path.basename(group.path) if group.kind == "cgroup" else group.name),
+    }
     wake = _wake_on_signals()
     if not attach(pid, named, say, group=group, wake=wake) or not patience:
         return False
@@ -132,11 +135,6 @@ def attach_group(
             if oldest_member(find_group(group.kind, group.name).path) is not None:
                 return True
     return False
-
-
-def _run_name(group: TargetGroup) -> str:
-    """Return the name of a group's runs: for a path, its last component."""
-    return os.path.basename(group.path) if group.kind == "cgroup" else group.name
 
 
 def _report_first_sample(monitor: Monitor, ready_fd: int) -> None:

@@ -96,16 +96,15 @@ def temporary_runs() -> str:
 
     try:
         path = os.path.join(tempfile.gettempdir(), f"{RUNS_DIRECTORY}-{os.geteuid()}")
-        if not _is_our_own(path):
+        # Use the directory only if no other user can write to it.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, DIRECTORY_MODE)
+        found = os.lstat(path)
+        is_our_own = (
+            stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        )
+        if not is_our_own:
             path = tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-")
     except OSError as error:
         raise UsageError(f"Cannot create a run directory: {error.strerror}.", "name one with --out") from None
     return path
-
-
-def _is_our_own(path: str) -> bool:
-    """Create the directory if it does not exist; return whether only this user can write to it."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, DIRECTORY_MODE)
-    found = os.lstat(path)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022

@@ -78,7 +78,9 @@ def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
         path = None if location is None else cut(location, matches)
         if location is not None and path is not None:
             found[path] = location
-        elsewhere = elsewhere or any(_has(membership.path, matches) for membership in memberships)
+        elsewhere = elsewhere or any(
+            any(matches(part) for part in membership.path.split("/") if part) for membership in memberships
+        )
     if not found:
         raise _absent(kind, name, in_other_hierarchy=elsewhere)
     if len(found) > 1:
@@ -142,10 +144,6 @@ def cut(location: Location, matches: Callable[[str], bool]) -> str | None:
         if part and matches(part):
             return path
     return None
-
-
-def _has(path: str, matches: Callable[[str], bool]) -> bool:
-    return any(matches(part) for part in path.split("/") if part)
 
 
 def innermost(path: str) -> str:

@@ -21,7 +21,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_memwatch.model import Column, RecordedOperation
@@ -226,7 +225,16 @@ class Pipeline:
 
         # The variable disables the target's SDK; the user requested ours explicitly.
         os.environ.pop("OTEL_SDK_DISABLED", None)
-        resource = self._resource()
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.version import __version__ as sdk_version
+
+        sdk = {
+            "telemetry.sdk.language": "python",
+            "telemetry.sdk.name": "opentelemetry",
+            "telemetry.sdk.version": sdk_version,
+            "telemetry.distro.version": __version__,
+        }
+        resource = Resource({**sdk, **(self._parts.run.get("resource") or {})})
         self._spans = Spans(self._parts.run, resource)
         for delivery in self._deliveries:
             if delivery.signal == "traces" and self._spans.sampled:
@@ -249,18 +257,6 @@ class Pipeline:
 
         if self._meter is not None:
             join_columns(self._meter, self._frame, wanted_metrics(self._settings), columns)
-
-    def _resource(self) -> Resource:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.version import __version__ as sdk_version
-
-        sdk = {
-            "telemetry.sdk.language": "python",
-            "telemetry.sdk.name": "opentelemetry",
-            "telemetry.sdk.version": sdk_version,
-            "telemetry.distro.version": __version__,
-        }
-        return Resource({**sdk, **(self._parts.run.get("resource") or {})})
 
     # -- while it runs
 

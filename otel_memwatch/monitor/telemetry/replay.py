@@ -119,7 +119,19 @@ def _metric(metric: Json) -> Metric:
         )
     else:
         data = Histogram(
-            [_histogram_point(point) for point in metric["histogram"]["dataPoints"]],
+            [
+                HistogramDataPoint(
+                    _attributes(point),
+                    *_times(point),
+                    count=int(point["count"]),
+                    sum=point.get("sum", 0.0),
+                    bucket_counts=[int(count) for count in point.get("bucketCounts", ())],
+                    explicit_bounds=point.get("explicitBounds", ()),
+                    min=point.get("min", 0.0),
+                    max=point.get("max", 0.0),
+                )
+                for point in metric["histogram"]["dataPoints"]
+            ],
             AggregationTemporality(metric["histogram"]["aggregationTemporality"]),
         )
     return Metric(metric["name"], metric.get("description"), metric.get("unit"), data)
@@ -128,19 +140,6 @@ def _metric(metric: Json) -> Metric:
 def _number_point(point: Json) -> NumberDataPoint:
     value = float(point["asDouble"]) if "asDouble" in point else int(point["asInt"])
     return NumberDataPoint(_attributes(point), *_times(point), value)
-
-
-def _histogram_point(point: Json) -> HistogramDataPoint:
-    return HistogramDataPoint(
-        _attributes(point),
-        *_times(point),
-        count=int(point["count"]),
-        sum=point.get("sum", 0.0),
-        bucket_counts=[int(count) for count in point.get("bucketCounts", ())],
-        explicit_bounds=point.get("explicitBounds", ()),
-        min=point.get("min", 0.0),
-        max=point.get("max", 0.0),
-    )
 
 
 def spans(request: Json) -> Sequence[ReadableSpan]:

@@ -97,19 +97,6 @@ def _upload(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     say(bytes=0 if mirror is None else mirror.sent, problem=problem)
 
 
-def _name_in_store(directory: Path) -> str:
-    """Return the run directory's name with eight digits of the id of its span.
-
-    The directory's name is unique only on its machine. Two pods that start the same command as process 1 within the same
-    second have the same name. So have all runs with the same `--out`.
-    """
-    from otel_memwatch.record.open import read_info
-    from otel_memwatch.record.run_info_schema import RunInfo
-
-    span = RunInfo.of(read_info(directory / RUN_FILE)).trace.get("span_id")
-    return f"{directory.name}-{span[:8]}" if span else directory.name
-
-
 class Mirror:
     """Run directory and its copy in the store. Raises `RunError` for no run, and all exceptions of the store's client.
 
@@ -124,7 +111,14 @@ class Mirror:
 
         self._directory = directory
         self._files, path = fsspec.url_to_fs(url)
-        self._target = f"{path.rstrip('/')}/{_name_in_store(directory)}"
+        from otel_memwatch.record.open import read_info
+        from otel_memwatch.record.run_info_schema import RunInfo
+
+        # A directory's name is unique only on its machine, so eight digits of the span follow it: two pods may start
+        # the same command as process 1 within a second, and all runs with the same `--out` have one name.
+        span = RunInfo.of(read_info(directory / RUN_FILE)).trace.get("span_id")
+        name = f"{directory.name}-{span[:8]}" if span else directory.name
+        self._target = f"{path.rstrip('/')}/{name}"
         self._has_directories = url.partition("://")[0] in _WITH_DIRECTORIES
         self._offsets: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}

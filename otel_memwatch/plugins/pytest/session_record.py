@@ -150,15 +150,6 @@ class SessionRecord:
         """
         if self.directory is None or self.joined:
             return None
-        self._wait_for_tick()
-        try:
-            found = trees(self._run(), [call.key]).get(call.key)
-        except MemwatchError:
-            return None
-        return None if found is None else found.low
-
-    def _wait_for_tick(self) -> None:
-        assert self.directory is not None
         samples = self.directory / SAMPLES_FILE
         deadline = time.monotonic() + _TICK_SECONDS
         seen = None
@@ -173,6 +164,11 @@ class SessionRecord:
                 ticks += 1
             seen = now
             time.sleep(0.01)
+        try:
+            found = trees(self._run(), [call.key]).get(call.key)
+        except MemwatchError:
+            return None
+        return None if found is None else found.low
 
     def finish(self) -> dict[TreeKey, Peak]:
         """End the recording, and return the tree's peak for all operations of tests with known or possible children."""

@@ -59,7 +59,28 @@ class _Panel(NamedTuple):
 def picture(run: RecordedRun, options: Options | None = None) -> Figure:
     """Return the whole picture. Its height depends on content unless `options["size"]` has one."""
     options = options or {}
-    view = _view(run, options)
+    # Also read the metrics for figures that are not final: this reads a day's samples once, not twice.
+    figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
+    cut = options.get("begin") is not None or options.get("end") is not None
+    windows = WINDOW_METRICS if cut or (run.quality["ticks"] or 0) <= STEPS else ()
+    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *windows, *figures])
+    whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
+    begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)
+    if begin >= end:
+        raise UsageError(f"No samples between {begin:g} and {end:g} s.", f"the run took {whole:.3g} s")
+    if (begin, end) != (0.0, whole):
+        samples = samples.between(begin, end)
+    # The peak selects the unit of all sizes, as in the text report.
+    peak, usual = run.peaks.tree, 1024.0**2
+    resident = samples.column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+    if peak is not None:
+        usual = float(peak.bytes if peak.high is None else peak.high)
+    elif len(resident) and not np.isnan(resident).all():
+        usual = float(np.nanmax(resident))
+    byte_scale, byte_unit = size_scale(usual)
+    view = View(
+        run, samples, begin, end, run.longest_interval, *time_unit(end - begin), byte_scale, byte_unit
+    )
     width, wanted_height = options.get("size") or (WIDTH, None)
     figure = style.new_figure(width, 8.0, options.get("dpi") or DPI)
     renderer: RendererAgg = figure.canvas.get_renderer()  # type: ignore[attr-defined]
@@ -90,31 +111,6 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
     if options.get("dark"):
         style.darken(figure)
     return figure
-
-
-def _view(run: RecordedRun, options: Options) -> View:
-    # Also read the metrics for figures that are not final: this reads a day's samples once, not twice.
-    figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
-    cut = options.get("begin") is not None or options.get("end") is not None
-    windows = WINDOW_METRICS if cut or (run.quality["ticks"] or 0) <= STEPS else ()
-    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *windows, *figures])
-    whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
-    begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)
-    if begin >= end:
-        raise UsageError(f"No samples between {begin:g} and {end:g} s.", f"the run took {whole:.3g} s")
-    if (begin, end) != (0.0, whole):
-        samples = samples.between(begin, end)
-    # The peak selects the unit of all sizes, as in the text report.
-    peak, usual = run.peaks.tree, 1024.0**2
-    resident = samples.column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
-    if peak is not None:
-        usual = float(peak.bytes if peak.high is None else peak.high)
-    elif len(resident) and not np.isnan(resident).all():
-        usual = float(np.nanmax(resident))
-    byte_scale, byte_unit = size_scale(usual)
-    return View(
-        run, samples, begin, end, run.longest_interval, *time_unit(end - begin), byte_scale, byte_unit
-    )
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:

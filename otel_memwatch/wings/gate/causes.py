@@ -150,9 +150,13 @@ def _makeup(run: RecordedRun) -> _Makeup:
         if alive and memory:
             key = "" if process.pid == main else role_of(run, process)
             roles.setdefault(key, []).append(memory)
+    # The last value up to the peak, or the first one; 0: it was not read.
+    known = _values(run, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL)
+    before = [value for time, value in known if time <= at]
+    kernel = int(before[-1] if before else known[0][1] if known else 0)
     return _Makeup(
         _memory(run), roles, _gained(run, at, sum(roles.get("", ()))), threads, file,
-        _at(run, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, at), _kinds(run),
+        kernel, _kinds(run),
     )  # fmt: skip
 
 
@@ -233,13 +237,6 @@ def _most_threads(run: RecordedRun, at: float) -> int:
     if run.totals.get("processes") == 1:
         found += [value for time, value in _values(run, catalog.MEMWATCH_TREE_THREAD_COUNT) if time <= at]
     return int(max(found, default=0))
-
-
-def _at(run: RecordedRun, metric: str, at: float) -> int:
-    """Return the last value of a metric up to a time, or the first one; 0: it was not read."""
-    known = _values(run, metric)
-    before = [value for time, value in known if time <= at]
-    return int(before[-1] if before else known[0][1] if known else 0)
 
 
 def _values(run: RecordedRun, metric: str) -> list[tuple[float, float]]:

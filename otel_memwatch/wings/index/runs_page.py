@@ -77,8 +77,10 @@ def html(
         )
     elif len(kept) > _STATIC:
         page.paragraph(f"Without scripts, this page lists the newest {_STATIC} runs.")
+    first, last = (listing.local(one.started) for one in (rows[0], rows[-1]))
+    period = f"From {first} to {last}." if len(rows) > 1 else f"Started {first}."
     head = tag(
-        "header", tag("h1", escaped(listing.totals(rows))) + tag("p", escaped(_period(rows)), class_="second")
+        "header", tag("h1", escaped(listing.totals(rows))) + tag("p", escaped(period), class_="second")
     )
     if redacted:
         head += tag("p", "Redacted: texts are placeholders, figures are unchanged.", class_="second")
@@ -158,11 +160,6 @@ def thinned(
 def _static(rows: Sequence[IndexedRun]) -> tuple[list[tuple[str, ...]], Columns]:
     cells = [listing.cells(row, 60) for row in rows]
     return cells, Columns(listing.HEADER, listing.ALIGNED)
-
-
-def _period(rows: Sequence[IndexedRun]) -> str:
-    first, last = (listing.local(one.started) for one in (rows[0], rows[-1]))
-    return f"From {first} to {last}." if len(rows) > 1 else f"Started {first}."
 
 
 def _data(

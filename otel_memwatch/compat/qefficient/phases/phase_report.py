@@ -49,7 +49,18 @@ def report(timeline: Timeline) -> str:
         f"   • Memory Range:   {highest - min(rss):.2f} {unit}",
     ]
     if len(timeline.times) > 1 and timeline.read:
-        lines += _disk(timeline)
+        read = (timeline.read[-1] - timeline.read[0]) / MB
+        written = (timeline.written[-1] - timeline.written[0]) / MB
+        span = timeline.times[-1] - timeline.times[0] or 1.0
+        lines += [
+            "Disk I/O Statistics:",
+            f"   • Total Read:     {read:.2f} MB",
+            f"   • Total Write:    {written:.2f} MB",
+            f"   • Peak Read Rate: {max(timeline.read_rate) / MB:.2f} MB/s",
+            f"   • Peak Write Rate:{max(timeline.write_rate) / MB:.2f} MB/s",
+            f"   • Avg Read Rate:  {read / span:.2f} MB/s",
+            f"   • Avg Write Rate: {written / span:.2f} MB/s",
+        ]
     lines += [
         "",
         "Monitoring Info:",
@@ -81,21 +92,6 @@ def _average(times: Sequence[float], values: Sequence[float]) -> float:
         return values[-1]
     pairs = zip(times, times[1:], values, values[1:], strict=False)
     return sum((end - start) * (a + b) / 2 for start, end, a, b in pairs) / span
-
-
-def _disk(timeline: Timeline) -> list[str]:
-    read = (timeline.read[-1] - timeline.read[0]) / MB
-    written = (timeline.written[-1] - timeline.written[0]) / MB
-    span = timeline.times[-1] - timeline.times[0] or 1.0
-    return [
-        "Disk I/O Statistics:",
-        f"   • Total Read:     {read:.2f} MB",
-        f"   • Total Write:    {written:.2f} MB",
-        f"   • Peak Read Rate: {max(timeline.read_rate) / MB:.2f} MB/s",
-        f"   • Peak Write Rate:{max(timeline.write_rate) / MB:.2f} MB/s",
-        f"   • Avg Read Rate:  {read / span:.2f} MB/s",
-        f"   • Avg Write Rate: {written / span:.2f} MB/s",
-    ]
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature

@@ -55,7 +55,18 @@ class Clients:
         `now` is monotonic seconds. A client that several files or processes share counts once.
         """
         living = list(pids)
-        self._find_files(living, now)
+        all_due = self._listing.due(now)
+        known = {pid: files for pid, files in self._files.items() if pid in set(living)}
+        for pid in living:
+            if all_due or pid not in known:
+                files = _device_files(self._proc, pid)
+                if files is None:
+                    known.pop(pid, None)
+                else:
+                    known[pid] = files
+        self._files = known
+        if all_due:
+            self._listing.spent(now, 0.0)
         if living and not any(pid in self._files for pid in living):
             return None
         clients: dict[tuple[str, int], DrmClient] = {}
@@ -107,20 +118,6 @@ class Clients:
                     self._seconds[card] += part * (now - before[2])
                 seen[key] = own, total, now
         self._engines = seen
-
-    def _find_files(self, pids: list[int], now: float) -> None:
-        all_due = self._listing.due(now)
-        known = {pid: files for pid, files in self._files.items() if pid in set(pids)}
-        for pid in pids:
-            if all_due or pid not in known:
-                files = _device_files(self._proc, pid)
-                if files is None:
-                    known.pop(pid, None)
-                else:
-                    known[pid] = files
-        self._files = known
-        if all_due:
-            self._listing.spent(now, 0.0)
 
 
 def _device_files(proc: Path, pid: int) -> list[str] | None:

@@ -64,19 +64,6 @@ def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visi
         return Visible(tuple(usable), ordered)
     if wanted.strip().startswith(("GPU-", "MIG-")):
         return _by_uuid(wanted, devices, usable)
-    return _by_index(wanted, usable, ordered)
-
-
-def _order_known(environment: Mapping[str, str], usable: Sequence[Identity]) -> bool:
-    """Return whether CUDA's indices follow the PCI bus. CUDA's choice of the fastest card is undocumented."""
-    if len(usable) <= 1:
-        return True
-    if any(device.parent for device in usable):
-        return False
-    return environment.get(ORDER_VARIABLE) == "PCI_BUS_ID" or len({device.name for device in usable}) == 1
-
-
-def _by_index(wanted: str, usable: Sequence[Identity], ordered: bool) -> Visible:
     chosen: list[int] = []
     for text in wanted.split(","):
         match = _INDEX.match(text)
@@ -90,6 +77,15 @@ def _by_index(wanted: str, usable: Sequence[Identity], ordered: bool) -> Visible
     if not ordered and chosen:
         return Visible(tuple(usable), False)
     return Visible(tuple(usable[index] for index in chosen), True)
+
+
+def _order_known(environment: Mapping[str, str], usable: Sequence[Identity]) -> bool:
+    """Return whether CUDA's indices follow the PCI bus. CUDA's choice of the fastest card is undocumented."""
+    if len(usable) <= 1:
+        return True
+    if any(device.parent for device in usable):
+        return False
+    return environment.get(ORDER_VARIABLE) == "PCI_BUS_ID" or len({device.name for device in usable}) == 1
 
 
 def _by_uuid(wanted: str, devices: Sequence[Identity], usable: Sequence[Identity]) -> Visible:

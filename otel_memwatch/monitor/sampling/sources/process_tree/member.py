@@ -297,7 +297,8 @@ class Member:
         if self.zombie or self.shares_memory:
             return 0
         if self._leader_ended:
-            return self._rss_of_threads()
+            # A living thread has the memory of a process whose leader has ended.
+            return parse_resident(self._of_living_thread("statm") or b"0 0 0")
         return parse_resident(self._statm_file.last or b"")
 
     def enters_parent(self) -> None:
@@ -336,10 +337,6 @@ class Member:
         data = self._statm_file.read()
         self.steady = data == self._statm_file.last
         return parse_private(data)
-
-    def _rss_of_threads(self) -> int:
-        """Read resident memory from a living thread, after the leader has ended."""
-        return parse_resident(self._of_living_thread("statm") or b"0 0 0")
 
     def _of_living_thread(self, name: str) -> bytes | None:
         tasks = f"{self._proc}/{self.pid}/task"

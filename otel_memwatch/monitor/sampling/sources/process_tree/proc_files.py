@@ -63,7 +63,11 @@ class KeptFile:
         except OSError:
             os.close(fd)
             raise
-        self._keep(fd)
+        if self._descriptors.free > 0:
+            self._descriptors.free -= 1
+            self._descriptor = fd
+        else:
+            os.close(fd)
         return data
 
     def read_all(self) -> bytes:
@@ -76,13 +80,6 @@ class KeptFile:
             with open(self.path, "rb") as file:
                 data = file.read()
         return data
-
-    def _keep(self, fd: int) -> None:
-        if self._descriptors.free > 0:
-            self._descriptors.free -= 1
-            self._descriptor = fd
-        else:
-            os.close(fd)
 
     def close(self) -> None:
         """Release the descriptor. The file may be read again."""
