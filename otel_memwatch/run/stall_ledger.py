@@ -356,8 +356,16 @@ class StallLedger:
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
         if seconds > 0 and (writes := self._of_writes(seconds)) > (found.memory or 0.0):
             found, kind = Stalls(memory=writes), WRITES
-        cpu = self._of_cpu(seconds)
-        contention = self._of_contention(seconds, cpu or 0.0)
+        cpu = contention = disk = None
+        if self._throttled is not None:
+            first, last, _ = self._throttled
+            cpu = _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
+        if self._contended is not None and seconds > 0:
+            contention = 0.0 if cpu else _share(self._contention / seconds)
+        if self._of_group and self._conditions.own_cgroup and "io" in self._pressure:
+            (start, waited_before), (end, waited_now) = self._pressure["io"]
+            if end > start:
+                disk = _share((waited_now - waited_before) / (end - start) - (found.memory or 0.0))
         periods = self._curve.periods(
             seconds,
             memory=kind,
@@ -367,7 +375,7 @@ class StallLedger:
         )
         return found._replace(
             unwritten_bytes=self._unwritten,
-            disk=self._of_disk(found.memory or 0.0),
+            disk=disk,
             cpu=cpu,
             contention=contention,
             cores_allowed=self._cores,
@@ -480,23 +488,6 @@ class StallLedger:
             **stalled, system=self._system, again=again, read=self._read, read_chars=self._chars
         )
         return _share(min(wait, most) / seconds)
-
-    def _of_disk(self, memory: float) -> float | None:
-        if not self._of_group or not self._conditions.own_cgroup or "io" not in self._pressure:
-            return None
-        (start, first), (end, last) = self._pressure["io"]
-        return _share((last - first) / (end - start) - memory) if end > start else None
-
-    def _of_cpu(self, seconds: float) -> float | None:
-        if self._throttled is None:
-            return None
-        first, last, _ = self._throttled
-        return _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
-
-    def _of_contention(self, seconds: float, throttled: float) -> float | None:
-        if self._contended is None or seconds <= 0:
-            return None
-        return 0.0 if throttled else _share(self._contention / seconds)
 
 
 def _share(value: float) -> float:

@@ -268,7 +268,11 @@ class FaultLedgerBounds:
             # The memory from before the run is known from now on, and belongs to this window.
             self._memory.joining = False
             high = max(high, self.kept)
-        high = self._reaching_back(high, found)
+        # Faults reported now may belong to the previous window: then the larger of both bounds holds. The previous one
+        # includes these faults and those reported then.
+        before, self._before = self._before, high
+        if self._cut_short or found.may_be_before:
+            high = max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
         estimate = min(self._families.estimate(), self._private)
@@ -477,17 +481,6 @@ class FaultLedgerBounds:
         if held is not None and self._memory.joining:
             return held + left  # from page faults before the run
         return tree_kept(self._private, gains.known + gains.unseen, held, left)
-
-    def _reaching_back(self, high: int, found: TickFindings) -> int:
-        """Return the upper bound of this window.
-
-        If faults reported now may belong to the previous window, return the larger of both bounds. The previous bound then
-        includes these faults and those reported then.
-        """
-        before, self._before = self._before, high
-        if not (self._cut_short or found.may_be_before):
-            return high
-        return max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
 
     # -- between scans
 
