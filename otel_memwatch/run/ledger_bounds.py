@@ -11,8 +11,8 @@ from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.tree_bounds import UNCAPPED, SumOverTime, WindowBounds
 from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.truth.estimates import corrected, share_of_estimate
 from otel_memwatch.truth.faults import gained
+from otel_memwatch.truth.tree_estimates import corrected, share_of_estimate
 
 if TYPE_CHECKING:
     from otel_memwatch.record.samples import Array, Samples

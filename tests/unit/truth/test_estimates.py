@@ -5,22 +5,19 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.model import Peak
-from otel_memwatch.truth.estimates import (
+from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache, likely_of_any, with_estimate
+from otel_memwatch.truth.tree_estimates import (
     brought_private,
     corrected,
     correction,
     files_with_deleted,
     frees_memory,
-    likely_between_ticks,
     likely_burst,
-    likely_cache,
     likely_files,
     likely_kept,
-    likely_of_any,
     likely_of_member,
     likely_of_tasks,
     likely_shared,
-    with_estimate,
 )
 from tests.support.run_directory import MIB
 

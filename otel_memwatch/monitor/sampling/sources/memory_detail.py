@@ -28,8 +28,8 @@ from otel_memwatch.runtime.procfs.process import (
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import correction
 from otel_memwatch.truth.faults import certainly_there_of_shares, gained
+from otel_memwatch.truth.tree_estimates import correction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class _Round(NamedTuple):
     sums: Rollup | None
     """`None`: denied, or the tree changed too much meanwhile for a meaningful sum."""
     factor: float | None
-    """`truth.estimates.correction`; `None`: unknown."""
+    """`truth.tree_estimates.correction`; `None`: unknown."""
     seconds: float
     expected: float
 

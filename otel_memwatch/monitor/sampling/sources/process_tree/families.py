@@ -12,15 +12,15 @@ from __future__ import annotations
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import (
+from otel_memwatch.truth.faults import family_there, gained, own_pages
+from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
+from otel_memwatch.truth.tree_estimates import (
     brought_private,
     frees_memory,
     likely_kept,
     likely_of_family,
     likely_of_member,
 )
-from otel_memwatch.truth.faults import family_there, gained, own_pages
-from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import (

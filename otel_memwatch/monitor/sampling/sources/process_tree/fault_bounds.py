@@ -36,9 +36,9 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import likely_burst, likely_left, likely_of_tasks
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
 from otel_memwatch.truth.process import sum_error
+from otel_memwatch.truth.tree_estimates import likely_burst, likely_left, likely_of_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

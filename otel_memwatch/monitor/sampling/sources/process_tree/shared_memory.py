@@ -7,8 +7,8 @@ may belong to other programs, unless the tree's write calls match it.
 from __future__ import annotations
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.estimates import files_with_deleted, likely_files, likely_shared
 from otel_memwatch.truth.outside_faults import shared_at_tick, shared_most
+from otel_memwatch.truth.tree_estimates import files_with_deleted, likely_files, likely_shared
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -19,8 +19,8 @@ from otel_memwatch.monitor.sampling.sources.process_tree.sample_steps import Pro
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.system import Allocated
-from otel_memwatch.truth.estimates import likely_of_tasks
 from otel_memwatch.truth.process import sum_error
+from otel_memwatch.truth.tree_estimates import likely_of_tasks
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
