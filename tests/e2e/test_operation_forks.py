@@ -110,7 +110,9 @@ def test_interpreters_of_one_process_do_not_disturb_each_other(tmp_path: Path) -
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the module has another name")
 def test_the_first_interpreter_to_mark_has_the_watermark(tmp_path: Path) -> None:
     program = succeed(PROGRAMS / "interpreters.py", tmp_path, arguments=("inside",))
-    for found in program.named("Inside"):
+    inside = program.named("Inside")
+    assert inside
+    for found in inside:
         assert found.closing["certainty"] == counters.of_process(found.closing["peak"])
 
 

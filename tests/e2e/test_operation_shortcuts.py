@@ -76,6 +76,7 @@ def test_memory_between_operations_is_in_the_record(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
+    assert len(program.named("after")) == 20
     for one in program.named("after"):
         assert one.opening["segment"] >= one.opening["rss"] + (29 << 20)
         assert one.closing["certainty"] == counters.of_process(one.closing["peak"])
@@ -110,6 +111,7 @@ def test_children_are_counted_where_they_are_reaped(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
+    assert len(program.named("reaps")) == len(program.named("quiet")) == 10
     for one in program.named("reaps"):
         assert one.closing["cpu_user"] + one.closing["cpu_system"] >= 0.028
     for one in program.named("quiet"):
