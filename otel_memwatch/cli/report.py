@@ -7,8 +7,9 @@ import click
 from otel_memwatch.config import parse_size, parsed
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
-from otel_memwatch.reports.output import print_report, put
+from otel_memwatch.reports.output import print_report, print_text, put
 from otel_memwatch.run import load
+from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.wings.index.find import find_run, find_running, runs_below
 from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
@@ -58,6 +59,7 @@ _SHORT = {"md": "markdown"}
     type=click.Choice(["output"]),
     help="For a build: list its largest actions by output file, and the -j that fits.",
 )
+@click.option("--day", metavar="DATE", help="Print the figures of one day, as 2026-11-01, in local time.")
 @click.option("--within", metavar="SIZE", help="Memory available to the build, for --by output.")
 @redact_option
 @old_clock_options
@@ -73,6 +75,7 @@ def command(
     every: float,
     by: str | None,
     within: str | None,
+    day: str | None,
     redact: str,
 ) -> None:
     """Print the report of the run directory RUN: memory, operations, processes, quality of the record.
@@ -87,10 +90,12 @@ def command(
     if redact and (follow or by is not None):
         raise UsageError("--redact excludes --follow and --by.")
     if by is not None or within is not None:
-        if by is None or form is not None or page is not None or follow:
-            raise UsageError("--by output goes with --json and --within only.")
-        room = parsed(parse_size, within, "--within")
-        print_report("outputs", load(find_run(run)), as_json=as_json, within=room)
+        other = by is None or form is not None or page is not None or follow or day is not None
+        _print_outputs(run, within, as_json=as_json, other=other)
+        return
+    if day is not None:
+        other = form not in (None, "text", "json") or page is not None or follow or bool(redact)
+        _print_day(run, day, as_json=as_json or form == "json", other=other)
         return
     if page is not None:
         if as_json or form is not None or follow:
@@ -111,6 +116,25 @@ def command(
         print_group(group, "json" if as_json else form or "text")
         return
     print_report("json" if as_json else form or "text", load(find_run(run)))
+
+
+def _print_outputs(run: str | None, within: str | None, *, as_json: bool, other: bool) -> None:
+    """Print the actions of a build; `other`: an option excludes that."""
+    if other:
+        raise UsageError("--by output goes with --json and --within only.")
+    room = parsed(parse_size, within, "--within")
+    print_report("outputs", load(find_run(run)), as_json=as_json, within=room)
+
+
+def _print_day(run: str | None, day: str, *, as_json: bool, other: bool) -> None:
+    """Print the figures of one day; `other`: an option excludes that."""
+    from otel_memwatch.reports import day_report
+
+    if other:
+        raise UsageError("--day goes with --json only.")
+    found = load(find_run(run))
+    figures = day_report.figures_of_day(found, day)
+    print_text(day_report.json(figures) if as_json else day_report.text(found, figures, display_of(1)))
 
 
 def _put_page(run: str | None, page: str, redact: str, *, force: bool) -> None:

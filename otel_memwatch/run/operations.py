@@ -153,6 +153,14 @@ def figures_of(
     )
 
 
+def figures_between(
+    start: float, end: float, name: str, context: OperationContext, peaks: Peaks
+) -> OperationFigures:
+    """Return the figures of the whole tree between two moments, in monotonic seconds, like those of an operation."""
+    part = RecordedOperation(name, 0, 0, start, end, "ok", "", "", None, None)
+    return figures_of(part, context, peaks, depth=0, parent=None, sets_run_peak=False)
+
+
 def position_of_peak(operations: Candidates, context: OperationContext, peaks: Peaks) -> int | None:
     """Return the position of the innermost operation of the run's peak; `None`: in none, or in one of several."""
     for peak in (peaks.tree, peaks.process, peaks.main):

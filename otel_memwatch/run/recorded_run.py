@@ -299,7 +299,7 @@ class RecordedRun:
             return
         from otel_memwatch.run.operations import operation_figures
 
-        yield from operation_figures(operations, self._operation_context, self.peaks)
+        yield from operation_figures(operations, self.operation_context, self.peaks)
 
     @cached_property
     def uncovered(self) -> Sequence[Gap]:
@@ -352,7 +352,7 @@ class RecordedRun:
         if known is not None and known.so_far is not None:
             return digest(known.so_far, known.still_open, self._context_of(known.ticks), self.peaks)
         so_far, still_open = self._aggregated_operations
-        return digest(so_far, still_open, self._operation_context, self.peaks)
+        return digest(so_far, still_open, self.operation_context, self.peaks)
 
     @cached_property
     def _aggregated_operations(self) -> tuple[OperationAggregator, Sequence[RecordedOperation]]:
@@ -381,7 +381,8 @@ class RecordedRun:
         return so_far, still_open
 
     @cached_property
-    def _operation_context(self) -> OperationContext:
+    def operation_context(self) -> OperationContext:
+        """Readings that the figures of a part of the run follow from."""
         from otel_memwatch.run.aggregate import METRICS
         from otel_memwatch.run.ticks import TreeTicks
 
