@@ -228,7 +228,7 @@ def _number(environ: Environment, variable: str) -> int | None:
 def boot_id(proc: str = "/proc") -> str | None:
     """Return the id of this start of the machine, or `None` if it is unknown."""
     try:
-        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open(f"{proc}/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read(64).strip() or None
     except (OSError, ValueError):
         return None
@@ -238,7 +238,7 @@ def monotonic_offset(proc: str = "/proc") -> float:
     """Return the seconds by which a time namespace has moved this process's monotonic clock."""
     with (
         contextlib.suppress(OSError, ValueError, IndexError),
-        open(f"{proc}/self/timens_offsets", encoding="ascii") as file,
+        open(f"{proc}/self/timens_offsets", encoding="utf-8") as file,
     ):
         for line in file:
             words = line.split()

@@ -46,7 +46,7 @@ KEYS = frozenset(
 """Names of the attributes that are set here and for groups."""
 
 _ID_LENGTH = 64
-_CONTAINER_ID = r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])"
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 def resource_attributes(
@@ -154,11 +154,11 @@ def _container_id(root: str | os.PathLike[str]) -> str | None:
         if " /etc/hostname " in line and "/containers/" in line
     ]
     for place in places:
-        if len(place) >= _ID_LENGTH:
-            import re
-
-            if match := re.search(_CONTAINER_ID, place):
-                return match[1]
+        # No regular expression: importing `re` takes 3 ms.
+        spaced = "".join(letter if letter in _HEXADECIMAL else " " for letter in place)
+        for word in spaced.split():
+            if len(word) == _ID_LENGTH:
+                return word
     return None
 
 

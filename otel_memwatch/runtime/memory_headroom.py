@@ -32,7 +32,7 @@ def be_killed_first() -> None:
 
     For processes that only render. Otherwise the kernel kills the largest, perhaps a service below the same limit.
     """
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
         score.write("1000")
 
 
@@ -42,7 +42,7 @@ def be_spared() -> None:
     For a monitor below the target's limit. The kernel stops to count a dying process before all of its memory is free. If
     the monitor needs a page within these milliseconds, it is the only process left to kill, and the end is not recorded.
     """
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
         score.write("-1000")
 
 

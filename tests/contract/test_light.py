@@ -43,6 +43,22 @@ def test_a_summary_loads_nothing_of_operations_and_stacks(tmp_path: Path) -> Non
     assert found.isdisjoint(f"otel_memwatch.{name}" for name in unused)
 
 
+def test_a_short_run_imports_little_of_python() -> None:
+    """Regular expressions, and modules that need them, took a fifth of the time of a short run."""
+    heavy = {"re", "json", "enum", "signal", "pathlib", "urllib.parse", "typing", "dataclasses", "subprocess"}
+    program = (
+        "import sys; bare = set(sys.modules); "  # an editable installation imports some of these itself
+        "from importlib import import_module; from otel_memwatch.monitor.run import wrap; "
+        "end = 'monitor.run.completion', 'reports.summary', 'wings.advice.history', 'cli.fast_args'; "
+        "[import_module(name) for name in (*wrap._FIRST_NEEDED, *('otel_memwatch.' + name for name in end))]; "
+        "print(*set(sys.modules) - bare)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = set(done.stdout.split())
+    assert "otel_memwatch.reports.summary" in found
+    assert found & heavy == set()
+
+
 def test_the_thread_that_waits_for_the_command_loads_little() -> None:
     """It notes the end of a short command late while it imports."""
     program = "import sys, otel_memwatch.monitor.run.monitor; print(*sys.modules)"
