@@ -248,22 +248,19 @@ class OtlpRecord(Record):
                 name: attributes.get(f"{prefix}.{name}") for name in ("peak", *PEAK_FIELDS)
             }
             if found["peak"] is None:
-                found = self._exported(low, high)
+                # The peak is in two metrics: in their metadata, or in an attribute of older versions.
+                (least, certainty), (most, _) = self._last(low), self._last(high)
+                metadata = {
+                    name.removeprefix(PEAK_METADATA): value
+                    for metric in (high, low)
+                    for name, value in self._contents.metadata(self._resource, metric).items()
+                }
+                value = most if least is None else least
+                found = {"certainty": certainty, "high": most, **metadata, "peak": value}
             # Without an end the value is the peak so far: it may have grown later.
             peak = _peak(found, ended=ended is not None)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None
-
-    def _exported(self, low: str, high: str) -> Mapping[str, Any]:
-        """Return a peak from two metrics: by their metadata, or the attribute of older versions."""
-        (least, certainty), (most, _) = self._last(low), self._last(high)
-        metadata = {
-            name.removeprefix(PEAK_METADATA): value
-            for metric in (high, low)
-            for name, value in self._contents.metadata(self._resource, metric).items()
-        }
-        value = most if least is None else least
-        return {"certainty": certainty, "high": most, **metadata, "peak": value}
 
     def _last(self, metric: str) -> tuple[int | None, str | None]:
         """Return the last value of a metric, and the certainty that older versions exported as its attribute."""

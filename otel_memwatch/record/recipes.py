@@ -107,7 +107,46 @@ class RecipeRecord(Record):
     """Record of one recipe."""
 
     def __init__(self, path: Path, line: Mapping[str, Any]) -> None:
-        super().__init__(path, _info(line))
+        host, ending = mapping(line.get("host")), mapping(line.get("exit"))
+        group = mapping(line.get("cgroup"))
+        limit, trace = (
+            whole(group.get("hierarchical_memory_limit")),
+            (text(line.get("traceparent")) or "").split("-"),
+        )
+        environment = {
+            name: value for name, value in mapping(line.get("environment")).items() if isinstance(value, str)
+        }
+        code, number_of_signal = whole(ending.get("exit_code")), whole(ending.get("signal"))
+        info = {
+            **line,
+            "state": FINISHED,
+            "name": None,
+            "tags": engine_tags(environment, None, {}, 0),
+            "ci": ci_attributes(environment),
+            "monitor": {"pid": line.get("monitor_pid"), "mode": "wrap"},
+            "exit": {
+                "exit_code": code,
+                "signal": number_of_signal,
+                "oom_kills": whole(group.get("oom_kill")),
+            },
+            "cgroup_version": 1 if group else None,
+            "own_cgroup": line.get("own_cgroup") if group else None,
+            "rss_error_bytes": rss_error(
+                cpus=whole(line.get("processors")), release=text(host.get("release")) or ""
+            ),
+            "fault_bytes": _HUGE_PAGE,
+            # A process beside the shell may have ignored SIGCHLD: the use of its children is then in no figure.
+            "blind": _unseen(line) > 0,
+            "page_bytes": line.get("page_bytes"),
+            "limits": {
+                "cgroup_bytes": limit if limit is not None and 0 < limit < _UNLIMITED else None,
+                "host_bytes": host.get("memory_bytes"),
+            },
+            "trace": {"trace_id": trace[1], "span_id": trace[2], "parent_span_id": None, "flags": trace[3]}
+            if len(trace) == 4
+            else {},
+        }
+        super().__init__(path, info)
         self._line = line
 
     @cached_property
@@ -117,7 +156,49 @@ class RecipeRecord(Record):
 
     @cached_property
     def _values(self) -> Mapping[Column, Value]:
-        return _sample(self._line)
+        usage, group = mapping(self._line.get("usage")), mapping(self._line.get("cgroup"))
+
+        def of(source: Mapping[str, Any], name: str) -> Value:
+            value = number(source.get(name))
+            return None if value is None or value < 0 else value
+
+        direction, mode, kind = "disk.io.direction", "cpu.mode", "system.paging.fault.type"
+        values: dict[Column, Value] = {
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((mode, "user"),)): of(usage, "cpu_user"),
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((mode, "system"),)): of(usage, "cpu_system"),
+            Column(catalog.MEMWATCH_TREE_DISK_IO, ((direction, "read"),)): of(usage, "read_bytes"),
+            Column(catalog.MEMWATCH_TREE_DISK_IO, ((direction, "write"),)): of(usage, "write_bytes"),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((kind, "minor"),)): of(usage, "minor_faults"),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((kind, "major"),)): of(usage, "major_faults"),
+            Column(catalog.MEMWATCH_TREE_PROCESS_COUNT): 0,
+            Column(catalog.MEMWATCH_TREE_UNOBSERVED): _unseen(self._line),
+        }
+        characters = dict(
+            entry.split(": ", 1) for entry in (text(self._line.get("io")) or "").splitlines() if ": " in entry
+        )
+        for way, name in (("read", "rchar"), ("write", "wchar")):
+            counted = characters.get(name, "")
+            values[Column(catalog.MEMWATCH_TREE_SYSCALL_IO, ((direction, way),))] = (
+                int(counted) if counted.isascii() and counted.isdecimal() and len(counted) < 20 else None
+            )
+        if not group:
+            return values
+        cache, shared, limit = (of(group, name) for name in ("total_cache", "total_shmem", "limit"))
+        values |= {
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE): of(group, "usage"),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW): of(group, "peak"),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK): of(group, "peak"),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE): None if cache is None else cache - (shared or 0),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_ANON): of(group, "total_rss"),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM): shared,
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE): of(group, "total_unevictable"),
+            Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS): of(group, "total_pgfault"),
+        }
+        if limit is not None and limit < _UNLIMITED:
+            values[Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),))] = (
+                limit
+            )
+        return values
 
     def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """Yield the row of the only sample."""
@@ -168,45 +249,6 @@ class RecipeRecord(Record):
         )
 
 
-def _info(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of `run.json` that follow from a line."""
-    host, ending = mapping(line.get("host")), mapping(line.get("exit"))
-    group = mapping(line.get("cgroup"))
-    limit, trace = (
-        whole(group.get("hierarchical_memory_limit")),
-        (text(line.get("traceparent")) or "").split("-"),
-    )
-    environment = {
-        name: value for name, value in mapping(line.get("environment")).items() if isinstance(value, str)
-    }
-    code, number_of_signal = whole(ending.get("exit_code")), whole(ending.get("signal"))
-    return {
-        **line,
-        "state": FINISHED,
-        "name": None,
-        "tags": engine_tags(environment, None, {}, 0),
-        "ci": ci_attributes(environment),
-        "monitor": {"pid": line.get("monitor_pid"), "mode": "wrap"},
-        "exit": {"exit_code": code, "signal": number_of_signal, "oom_kills": whole(group.get("oom_kill"))},
-        "cgroup_version": 1 if group else None,
-        "own_cgroup": line.get("own_cgroup") if group else None,
-        "rss_error_bytes": rss_error(
-            cpus=whole(line.get("processors")), release=text(host.get("release")) or ""
-        ),
-        "fault_bytes": _HUGE_PAGE,
-        # A process beside the shell may have ignored SIGCHLD: the use of its children is then in no figure.
-        "blind": _unseen(line) > 0,
-        "page_bytes": line.get("page_bytes"),
-        "limits": {
-            "cgroup_bytes": limit if limit is not None and 0 < limit < _UNLIMITED else None,
-            "host_bytes": host.get("memory_bytes"),
-        },
-        "trace": {"trace_id": trace[1], "span_id": trace[2], "parent_span_id": None, "flags": trace[3]}
-        if len(trace) == 4
-        else {},
-    }
-
-
 def _words(line: Mapping[str, Any]) -> list[str]:
     command = line.get("command")
     return [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
@@ -224,48 +266,3 @@ def _unseen(line: Mapping[str, Any]) -> int:
     first, last = whole(mapping(line.get("target")).get("pid")) or 0, whole(usage.get("assigned")) or 0
     others = (last - first if last >= first else _MOST_PIDS) - (whole(usage.get("helpers")) or 0)
     return max(0 if _is_childless(line) else 1, others)
-
-
-def _sample(line: Mapping[str, Any]) -> Mapping[Column, Value]:
-    """Return the values at the end: of the ended tree, and of its cgroup."""
-    usage, group = mapping(line.get("usage")), mapping(line.get("cgroup"))
-
-    def of(source: Mapping[str, Any], name: str) -> Value:
-        value = number(source.get(name))
-        return None if value is None or value < 0 else value
-
-    direction, mode, kind = "disk.io.direction", "cpu.mode", "system.paging.fault.type"
-    values: dict[Column, Value] = {
-        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((mode, "user"),)): of(usage, "cpu_user"),
-        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((mode, "system"),)): of(usage, "cpu_system"),
-        Column(catalog.MEMWATCH_TREE_DISK_IO, ((direction, "read"),)): of(usage, "read_bytes"),
-        Column(catalog.MEMWATCH_TREE_DISK_IO, ((direction, "write"),)): of(usage, "write_bytes"),
-        Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((kind, "minor"),)): of(usage, "minor_faults"),
-        Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((kind, "major"),)): of(usage, "major_faults"),
-        Column(catalog.MEMWATCH_TREE_PROCESS_COUNT): 0,
-        Column(catalog.MEMWATCH_TREE_UNOBSERVED): _unseen(line),
-    }
-    characters = dict(
-        entry.split(": ", 1) for entry in (text(line.get("io")) or "").splitlines() if ": " in entry
-    )
-    for way, name in (("read", "rchar"), ("write", "wchar")):
-        counted = characters.get(name, "")
-        values[Column(catalog.MEMWATCH_TREE_SYSCALL_IO, ((direction, way),))] = (
-            int(counted) if counted.isascii() and counted.isdecimal() and len(counted) < 20 else None
-        )
-    if not group:
-        return values
-    cache, shared, limit = (of(group, name) for name in ("total_cache", "total_shmem", "limit"))
-    values |= {
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE): of(group, "usage"),
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW): of(group, "peak"),
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK): of(group, "peak"),
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE): None if cache is None else cache - (shared or 0),
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_ANON): of(group, "total_rss"),
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM): shared,
-        Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE): of(group, "total_unevictable"),
-        Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS): of(group, "total_pgfault"),
-    }
-    if limit is not None and limit < _UNLIMITED:
-        values[Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),))] = limit
-    return values

@@ -23,7 +23,20 @@ def torch_snapshots(run: RecordedRun, page: Page) -> None:
     if not run.torch_snapshots:
         page.paragraph("None: no process of the run has initialised CUDA in PyTorch.")
         return
-    page.table([_row(run, one) for one in run.torch_snapshots[:_SHOWN]], _COLUMNS)
+    page.table(
+        [
+            (
+                "-" if one.rank is None else str(one.rank),
+                str(one.pid),
+                _failure(one) if one.kind == "oom" else "peak",
+                "-" if one.time is None else duration(max(0.0, one.time - run.started)),
+                "-" if one.reserved is None else size(one.reserved),
+                one.file or f"not written: {clean(one.problem)}",
+            )
+            for one in run.torch_snapshots[:_SHOWN]
+        ],
+        _COLUMNS,
+    )
     page.gap()
     if len(run.torch_snapshots) > _SHOWN:
         page.paragraph(f"{count(len(run.torch_snapshots) - _SHOWN, 'more snapshot')} (all: --json).")
@@ -40,17 +53,6 @@ def out_of_gpu_memory(run: RecordedRun, page: Page) -> None:
         more = f", {len(failed) - 1} more" if len(failed) > 1 else ""
         rank = "" if one.rank is None else f" (rank {one.rank})"
         page.fact("snapshot", f"{_failure(one)}{rank}: {clean(str(run.path / one.file))}{more}", "bad")
-
-
-def _row(run: RecordedRun, one: TorchSnapshot) -> tuple[str, ...]:
-    return (
-        "-" if one.rank is None else str(one.rank),
-        str(one.pid),
-        _failure(one) if one.kind == "oom" else "peak",
-        "-" if one.time is None else duration(max(0.0, one.time - run.started)),
-        "-" if one.reserved is None else size(one.reserved),
-        one.file or f"not written: {clean(one.problem)}",
-    )
 
 
 def _failure(one: TorchSnapshot) -> str:

@@ -7,8 +7,6 @@ import math
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,7 +29,24 @@ def figure(tradeoff: Tradeoff) -> Figure:
     drawn = Figure(figsize=(6.4, 4.8), dpi=100)
     FigureCanvasAgg(drawn)
     axes = drawn.add_subplot()
-    for series in _marker_series(tradeoff.variants):
+    lora = [variant for variant in tradeoff.variants if variant.row.rank is not None]
+    gptq = [variant for variant in tradeoff.variants if "gptq" in variant.row.mode]
+    data_free = [variant for variant in tradeoff.variants if variant.row.mode == "int4"]
+    drawn_otherwise = {"fp32", "int8", "int4"}
+    rest = [
+        v
+        for v in tradeoff.variants
+        if v.row.mode not in drawn_otherwise and v not in lora and v not in gptq and "fp32" not in v.row.mode
+    ]
+    algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
+    with_algorithm = f" + {algorithm}" if algorithm else ""
+    markers = [
+        _MarkerSeries("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
+        _MarkerSeries("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
+        _MarkerSeries("gray", "100% int4, data-free", (0, -10), data_free),
+        _MarkerSeries("b", f"mixed-precision, {algorithm}", (10, -10), rest),
+    ]
+    for series in markers:
         if series.variants:
             _draw(axes, series)
     what = "Peak memory" if tradeoff.measured else "Compression"
@@ -45,26 +60,6 @@ def figure(tradeoff: Tradeoff) -> Figure:
     if axes.lines:
         axes.legend()
     return drawn
-
-
-def _marker_series(variants: Sequence[Variant]) -> list[_MarkerSeries]:
-    lora = [variant for variant in variants if variant.row.rank is not None]
-    gptq = [variant for variant in variants if "gptq" in variant.row.mode]
-    data_free = [variant for variant in variants if variant.row.mode == "int4"]
-    drawn_otherwise = {"fp32", "int8", "int4"}
-    rest = [
-        v
-        for v in variants
-        if v.row.mode not in drawn_otherwise and v not in lora and v not in gptq and "fp32" not in v.row.mode
-    ]
-    algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
-    with_algorithm = f" + {algorithm}" if algorithm else ""
-    return [
-        _MarkerSeries("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
-        _MarkerSeries("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
-        _MarkerSeries("gray", "100% int4, data-free", (0, -10), data_free),
-        _MarkerSeries("b", f"mixed-precision, {algorithm}", (10, -10), rest),
-    ]
 
 
 def _draw(axes: Axes, series: _MarkerSeries) -> None:

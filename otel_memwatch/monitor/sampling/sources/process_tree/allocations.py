@@ -50,7 +50,15 @@ class Allocations:
         self._unfreed_error = _COUNTS * vmstat_error(os.sysconf("SC_PHYS_PAGES"), cpus) + _BATCH * cpus
         self.uncounted = False
         """This kernel does not count huge pages of a size in use."""
-        self._sizes = self._sizes_in_use(pages)
+        self._sizes: list[tuple[int, int]] = []
+        """Bytes and the descriptor of each counter, for each size in use except the largest."""
+        self._other_stats: list[tuple[int, str]] = []
+        for size, directory in other_page_sizes(pages, self.huge_page):
+            counters = [f"{directory}/stats/{event}" for event in _STATS]
+            counters = [counter for counter in counters if os.path.exists(counter)]
+            self.uncounted = self.uncounted or not counters
+            self._other_stats.append((size, f"{directory}/stats"))
+            self._sizes += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
         self.since_unknown = bool(self._sizes) or allocated_before is None
         """Huge pages from page faults between the tree's start and the first reading are unknown."""
         self._stats = f"{pages}/hugepages-{self.huge_page >> 10}kB/stats"
@@ -77,18 +85,6 @@ class Allocations:
         """Bytes of huge pages from page faults between the last two readings."""
         self.collapsed = 0
         """Bytes of huge pages collapsed from small pages between the last two readings."""
-
-    def _sizes_in_use(self, pages: str) -> list[tuple[int, int]]:
-        """Return bytes and the descriptor of each counter, for each size in use except the largest."""
-        found: list[tuple[int, int]] = []
-        self._other_stats: list[tuple[int, str]] = []
-        for size, directory in other_page_sizes(pages, self.huge_page):
-            counters = [f"{directory}/stats/{event}" for event in _STATS]
-            counters = [counter for counter in counters if os.path.exists(counter)]
-            self.uncounted = self.uncounted or not counters
-            self._other_stats.append((size, f"{directory}/stats"))
-            found += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
-        return found
 
     def _read(self) -> tuple[int, int, int, int, int]:
         self._data = os.pread(self._vmstat, _READ, 0)

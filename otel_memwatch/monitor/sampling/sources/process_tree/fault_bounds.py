@@ -268,8 +268,7 @@ class FaultLedgerBounds:
             # The memory from before the run is known from now on, and belongs to this window.
             self._memory.joining = False
             high = max(high, self.kept)
-        # Faults reported now may belong to the previous window: then the larger of both bounds holds. The previous one
-        # includes these faults and those reported then.
+        # Faults reported now may belong to the previous window. Its bound includes these and those reported then.
         before, self._before = self._before, high
         if self._cut_short or found.may_be_before:
             high = max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
