@@ -279,16 +279,11 @@ class FaultLedgerBounds:
         self._memory.close(members)
         self._cut_short = cut_short
         self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
+        beside = self.left + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks
         self._last = NeededNow(
             None if self._merges_pages else low + shared.low + kernel_low,
             None if self.broken or self._memory.joining or high >= UNKNOWN else high,
-            estimate
-            + self.left
-            + burst
-            + self.shared.in_objects
-            + self.shared.files
-            + self._kernel
-            + self.tasks,
+            estimate + beside,
             left,
         )
         return self._last
