@@ -186,11 +186,10 @@ class IndexedRun(NamedTuple):
 
     @property
     def library_bytes(self) -> int:
-        """Largest file pages of one process; for older runs a lower bound from the process's size."""
-        if self.file_bytes is not None:
-            return self.file_bytes
-        high = self.upper_bound
-        return max(0, self.process_low - high) if self.process_low is not None and high is not None else 0
+        """Largest file pages of one process: at a sample, or what its size had beyond all memory that the run needed."""
+        high = self.likely_high
+        beyond = self.process_low - high if self.process_low is not None and high is not None else 0
+        return max(0, self.file_bytes or 0, beyond)
 
     @property
     def faulted_bytes(self) -> int:

@@ -288,6 +288,16 @@ def test_data_that_waits_to_be_written_counts_for_full_speed(
     assert ("waits to be written" in " ".join(advice.notes)) is (unwritten is not None)
 
 
+def test_a_file_that_was_mapped_between_two_samples_counts_for_full_speed() -> None:
+    """Beside busy programs, no sample saw a run of 2 s that mapped 256 MiB; it was advised 32 MiB."""
+    run = row(5, low=5 * MIB, high=264 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+              cgroup=262 * MIB, file_bytes=5 * MIB, read=256 * MIB, read_chars=0, major_faults=3,
+              processes_high=6 * MIB, process_low=265 * MIB)  # fmt: skip
+    (advice,) = advise([run], by=job_of)
+    assert advice.full_speed is not None
+    assert advice.full_speed / MIB == pytest.approx(270, abs=10)
+
+
 def test_files_in_memory_that_no_bound_includes_are_noted() -> None:
     unbounded = row(40, high=101 * MIB, certainty="interval", excluded=100 * MIB)
     (advice,) = advise([row(90), unbounded], by=job_of)
