@@ -6,7 +6,7 @@ from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import amount, bounds, clean, count, table
+from otel_memwatch.text import amount, bounds, clean, count, size_in, size_scale, table
 from otel_memwatch.wings.index.listing import local
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _MOST_ROWS = 200
 
 def cells(change: FigureChange) -> tuple[str, ...]:
     """Return a change as a row of a table."""
-    unit = change.figure.unit
     share = "" if change.share is None else f" ({100 * change.share:+.1f} %)"
     sign = "+" if change.size >= 0 else "-"
     if change.is_step:
@@ -37,9 +36,9 @@ def cells(change: FigureChange) -> tuple[str, ...]:
         clean(change.group),
         change.figure.words,
         kind,
-        amount(change.before, unit),
-        amount(change.after, unit),
-        f"{sign}{amount(abs(change.size), unit)}{share}",
+        _amount(change, change.before),
+        _amount(change, change.after),
+        f"{sign}{_amount(change, abs(change.size))}{share}",
         _interval(change),
         run,
         local((change.first if change.is_step else change.last).started),
@@ -47,14 +46,24 @@ def cells(change: FigureChange) -> tuple[str, ...]:
     )
 
 
+def _amount(change: FigureChange, value: float) -> str:
+    """Return a value of the change. Sizes of one change have the unit of the largest."""
+    if change.figure.unit != "By":
+        return amount(value, change.figure.unit)
+    return size_in(value, *size_scale(max(abs(change.before), abs(change.after))))
+
+
 def _interval(change: FigureChange) -> str:
     """Return the interval of the change with a sign: "+4.8-5.0 MiB"."""
-    unit, low, high = change.figure.unit, change.low, change.high
+    low, high = change.low, change.high
     if low < 0 < high:
-        return f"-{amount(-low, unit)} to +{amount(high, unit)}"
+        return f"-{_amount(change, -low)} to +{_amount(change, high)}"
     nearest, farthest = sorted((abs(low), abs(high)))
     sign = "-" if high <= 0 and low < 0 else "+"
-    return sign + bounds(nearest, farthest, unit).replace(" to ", f" to {sign}")
+    if change.figure.unit != "By":
+        return sign + bounds(nearest, farthest, change.figure.unit).replace(" to ", f" to {sign}")
+    first, second = _amount(change, nearest), _amount(change, farthest)
+    return sign + (second if first == second else f"{first.split()[0]}-{second}")
 
 
 def _cause(change: FigureChange) -> str:

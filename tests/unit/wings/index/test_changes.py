@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.wings.index import command, runs_page
 from otel_memwatch.wings.index.changes import changes
-from otel_memwatch.wings.index.changes_formats import FORMATS
+from otel_memwatch.wings.index.changes_formats import FORMATS, cells
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.support import recorded
 
@@ -179,3 +179,10 @@ def test_markdown_is_for_changes(tmp_path: Path) -> None:
     recorded.short(tmp_path / "a")
     done = CliRunner().invoke(command.command, ["list", "--format", "markdown", str(tmp_path)])
     assert isinstance(done.exception, UsageError)
+
+
+def test_a_row_has_one_unit() -> None:
+    memory = [0.9 * value for value in noise(10)] + [2.5 * value for value in noise(10, 1)]
+    [found] = changes(runs(memory), None)
+    assert cells(found)[3:6] == ("0.9 MiB", "2.5 MiB", "+1.6 MiB (+179.1 %)")
+    assert cells(found)[6] == "+1.6 MiB"
