@@ -29,8 +29,13 @@ LEAST_RUNS = 4
 """Smallest number of runs on each side of a step."""
 _MOST_RUNS = 2000
 """Newest runs of a job that are searched; the cost grows with the square."""
-_PROPOSED, _KEPT = 9.5, 11.0
-"""Gains in squared error, in units of the noise's variance, that propose and confirm a step."""
+_PROPOSED = 9.5
+"""Gain in squared error, in units of the noise's variance, that proposes a step."""
+_NEW_RUNS, _NEW_KEPT, _KEPT = 5, 13.0, 18.0
+"""Gain that confirms a step, by the runs on its shorter side: up to this number, or more.
+
+A growing history is judged again at each run, so noise has many chances. Only large steps need to be found early.
+"""
 _SEPARATED, _BEYOND_DOUBT = 0.84, 33.0
 """Share of pairs in the direction of a step; gain that replaces it for long, small steps."""
 _OUTLIERS = 3.0
@@ -169,7 +174,8 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
 
     floor = max(share * abs(float(np.median(values))), least) / 5
     noise = max(_noise(values), floor, 1e-300)
-    middle = median_filter(values, size=_NEIGHBOURS, mode="nearest")
+    # Mirrored without the value at the end: an outlier there would be its own median.
+    middle = median_filter(values, size=_NEIGHBOURS, mode="mirror")
     clipped = np.clip(values, middle - _OUTLIERS * noise, middle + _OUTLIERS * noise)
     found = _ruptures().KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
     steps = [int(step) for step in found.predict(pen=_PROPOSED)[:-1]]
@@ -233,9 +239,10 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
             if (a, b, c) not in separated:
                 separated[a, b, c] = _is_separated(values[a:b], values[b:c])
             gain = _gain(clipped[a:b], clipped[b:c], variances)
-            gains.append(gain if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
+            required = _NEW_KEPT if min(b - a, c - b) <= _NEW_RUNS else _KEPT
+            gains.append(gain / required if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
         weakest = min(range(len(steps)), key=gains.__getitem__)
-        if gains[weakest] >= _KEPT and _explains(clipped, ends):
+        if gains[weakest] >= 1 and _explains(clipped, ends):
             break
         del steps[weakest]
     return steps

@@ -61,6 +61,12 @@ def test_runs_that_resemble_their_neighbours_have_no_steps(seed: int) -> None:
     assert changes(runs(200 * (1 + 0.02 * apart)), None) == []
 
 
+def test_an_outlier_in_the_newest_run_is_no_drift() -> None:
+    memory = 200 * noise(107)
+    memory[-1] *= 1.3
+    assert changes(runs(memory), None) == []
+
+
 @pytest.mark.parametrize("kind", ["outliers", "two modes", "killed", "unknown", "constant"])
 def test_runs_that_differ_are_no_change(kind: str) -> None:
     rng = np.random.default_rng(1)
