@@ -18,23 +18,49 @@ from tests.support.wrapped import PROGRAM, environment
 HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\""
 
 
+def repository(place: Path) -> str:
+    """A repository with one commit whose message is hostile and whose configuration names programs; return the commit."""
+    program = f"#!/bin/sh\ntouch {place}/started\n"
+    for name in ("monitor", "signature"):
+        (place / name).write_text(program)
+        (place / name).chmod(0o755)
+
+    def git(*words: str) -> str:
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", *names, *words], cwd=place, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", f"{HOSTILE} subject\n\nbody")
+    git("config", "core.fsmonitor", f"{place}/monitor")
+    git("config", "gpg.program", f"{place}/signature")
+    git("config", "log.showSignature", "true")
+    return git("rev-parse", "HEAD").strip()
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
+    commit = repository(place)
     for number in range(6):
         run = place / "runs" / f"r{number}"
         recorded.short(run)
         document = json.loads((run / "run.json").read_text())
         document["name"] = HOSTILE if number % 2 else "javascript:alert(3)"
         document["tags"] = {HOSTILE: HOSTILE}
-        document["vcs"] = {"vcs.ref.head.revision": HOSTILE, "vcs.ref.head.name": HOSTILE}
+        document["vcs"] = {
+            "vcs.ref.head.revision": commit if number == 5 else HOSTILE,
+            "vcs.ref.head.name": HOSTILE,
+        }
         document["started"]["wall"] += 3600 * number
         document["ended"]["wall"] += 3600 * number
         (run / "run.json").write_text(json.dumps(document))
     (place / "runs/r5/report.html").write_text("<title>five</title>")
     command = [*PROGRAM, "runs", str(place / "runs"), "--page", str(place / "all.html")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, cwd=place)
     assert done.returncode == 0, done.stderr
+    assert not (place / "started").exists()
     return place / "all.html"
 
 
@@ -64,6 +90,9 @@ def test_a_chosen_point_shows_its_run_with_a_link(chrome: Any, page: Path) -> No
     chart.focus()
     shown.keyboard.press("ArrowRight")
     assert chart.locator("a").get_attribute("href") == "./runs/r5/report.html"
+    assert " subject" in chart.locator(".facts").inner_text()
+    shown.get_by_label("Filter runs").fill("img src=x onerror=alert(2)>$&`'\" subject")
+    assert shown.locator("#runs tbody tr").count() == 1
     shown.get_by_label("Filter runs").fill("r3")
     assert shown.locator("#runs tbody tr").count() == 1
     assert opened.errors == []

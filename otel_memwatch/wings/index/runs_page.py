@@ -17,12 +17,13 @@ from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.run.figures import FIGURES, MEMORY, PROCESS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import command_line, count, shorten
+from otel_memwatch.text import clean, command_line, count, shorten
 from otel_memwatch.wings.index import changes, changes_formats, listing
+from otel_memwatch.wings.index.commit_subjects import subjects
 from otel_memwatch.wings.index.run_fields import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from otel_memwatch.wings.index.changes import FigureChange
     from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -33,8 +34,8 @@ _MOST = 10_000
 _STATIC = 50
 """Newest runs in the static table."""
 _COMMAND, _TEXT = 160, 300
-_COMMIT = 10
-"""Shown characters of a commit."""
+_COMMIT, _SUBJECT = 10, 80
+"""Shown characters of a commit, and of its subject in the table of changes."""
 _PAGE = "report.html"
 
 
@@ -53,6 +54,7 @@ def html(
     if redacted:
         rows = redacted_rows(rows, {one.name.removeprefix("tag.") for one in by or ()})
     found, missing = _changes(rows, by)
+    messages = {} if redacted else subjects(row.commit for row in rows if row.commit)
     kept = thinned(rows, by, {id(row) for one in found for row in (one.last, one.first)})
     page = HtmlPage()
     groups = listing.groups(rows, by or columns("name", "--group"))
@@ -64,7 +66,7 @@ def html(
     )
     page.section(f"Changes ({len(found)})")
     page.table(
-        [changes_formats.cells(one) for one in found],
+        [_change_cells(one, messages) for one in found],
         Columns(changes_formats.HEADER, changes_formats.ALIGNED),
     )
     page.paragraph(missing)
@@ -87,7 +89,7 @@ def html(
     foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
     body = f'<main id="page">\n{head}\n{page.text()}{foot}</main>\n'
     return document(
-        count(len(rows), "run"), body, _data(kept, by, None if redacted else file, found), "runs.js"
+        count(len(rows), "run"), body, _data(kept, by, None if redacted else file, found, messages), "runs.js"
     )
 
 
@@ -131,6 +133,15 @@ def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple
     return found, "" if found else absent
 
 
+def _change_cells(change: FigureChange, messages: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the row of a change, with the subject of the commit at which the new level starts or the drift ends."""
+    *cells, notes = changes_formats.cells(change)
+    after = change.first if change.is_step else change.last
+    before = change.last if change.is_step else change.first
+    subject = messages.get(after.commit or "") if after.commit != before.commit else None
+    return (*cells, f"{notes}: {shorten(clean(subject), _SUBJECT)}" if subject else notes)
+
+
 def thinned(
     rows: Sequence[IndexedRun], by: Sequence[RunField] | None, needed: Collection[int] = ()
 ) -> list[IndexedRun]:
@@ -167,6 +178,7 @@ def _data(
     by: Sequence[RunField] | None,
     file: str | None,
     found_changes: Sequence[FigureChange],
+    messages: Mapping[str, str],
 ) -> dict[str, Any]:
     figures = [row for row in FIGURES if row.field and row.name != "exit"]
     found: dict[str, Any] = {
@@ -180,6 +192,7 @@ def _data(
         "host": _texts(row.host or "" for row in rows),
         "tags": _texts(", ".join(f"{key}={value}" for key, value in row.tags.items()) for row in rows),
         "commit": _texts((row.commit or "")[:_COMMIT if file is not None else None] for row in rows),
+        "subject": _texts(clean(messages.get(row.commit or "", "")) for row in rows),
         "limit": [row.limit for row in rows],
         "asked": [row.asked for row in rows],
         "link": _links(rows, file) if file is not None else [],

@@ -164,7 +164,7 @@ function choose(run, card) {
   for (const one of data.figures) if (one.values[run] !== null) fact(one.words, inWords(one, run) + (one.name === "memory" ? certaintyOf(run) : ""));
   fact("limit", runs.limit[run] === null ? "" : size(runs.limit[run]));
   fact("request", runs.asked[run] === null ? "" : size(runs.asked[run]));
-  fact("commit", word(runs.commit, run));
+  fact("commit", [word(runs.commit, run), word(runs.subject, run)].filter(Boolean).join(" "));
   fact("tags", word(runs.tags, run));
   fact("command", word(runs.command, run));
   fact("host", word(runs.host, run));
@@ -211,7 +211,7 @@ function table(holder) {
   const search = element("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs", on: { input: () => { words = search.value.toLowerCase(); shown = ROWS; fill(); } } });
   const heads = TABLE.map((one) => element("th", { scope: "col", class: one.number ? "number" : null },
     element("button", { type: "button", on: { click: () => { down = order === one ? !down : Boolean(one.number); order = one; fill(); } } }, one.title)));
-  const text = (run) => [runs.run[run], word(runs.group, run), word(runs.command, run), word(runs.end, run), word(runs.commit, run), word(runs.tags, run), word(runs.host, run)].join("\n").toLowerCase();
+  const text = (run) => [runs.run[run], word(runs.group, run), word(runs.command, run), word(runs.end, run), word(runs.commit, run), word(runs.subject, run), word(runs.tags, run), word(runs.host, run)].join("\n").toLowerCase();
   const all = Array.from({ length: COUNT }, (_, run) => run);
   function fill() {
     const found = (words ? all.filter((run) => text(run).includes(words)) : all).slice().sort((a, b) => {
