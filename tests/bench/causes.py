@@ -116,6 +116,23 @@ import time
 x = bytearray({size} << 20)
 time.sleep(0.3)
 """
+FUNCTION = """
+import time
+kept = []
+def add(size):
+    for _ in range(size // 10):
+        kept.append(bytearray(10 << 20))
+        time.sleep(0.05)
+def load():
+    add(50)
+def build(size):
+    for _ in range(size // 10):
+        kept.append(bytearray(10 << 20))
+        time.sleep(0.05)
+load()
+build({build})
+time.sleep(0.2)
+"""
 IMPORT = "from otel_memwatch import operation\n"
 OPERATIONS = {"load": 30, "steps": 5, "step": 4, "batch": 20}
 POOLS = {"each": 40, "parent": 10, "how": "fork", "n": 2}
@@ -131,6 +148,8 @@ class Pair(NamedTuple):
     """Kinds of causes of which the largest has to be one; "note": mapped files; none: not explained."""
     word: str = ""
     """Part of its words."""
+    options: tuple[str, ...] = ()
+    """Of `wrap`, for both runs."""
 
 
 def _operations(**changed: int) -> str:
@@ -162,12 +181,13 @@ PAIRS = (
     Pair("a longer run only", GROWING.format(n=20), GROWING.format(n=45), ("longer run",), "had ended"),
     Pair("an input twice as large", INPUT.format(read=50, operation=""), INPUT.format(read=100, operation=""), ("input",), "bytes read"),
     Pair("more page tables", TABLES.format(n=1), TABLES.format(n=7), ("page tables", "kernel"), "page tables"),
+    Pair("a function that keeps more", FUNCTION.format(build=30), FUNCTION.format(build=130), ("function",), "build", ("--stacks",)),
     Pair("a larger constant", PLAIN.format(size=50), PLAIN.format(size=100), ()),
     Pair("a smaller constant", PLAIN.format(size=120), PLAIN.format(size=60), ()),
 )  # fmt: skip
 
 
-def record(place: Path, name: str, program: str) -> Path:
+def record(place: Path, name: str, program: str, *options: str) -> Path:
     """Record a program as a user would."""
     file, run = place / name / "job.py", place / name / "run"
     file.parent.mkdir(parents=True)
@@ -180,6 +200,7 @@ def record(place: Path, name: str, program: str) -> Path:
         "--quiet",
         "--out",
         str(run),
+        *options,
         "--",
         sys.executable,
         str(file),
@@ -190,7 +211,8 @@ def record(place: Path, name: str, program: str) -> Path:
 
 def judge(pair: Pair, place: Path) -> tuple[bool, str]:
     """Return whether the explanation is right, and its words."""
-    explained = explain([load(record(place, "base", pair.base))], [load(record(place, "head", pair.head))])
+    runs = [record(place, name, getattr(pair, name), *pair.options) for name in ("base", "head")]
+    explained = explain([load(runs[0])], [load(runs[1])])
     if explained is None:
         return False, "nothing"
     causes = [f"{one.bytes / (1 << 20):+.1f} MiB {one.text}" for one in explained.causes]

@@ -13,6 +13,7 @@ longer run         the head grew only after the time at which the base ended
 threads            the main process has more or fewer threads, and at most 10 MiB for each of them is left
 stacks             the stack of the main thread differs
 input              the input or the bytes read grew, and memory with them
+function           the main process grew more or less while a function of the program ran, as captured in both runs
 page tables        the page tables of the processes differ
 kernel             the other kernel memory of the cgroup differs
 sharing            processes of one family share more or fewer pages, as after fork
@@ -29,6 +30,7 @@ from collections import Counter
 
 from otel_memwatch import catalog
 from otel_memwatch.record.command_key import command_key
+from otel_memwatch.run.stacks import busiest, frame_name, own_frame
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean, count, duration, shorten, size
 
@@ -49,6 +51,8 @@ _INPUT = 1.2
 _READ = 8 << 20
 """Bytes that any program reads when it starts."""
 _NAME = 40
+_MODULE = "<module>"
+"""Name of a program's top level, which says nothing about the place."""
 
 
 class Cause(NamedTuple):
@@ -98,6 +102,8 @@ class _Makeup(NamedTuple):
     kernel: int
     kinds: Counter[str]
     """Page tables of all processes, and the stack of the main thread, at the last new peak that was read."""
+    functions: Counter[str]
+    """Memory that the main process gained while a function ran, by innermost function of the program, from captured stacks."""
 
 
 def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explanation | None:
@@ -156,7 +162,7 @@ def _makeup(run: RecordedRun) -> _Makeup:
     kernel = int(before[-1] if before else known[0][1] if known else 0)
     return _Makeup(
         _memory(run), roles, _gained(run, at, sum(roles.get("", ()))), threads, file,
-        kernel, _kinds(run),
+        kernel, _kinds(run), _functions(run),
     )  # fmt: skip
 
 
@@ -194,6 +200,15 @@ def _kinds(run: RecordedRun) -> Counter[str]:
         for kind, part in parts:
             if part.kind == kind:
                 found[kind] += part.bytes
+    return found
+
+
+def _functions(run: RecordedRun) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for capture in run.stacks.captures:
+        own = own_frame(busiest(capture)) if capture.threads else None
+        if capture.pid == run.fields.target.pid and own is not None and own.function != _MODULE:
+            found[frame_name(own._replace(line=0))] += capture.grown
     return found
 
 
@@ -269,6 +284,8 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         left -= part
     if abs(left) >= least and (words := _input(one, other, left)):
         found.append(Cause("input", left, words))
+        left = 0
+    found += _of_functions(was, now, left, least)
     parts = sum(map(sum, now.roles.values())) - sum(map(sum, was.roles.values()))
     rest = now.memory - was.memory - parts
     kernel = now.kernel - was.kernel
@@ -320,6 +337,23 @@ def _of_processes(was: _Makeup, now: _Makeup, least: int) -> list[Cause]:
                     "process", grown, f"{words}: {size(each)} to {size(int(statistics.median(after)))} each"
                 )
             )
+    return found
+
+
+def _of_functions(was: _Makeup, now: _Makeup, left: int, least: int) -> list[Cause]:
+    """Return the functions that explain `left`, the largest first; none unless both runs have captures."""
+    found: list[Cause] = []
+    if not (was.functions and now.functions):
+        return found
+    grown = {
+        name: now.functions[name] - was.functions[name] for name in sorted({*was.functions, *now.functions})
+    }
+    for name in sorted(grown, key=lambda name: -abs(grown[name])):
+        if abs(left) >= least <= abs(grown[name]) and grown[name] * left > 0:
+            part = int(math.copysign(min(abs(grown[name]), abs(left)), left))
+            words = f"while {shorten(clean(name), _NAME)} ran, as captured stacks show"
+            found.append(Cause("function", part, words))
+            left -= part
     return found
 
 

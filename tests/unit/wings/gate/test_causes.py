@@ -19,7 +19,12 @@ MIB = 1 << 20
 
 def makeup(memory: int, main: int, kernel: int = 0, **kinds: int) -> _Makeup:
     parts = Counter({name.replace("_", " "): value * MIB for name, value in kinds.items()})
-    return _Makeup(memory * MIB, {"": [main * MIB]}, Counter(), 1, 0, kernel * MIB, parts)
+    return _Makeup(memory * MIB, {"": [main * MIB]}, Counter(), 1, 0, kernel * MIB, parts, Counter())
+
+
+def captured(memory: int, **functions: int) -> _Makeup:
+    sizes = Counter({name: value * MIB for name, value in functions.items()})
+    return makeup(memory, memory)._replace(functions=sizes)
 
 
 @pytest.mark.parametrize(
@@ -29,10 +34,15 @@ def makeup(memory: int, main: int, kernel: int = 0, **kinds: int) -> _Makeup:
         (makeup(50, 48, 2, page_tables=1), makeup(90, 76, 14, page_tables=13), {"page tables": 12}),
         # The reading came before most page tables were there.
         (makeup(50, 48, 2, page_tables=1), makeup(90, 76, 14, page_tables=3), {"kernel": 12}),
+        (captured(50, load=20, build=20), captured(90, load=20, build=60), {"function": 40}),
+        # Captures do not see all growth, and a function that grew less is no cause of more memory.
+        (captured(50, load=40), captured(90, load=10, build=30), {"function": 30}),
+        # One run has no captures.
+        (captured(50), captured(90, build=60), {}),
         # One run has no reading.
         (makeup(50, 50), makeup(90, 90, stacks=31), {}),
     ],
-    ids=["stack", "page tables", "late page tables", "no reading"],
+    ids=["stack", "page tables", "late page tables", "function", "part", "no captures", "no reading"],
 )
 def test_a_kind_of_memory_is_a_cause(
     tmp_path: Path, was: _Makeup, now: _Makeup, expected: dict[str, int]
