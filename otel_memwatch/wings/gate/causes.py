@@ -51,6 +51,8 @@ _INPUT = 1.2
 _READ = 8 << 20
 """Bytes that any program reads when it starts."""
 _NAME = 40
+_FORKED = "the main program, forked"
+"""Role of processes without an exec: most of their pages are those of their parent."""
 _MODULE = "<module>"
 """Name of a program's top level, which says nothing about the place."""
 
@@ -185,7 +187,7 @@ def role_of(run: RecordedRun, process: ProcessFigures) -> str:
     if any("multiprocessing" in word for word in argv):
         return "multiprocessing, spawned"
     if tuple(argv[1:]) == run.command[1:]:
-        return "the main program, forked"
+        return _FORKED
     # A text after -c may contain secrets, and a comment leaves the machine.
     return shorten(clean(command_key(argv).partition(" -c ")[0]), _NAME)
 
@@ -298,15 +300,23 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         part = int(math.copysign(min(abs(kernel), abs(rest)), rest))
         found.append(Cause("kernel", part, "of kernel memory, such as page tables"))
         rest -= part
-    several = any(len(side.roles) > 1 or len(side.roles.get("", ())) > 1 for side in (was, now))
-    if abs(rest) >= least and several:
-        words = (
-            "more of their pages are shared between processes"
-            if rest < 0
-            else "fewer pages are shared between processes"
-        )
-        found.append(Cause("sharing", rest, f"because {words}"))
+    if abs(rest) >= least and was.roles.get("") and now.roles.get(""):
+        _add_sharing(found, rest, was, now, least)
     return found
+
+
+def _add_sharing(found: list[Cause], rest: int, was: _Makeup, now: _Makeup, least: int) -> None:
+    """Add `rest` as pages that processes share: to the forked processes that differ, or as a separate cause."""
+    for place, cause in enumerate(found):
+        both = cause.bytes + rest
+        if cause.kind == "processes" and _FORKED in cause.text and cause.bytes * both > 0 > rest * both:
+            found[place : place + 1] = (
+                [Cause(cause.kind, both, f"{cause.text}, less shared pages")] if abs(both) >= least else []
+            )
+            return
+    if any(len(side.roles) > 1 or len(side.roles.get("", ())) > 1 for side in (was, now)):
+        more = "more" if rest < 0 else "fewer"
+        found.append(Cause("sharing", rest, f"because {more} pages are shared between processes"))
 
 
 def _of_kind(kind: str, was: _Makeup, now: _Makeup, left: int, least: int) -> int:

@@ -22,6 +22,12 @@ def makeup(memory: int, main: int, kernel: int = 0, **kinds: int) -> _Makeup:
     return _Makeup(memory * MIB, {"": [main * MIB]}, Counter(), 1, 0, kernel * MIB, parts, Counter())
 
 
+def tree(memory: int, **roles: list[int]) -> _Makeup:
+    names = {"main": "", "forked": "the main program, forked", "worker": "python worker.py"}
+    sizes = {names[role]: [one * MIB for one in each] for role, each in roles.items()}
+    return makeup(memory, 0)._replace(roles=sizes)
+
+
 def captured(memory: int, **functions: int) -> _Makeup:
     sizes = Counter({name: value * MIB for name, value in functions.items()})
     return makeup(memory, memory)._replace(functions=sizes)
@@ -39,10 +45,25 @@ def captured(memory: int, **functions: int) -> _Makeup:
         (captured(50, load=40), captured(90, load=10, build=30), {"function": 30}),
         # One run has no captures.
         (captured(50), captured(90, build=60), {}),
+        (tree(90, main=[80]), tree(100, main=[80], forked=[85, 85]), {"processes": 10}),
+        (tree(90, main=[80]), tree(180, main=[80], worker=[85, 85]), {"processes": 170, "sharing": -80}),
+        # No sample met the main process of the base, so its memory is no sharing.
+        (tree(45), tree(110, main=[45], worker=[64]), {"processes": 64}),
         # One run has no reading.
         (makeup(50, 50), makeup(90, 90, stacks=31), {}),
     ],
-    ids=["stack", "page tables", "late page tables", "function", "part", "no captures", "no reading"],
+    ids=[
+        "stack",
+        "page tables",
+        "late page tables",
+        "function",
+        "part",
+        "no captures",
+        "forked",
+        "sharing",
+        "unsampled",
+        "no reading",
+    ],
 )
 def test_a_kind_of_memory_is_a_cause(
     tmp_path: Path, was: _Makeup, now: _Makeup, expected: dict[str, int]
