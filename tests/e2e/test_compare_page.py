@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,13 +54,18 @@ def test_of_several_runs_the_page_names_the_drawn_ones(place: Path, tmp_path: Pa
     assert "Drawn are the runs with median memory: base of 1 run, base of 2 runs." in page.read_text()
 
 
-def test_a_page_of_groups_has_no_curves_and_is_not_redacted(place: Path, tmp_path: Path) -> None:
-    for name, rank in (("one", "0"), ("one", "1"), ("two", "0"), ("two", "1")):
+def test_a_page_of_groups_draws_the_largest_ranks_and_is_not_redacted(place: Path, tmp_path: Path) -> None:
+    for name, rank, amount in (("one", "0", 20), ("one", "1", 40), ("two", "0", 80), ("two", "1", 5)):
         words = ("--runs", str(tmp_path / name), "--group", name, "--rank", rank)
-        run("wrap", "--quiet", *words, "--", sys.executable, "-c", "pass", place=place)
+        command = (sys.executable, "-c", f"import time; x = bytearray({amount} << 20); time.sleep(0.2)")
+        run("wrap", "--quiet", *words, "--", *command, place=place)
     words = ("compare", str(tmp_path / "one"), str(tmp_path / "two"), "--page", str(tmp_path / "page.html"))
     run(*words, place=place)
-    assert "No curves: groups of runs have none" in (tmp_path / "page.html").read_text()
+    text = (tmp_path / "page.html").read_text()
+    assert "of the rank with most memory of each group" in text
+    # The ranks with 40 and 80 MiB are drawn: the other ones would be smaller in the head.
+    base, head = re.findall(r"base: ([\d.]+)[^;<]*; head: ([\d.]+)", text)[0]
+    assert float(base) < float(head)
     done = subprocess.run(
         [*PROGRAM, *words, "--redact"], capture_output=True, text=True, timeout=60, env=environment()
     )

@@ -36,6 +36,7 @@ from otel_memwatch.wings.gate.verdicts import (
 )
 from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
+from otel_memwatch.wings.ranks.group_figures import group_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,8 +123,8 @@ def command(
     head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
         base = baselines.load(baseline, pipe=True)
-    base = [*base, *base_groups]
-    head = [*head, *head_groups]
+    base = [*base, *map(group_figures, base_groups)]
+    head = [*head, *map(group_figures, head_groups)]
     failed += [*starved, *damaged, *damaged_too]
     name_skipped(failed)
     need_runs(base, "baseline run")
@@ -145,7 +146,9 @@ def command(
         sides = [[run for run in side if run in succeeded] for side in (before, after)]
         found = found._replace(explanation=explain(*sides))
         if page is not None:
-            _write_page(found, sides, page, redact)
+            for side, groups in zip(sides, (base_groups, head_groups), strict=True):
+                side += [ranks[0][0].run for group in groups if (ranks := group.by_memory())]
+            _write_page(found, sides, page, redact, grouped=bool(base_groups or head_groups))
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
     return _exit_code(found, require_operations=require_operations, strict=strict)
@@ -166,12 +169,17 @@ def _exit_code(found: Comparison, *, require_operations: bool, strict: bool) -> 
     return UNKNOWN if strict and open_ else 0
 
 
-def _write_page(found: Comparison, sides: Sequence[Sequence[RecordedRun]], file: str, redact: str) -> None:
-    """Write the page; with `redact` from redacted copies of the runs. Raises `RunError`."""
+def _write_page(
+    found: Comparison, sides: Sequence[Sequence[RecordedRun]], file: str, redact: str, *, grouped: bool
+) -> None:
+    """Write the page; with `redact` from redacted copies of the runs. Raises `RunError`.
+
+    `grouped`: some of the runs stand for a group, as its rank with most memory.
+    """
     from otel_memwatch.wings.gate.comparison_page import html
 
     if not redact:
-        content = html(found, *sides, redacted=False)
+        content = html(found, *sides, redacted=False, grouped=grouped)
     else:
         with tempfile.TemporaryDirectory() as place:
             copies = _redacted(sides, Path(place), everything=redact == "all")

@@ -47,9 +47,17 @@ _COLOURS = {"base": "#2f7fb8", "head": "#00795c"}
 
 
 def html(
-    comparison: Comparison, base: Sequence[RecordedRun], head: Sequence[RecordedRun], *, redacted: bool
+    comparison: Comparison,
+    base: Sequence[RecordedRun],
+    head: Sequence[RecordedRun],
+    *,
+    redacted: bool,
+    grouped: bool = False,
 ) -> bytes:
-    """Return the page; each side has at least one run with a memory figure, or the page has no curves."""
+    """Return the page; each side has at least one run with a memory figure, or the page has no curves.
+
+    `grouped`: some runs stand for a group, whose figures are those of all its ranks.
+    """
     sides = {"base": median_run(base), "head": median_run(head)}
     runs = {name: run for name, run in sides.items() if run is not None}
     page = HtmlPage()
@@ -61,13 +69,9 @@ def html(
         page.raw('<div id="charts"></div>')
         page.raw(tag("figure", _picture(data), class_="paper", role="img", aria_label=_in_words(one, other)))
         page.paragraph(_in_words(one, other))
-        if len(base) > 1 or len(head) > 1:
-            page.paragraph(
-                f"Drawn are the runs with median memory: {clean(one.path.name)} of {count(len(base), 'run')}, "
-                f"{clean(other.path.name)} of {count(len(head), 'run')}."
-            )
+        _drawn(base, head, one, other, page, grouped=grouped)
     else:
-        page.paragraph("No curves: groups of runs have none, and some runs have no memory figure.")
+        page.paragraph("No curves: the runs of a side have no memory figure.")
     if comparison.explanation is not None:
         page.section("Why memory differs")
         for line in causes(comparison.explanation):
@@ -89,12 +93,36 @@ def html(
         page.item(line)
     for left_out in comparison.left_out:
         page.item(f"excluded: {clean(left_out.name)}: {clean(left_out.why)}")
-    head_line = tag("h1", escaped(_title(runs))) + tag("p", escaped(headline(comparison)), class_="second")
+    head_line = tag("h1", escaped("Two sides compared" if grouped else _title(runs))) + tag(
+        "p", escaped(headline(comparison)), class_="second"
+    )
     if redacted:
         head_line += tag("p", "Redacted: texts are placeholders, figures are unchanged.", class_="second")
     foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
     body = f'<main id="page">\n<header>{head_line}</header>\n{page.text()}{foot}</main>\n'
     return document("comparison", body, data, "compare.js")
+
+
+def _drawn(
+    base: Sequence[RecordedRun],
+    head: Sequence[RecordedRun],
+    one: RecordedRun,
+    other: RecordedRun,
+    page: HtmlPage,
+    *,
+    grouped: bool,
+) -> None:
+    """Name the runs that are drawn, if a side has several."""
+    if grouped:
+        page.paragraph(
+            "The curves and the tables below the figures are of the rank with most memory of each group. "
+            "The figures are of the whole group."
+        )
+    if len(base) > 1 or len(head) > 1:
+        page.paragraph(
+            f"Drawn are the runs with median memory: {clean(one.path.name)} of {count(len(base), 'run')}, "
+            f"{clean(other.path.name)} of {count(len(head), 'run')}."
+        )
 
 
 def _title(runs: Mapping[str, RecordedRun]) -> str:

@@ -16,7 +16,6 @@ from otel_memwatch.text import clean
 from otel_memwatch.wings.gate.budget_check import annotation
 from otel_memwatch.wings.gate.judged_runs import LeftOut, usable
 from otel_memwatch.wings.index.find import find_paths
-from otel_memwatch.wings.ranks.group_figures import group_figures
 from otel_memwatch.wings.ranks.groups import groups_and_runs
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from otel_memwatch.run import RecordedRun
-    from otel_memwatch.run.figures import RunFigures
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
     _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -61,20 +60,20 @@ def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
     return found, left_out
 
 
-def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
-    """Return the names that are not groups, and the figures of groups, each as one run. Running groups are skipped."""
+def find_groups(named: Sequence[str]) -> tuple[list[str], list[RankGroup]]:
+    """Return the names that are not groups, and the groups, each of which counts as one run. Running groups are skipped."""
     runs: list[str] = []
-    figures = []
+    finished = []
     for name in named:
         groups, others = groups_and_runs(name)
         runs += others
         for group in groups:
             if group.state == "finished":
-                figures.append(group_figures(group))
+                finished.append(group)
                 continue
             why = "it is still running" if group.state == "running" else "the record of a rank was cut off"
             name_skipped([LeftOut(group.name, why)])
-    return runs, figures
+    return runs, finished
 
 
 def name_skipped(left_out: Iterable[LeftOut]) -> None:
