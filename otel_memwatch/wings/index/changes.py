@@ -174,7 +174,7 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
 
     floor = max(share * abs(float(np.median(values))), least) / 5
     noise = max(_noise(values), floor, 1e-300)
-    # Mirrored without the value at the end: an outlier there would be its own median.
+    # Mirrored without the value at the end: an outlier that appears twice may be the median.
     middle = median_filter(values, size=_NEIGHBOURS, mode="mirror")
     clipped = np.clip(values, middle - _OUTLIERS * noise, middle + _OUTLIERS * noise)
     found = _ruptures().KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
