@@ -127,3 +127,21 @@ def test_a_week_is_kept_in_few_floors() -> None:
     points = floors.points()
     assert 250 < len(points) <= 512
     assert {one.value for one in points[:-1]} == {1000}  # the last period goes on
+
+
+def test_the_leak_of_a_service_is_named_between_collections() -> None:
+    """Floors of a few collections each scatter by more than the leak adds from one to the next."""
+    rng = Random(7)
+
+    def collected(time: float) -> float:
+        return 600 + 50 * time / 3600 + 150 * (time % 420) / 420 + rng.uniform(0, 30)
+
+    assert _kind(_service(4, collected, lambda time: 0.2 * time)) == LEAK
+
+
+def test_memory_that_grows_as_much_as_the_load_is_no_leak() -> None:
+    """Load rises by 9 % from half to half, and memory in proportion."""
+    found = _service(
+        6, lambda time: 600 * (1 + time / 100_000), lambda time: 0.2 * (time + time**2 / 200_000)
+    )
+    assert _kind(found) in (UNKNOWN, None)
