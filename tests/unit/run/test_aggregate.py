@@ -1036,7 +1036,7 @@ def _hours(tally: Tally, hours: float, memory_an_hour: float) -> None:
 
 @pytest.mark.parametrize(
     ("hours", "growth", "job", "kinds"),
-    [(3, 50, False, ["leak"]), (3, 50, True, []), (2, 50, False, []), (3, 0, False, [])],
+    [(3, 50, False, ["leak"]), (3, 50, True, []), (2, 50, False, ["unknown"]), (3, 0, False, [])],
 )
 def test_a_service_that_grows_for_hours_leaks(
     hours: float, growth: float, *, job: bool, kinds: list[str]
