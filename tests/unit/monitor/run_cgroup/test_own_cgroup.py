@@ -247,7 +247,7 @@ def test_a_cgroup_is_removed_once_its_last_process_has_ended(
         "_entrance": -1,
         "_peak": -1,
         "_given": False,
-        "_path": str(path),
+        "path": str(path),
         "_leaf": None,
     }.items():
         setattr(group, name, value)
