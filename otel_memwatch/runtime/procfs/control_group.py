@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from otel_memwatch.runtime.kernel import PAGE_SIZE
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 UNLIMITED = (1 << 63) - PAGE_SIZE
 """Value for "no limit" in version 1: the largest number of whole pages, in bytes."""
@@ -46,8 +51,9 @@ def _unescape(path: str) -> str:
     return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
 
 
-def parse_mounts(data: bytes) -> list[Mount]:
-    """Return the cgroup hierarchies in /proc/PID/mountinfo."""
+@lru_cache(maxsize=1)
+def parse_mounts(data: bytes) -> tuple[Mount, ...]:
+    """Return the cgroup hierarchies in /proc/PID/mountinfo. At the start of a run several readers parse the same text."""
     mounts = []
     for line in data.decode("utf-8", "surrogateescape").splitlines():
         if " - cgroup" not in line:  # of hundreds on some machines
@@ -60,7 +66,7 @@ def parse_mounts(data: bytes) -> list[Mount]:
         read_only = "ro" in before[5].split(",") or "ro" in options
         version = 2 if after[0] == "cgroup2" else 1
         mounts.append(Mount(version, _unescape(before[3]), _unescape(before[4]), options, read_only))
-    return mounts
+    return tuple(mounts)
 
 
 def parse_limit(data: bytes) -> int | None:
@@ -102,7 +108,7 @@ class Location(NamedTuple):
 
 
 def locate(
-    memberships: list[CgroupMembership], mounts: list[Mount], controller: str | None
+    memberships: list[CgroupMembership], mounts: Sequence[Mount], controller: str | None
 ) -> Location | None:
     """Return the location of a process's cgroup; `None` if not mounted.
 

@@ -18,6 +18,8 @@ from otel_memwatch.runtime.procfs.process import is_exiting, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_memwatch.monitor.sampling.sources import Context
 
 _ENDED = ("Z", "X")
@@ -118,7 +120,7 @@ def find(context: Context) -> Groups:
     )
 
 
-def _cpu_of(context: Context, mounts: list[Mount]) -> Location | None:
+def _cpu_of(context: Context, mounts: Sequence[Mount]) -> Location | None:
     try:
         data = read_file(f"{context.proc}/{context.root}/cgroup")
     except OSError:
