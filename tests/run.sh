@@ -43,6 +43,7 @@ debian_packages() {
     # As root only: the tests run containers in cgroups of the machine. crun refuses machines with both versions of cgroups.
     [ "$(id -u)" != 0 ] || command -v podman >/dev/null || missing="$missing podman runc busybox-static"
     command -v go >/dev/null || missing="$missing golang-go" # its pprof reads exported profiles
+    command -v google-pprof >/dev/null || missing="$missing google-perftools"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"
     [ -n "$missing" ] || return 0

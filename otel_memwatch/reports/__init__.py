@@ -183,6 +183,9 @@ _ROWS = (
         exported=True,
         binary=True,
     ),
+    Report(
+        "gperftools", "Stacks of --stacks for google-pprof.", ".heap", ".profiles.gperftools", exported=True
+    ),
     Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", ".perfetto", exported=True),
     Report(
         "parquet", "One row per sample; requires pyarrow.", ".parquet", ".parquet", exported=True, binary=True

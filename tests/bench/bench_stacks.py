@@ -4,10 +4,14 @@
     python tests/bench/bench_stacks.py --repeat 5   each ramp so often
     python tests/bench/bench_stacks.py --only numpy --no-ramps   costs of one kind
     python tests/bench/bench_stacks.py --identical  output of 100 programs with and without --stacks
+    python tests/bench/bench_stacks.py --stops      time for which programs are stopped
 
 Each ramp grows for at least 0.1 s in a function `ramp`, then the program works elsewhere with the memory held. A ramp counts
 as named if the report's `running_at_peak` is in `ramp`. Programs whose libraries are missing are left out, and said so. Costs
 are CPU seconds and elapsed seconds of program and tool together, the minimum of paired runs.
+
+Stops are measured by the stopped program, which does nothing but read clocks and grow: time that passed while it neither ran
+nor waited for a processor.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -123,6 +128,55 @@ __attribute__((noinline)) void ramp(void) {
     }
 }
 int main(void) { usleep(300000); ramp(); usleep(300000); return 0; }
+"""
+STOPS_PYTHON = """
+import os, time
+delays = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+def clocks():
+    return time.monotonic_ns(), time.thread_time_ns() + int(os.pread(delays, 99, 0).split()[1])
+held, stops, began = [], [], time.monotonic_ns()
+(now, busy), grown = clocks(), began
+while now < began + 20e9:
+    later, after = clocks()
+    if (stop := (later - now) - (after - busy)) > 200_000:
+        stops.append(stop / 1e6)
+    if later > grown + 1e9:
+        grown = later
+        held.append(bytearray(20 << 20))
+    now, busy = later, after
+print(*stops)
+"""
+STOPS_NATIVE = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+static long long of(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static int delays;
+static long long busy(void) {
+    char text[100] = "";
+    long long ran, waited = 0;
+    pread(delays, text, 99, 0);
+    sscanf(text, "%lld %lld", &ran, &waited);
+    return of(CLOCK_THREAD_CPUTIME_ID) + waited;
+}
+int main(void) {
+    delays = open("/proc/thread-self/schedstat", O_RDONLY);
+    long long began = of(CLOCK_MONOTONIC), now = began, was = busy(), grown = began;
+    while (now < began + 20000000000LL) {
+        long long later = of(CLOCK_MONOTONIC), is = busy();
+        if (later - now - (is - was) > 200000) printf("%f ", (later - now - (is - was)) / 1e6);
+        if (later > grown + 1000000000LL) { grown = later; memset(malloc(20 << 20), 1, 20 << 20); }
+        now = later; was = is;
+    }
+    return 0;
+}
 """
 RAMPS = {
     "pure Python": (PYTHON + AFTER, ()),
@@ -268,12 +322,31 @@ def identical(folder: Path, number: int) -> None:
     print(f"{same} of {number} programs had the same output and exit code with and without --stacks")
 
 
+def stops(folder: Path) -> None:
+    """Print for how long programs were stopped without --stacks and with it."""
+    (folder / "stops.py").write_text(STOPS_PYTHON)
+    (folder / "stops.c").write_text(STOPS_NATIVE)
+    subprocess.run(["cc", "-O1", "-g", "-o", folder / "stops", folder / "stops.c"], check=True)
+    for name, program in (("Python", [sys.executable, folder / "stops.py"]), ("C", [folder / "stops"])):
+        for words in ([], ["--stacks"]):
+            command = [*PROGRAM, "wrap", "--quiet", "--runs", "runs", *words, "--", *program]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+            found = [float(word) for word in done.stdout.split()]
+            middle = statistics.median(found) if found else 0.0
+            print(
+                f"{name:7} {' '.join(words) or 'without':9} {len(found)} stops, median {middle:.2f} ms, "
+                f"longest {max(found, default=0.0):.2f} ms, {sum(found) / 20_000:.2%} of 20 s",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--identical", action="store_true")
+    parser.add_argument("--stops", action="store_true")
     parser.add_argument("--no-costs", action="store_true")
     parser.add_argument("--no-ramps", action="store_true")
     parser.add_argument(
@@ -285,6 +358,9 @@ def main() -> None:
         folder = Path(name)
         if given.identical:
             identical(folder, 100)
+            return
+        if given.stops:
+            stops(folder)
             return
         names = given.only or list(RAMPS)
         if not given.no_ramps:

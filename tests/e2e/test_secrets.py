@@ -52,7 +52,7 @@ TARGET = f"""
 NAMED = "hunter2-of-an-option"
 SECRETS = (ARGUMENT, VARIABLE, HEADER, CHILD, ENDPOINT, NAMED)
 MEASURED = b"process_memory_usage_bytes"
-OF_STACKS = ("folded", "speedscope", "pprof", "otlp-profiles")
+OF_STACKS = ("folded", "speedscope", "pprof", "gperftools", "otlp-profiles")
 """Formats of captured stacks, which this run lacks; `tests/unit/reports/test_profiles.py` covers them."""
 LOCAL = ("text", "html", "summary", "json", "plot", "phases", "qefficient", "monitor-log")
 """Reports for people on the machine: the command line with its arguments may stand there."""

@@ -233,7 +233,8 @@ def test_without_the_option_nothing_is_started(tmp_path: Path) -> None:
 
 def test_pprof_reads_the_profile(tmp_path: Path) -> None:
     _tool("py-spy")
-    _tool("go")  # google-pprof of gperftools reads older formats only
+    _tool("go")
+    _tool("google-pprof")
     (tmp_path / "program.py").write_text(PROGRAM)
     call("wrap", "--stacks", "--", sys.executable, "program.py", cwd=tmp_path)
     done = call("export", "latest", "--to", "pprof", "-o", "stacks.pb.gz", cwd=tmp_path)
@@ -241,3 +242,8 @@ def test_pprof_reads_the_profile(tmp_path: Path) -> None:
     command = [_tool("go"), "tool", "pprof", "-top", "stacks.pb.gz"]
     read = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "load" in read.stdout, read.stdout + read.stderr
+    done = call("export", "latest", "--to", "gperftools", "-o", "stacks.heap", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    command = [_tool("google-pprof"), "--text", "stacks.heap"]
+    read = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "load@program.py" in read.stdout, read.stdout + read.stderr

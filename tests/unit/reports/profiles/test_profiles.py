@@ -24,7 +24,7 @@ MAIN = StackFrame("main", "/app/train.py", 9)
 LOAD = StackFrame("load;all", "/app/train.py", 3)
 HOSTILE = StackFrame("</text><script>\n\ud800", '"><img>', 0)
 TRACE, SPAN = "ab" * 16, "cd" * 8
-FORMATS = ("folded", "speedscope", "pprof", "otlp-profiles")
+FORMATS = ("folded", "speedscope", "pprof", "gperftools", "otlp-profiles")
 
 
 def _run(*captures: Capture) -> Any:
@@ -105,6 +105,15 @@ def test_pprof_has_each_location_once() -> None:
     strings = [value for number, value in fields if number == 6]
     assert strings[0] == b""
     assert {b"main", b"/app/train.py", b"growth", b"bytes"} <= set(strings)
+
+
+def test_gperftools_has_a_name_for_each_number() -> None:
+    assert _rendered("gperftools", _run(_capture(101, 30, LOAD, MAIN), _capture(103, 5, MAIN, pid=8))) == (
+        b"--- symbol\nbinary=otel-memwatch\n0x1 load;all@train.py:3\n0x2 main@train.py:9\n---\n"
+        b"heap profile: 1: 36700160 [1: 36700160] @ growth\n"
+        b"1: 31457280 [1: 31457280] @ 0x1 0x2\n1: 5242880 [1: 5242880] @ 0x2\n"
+    )
+    assert b"\n</text>" not in _rendered("gperftools")
 
 
 def test_otlp_profiles_are_those_of_the_published_protobuf() -> None:
