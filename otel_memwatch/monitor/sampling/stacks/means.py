@@ -117,7 +117,9 @@ def permission() -> tuple[bool, str]:
     if scope == 0:
         return (
             True,
-            "only processes of this user: the capability SYS_PTRACE is missing" if os.geteuid() == 0 else "",
+            "only processes of this user; add the capability SYS_PTRACE for others"
+            if os.geteuid() == 0
+            else "",
         )
     remedy = "sudo sysctl kernel.yama.ptrace_scope=0, or run as root"
     if scope == 1:  # `wrap` declares itself the tracer of the command: wrap._traceable.
