@@ -396,22 +396,23 @@ class RecordedRun:
 
         conditions, processes = self._conditions, self._recorded_processes
         unseen = ticks.unseen_spans()
-        sums = processes.sum_over_time(unseen)
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
             processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
             if self._whole
             else processes.tree.left_cgroup
         )
-        have_left = conditions.own_cgroup and left
+        watched_until = self._last
+        if not self._whole:
+            watched_until = self.started + (self._replayed.aggregator.last_time or 0.0)
         return OperationContext(
             conditions,
             ticks,
             processes.by_pid,
-            sums,
-            have_left,
+            processes.sum_over_time(unseen),
+            conditions.own_cgroup and left,
             self._last,
-            self._watched_until,
+            watched_until,
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
@@ -463,14 +464,6 @@ class RecordedRun:
     def _whole(self) -> bool:
         """True if the lines of the record reach to the run's end."""
         return self.state == "finished" and self.fields.recorded_until is None
-
-    @property
-    def _watched_until(self) -> float:
-        """Monotonic seconds up to which the samples of the record reach."""
-        if self._whole:
-            return self._last
-        last = self._replayed.aggregator.last_time
-        return self.started if last is None else self.started + last
 
     @cached_property
     def budgets(self) -> tuple[Mapping[str, Any], ...]:
