@@ -123,6 +123,14 @@ def test_no_byte_of_an_export_has_a_secret(run: Path, tmp_path: Path) -> None:
             assert SECRET.encode() not in (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data), form
 
 
+@pytest.mark.parametrize("how", ["--redact", "--redact=all"])
+def test_no_byte_of_a_page_of_two_runs_has_a_secret(run: Path, tmp_path: Path, how: str) -> None:
+    page = tmp_path / "compared.html"
+    told(run, "compare", str(run), str(run), how, "--page", str(page))
+    assert SECRET not in page.read_text()
+    assert (OPERATION in page.read_text()) == (how == "--redact")
+
+
 def test_no_byte_of_a_bundle_or_a_page_of_runs_has_a_secret(run: Path, tmp_path: Path) -> None:
     bundle, page = tmp_path / "b.tar.gz", tmp_path / "runs.html"
     told(run, "bundle", str(run), "--redact", "-o", str(bundle))
