@@ -95,6 +95,7 @@ def test_a_chosen_point_shows_its_run_with_a_link(chrome: Any, page: Path) -> No
     assert shown.locator("#runs tbody tr").count() == 1
     shown.get_by_label("Filter runs").fill("r3")
     assert shown.locator("#runs tbody tr").count() == 1
+    assert shown.locator("#runs tbody td").first.inner_text() == "r3"  # without the directory of all runs
     assert opened.errors == []
     assert opened.requests == [page.as_uri()]
     chart.locator("a").click()

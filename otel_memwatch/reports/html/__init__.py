@@ -32,7 +32,7 @@ HASHES = {
     "page.css": "TO2igBogLoDNhGyVSYZVEj7jtGoIzp1e/9C9yrajnu4=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "sryyKDWqKz4zsK+cicDv8dxRyv1Cta4JcnFss00ihDM=",
+    "runs.js": "MhnzH4N9zIGYqu8S8B7fWuaP+PZJYe67T5UQzPoLZbA=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "735enAMWT1RqB+Ytdxraftzj6dT89cN1fDY4U4sVxX4=",
 }

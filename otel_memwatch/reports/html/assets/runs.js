@@ -37,8 +37,8 @@ function columns(list) {
   places.forEach((run, i) => xs.push(byTime ? Math.max(runs.started[run], i ? xs[i - 1] + 1e-3 : -Infinity) : i + 1));
   const value = (run) => figure.values[run];
   const bound = (column) => places.map((run) => (!column ? value(run) : exact(run) ? value(run) : column[run] ?? value(run)));
-  const line = (column) => places.map((run) => (figure.name === "memory" ? column[run] : null));
-  return { places, xy: [xs, bound(figure.low), bound(figure.high), places.map(value), line(runs.limit), line(runs.asked)] };
+  const line = (column, other) => places.map((run) => (figure.name === "memory" && column[run] !== other?.[run] ? column[run] : null));
+  return { places, xy: [xs, bound(figure.low), bound(figure.high), places.map(value), line(runs.limit), line(runs.asked, runs.limit)] };
 }
 
 function scaleOf([, low, high, , ...lines]) {
@@ -172,11 +172,14 @@ function choose(run, card) {
   live.textContent = `${runs.run[run]}, ${figure.words} ${inWords(figure, run)}`;
 }
 const certaintyOf = (run) => ({ exact: " (exact)", interval: " (range)", sampled: " (sampled)", censored: " (at most)" }[word(data.certainty, run)] || "");
-function link(run) {
+function link(run, text = runs.run[run]) {
   const to = runs.link[run];   // absent on a redacted page
   // Only relative links: "./" comes first, or it is text.
-  return to && to.startsWith("./") ? element("a", { href: to }, runs.run[run]) : runs.run[run];
+  return to && to.startsWith("./") ? element("a", { href: to }, text) : text;
 }
+// The directory of all runs, which the table leaves out.
+const parent = (path) => path.slice(0, path.slice(0, -1).lastIndexOf("/") + 1);
+const home = runs.run.reduce((shared, path) => { while (!path.startsWith(shared)) shared = parent(shared); return shared; }, parent(runs.run[0]));
 
 function cardOf(name, list) {
   const plot = element("div", { class: "plot" }), about = element("p", { class: "more" }), detail = element("div", { class: "detail" });
@@ -196,7 +199,7 @@ function cardOf(name, list) {
 // -- table
 
 const TABLE = [
-  { title: "run", show: (run) => link(run), key: (run) => runs.run[run] },
+  { title: "run", show: (run) => link(run, runs.run[run].slice(home.length)), key: (run) => runs.run[run] },
   { title: "group", show: (run) => word(runs.group, run), key: (run) => word(runs.group, run) },
   { title: "started", show: (run) => when(runs.started[run]), key: (run) => runs.started[run] },
   { title: "duration", number: true, show: (run) => (figures.has("seconds") ? show(figures.get("seconds").values[run], "s") : "-"), key: (run) => (figures.get("seconds") || { values: [] }).values[run] },
