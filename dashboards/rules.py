@@ -140,7 +140,7 @@ def _leak() -> Alert:
     return Alert(
         "MemwatchLeak",
         f"3600 * {rate} > 0",
-        rate,
+        f"{rate} or {TREE}",  # a run without a leak has no rate
         "10m",
         "warning",
         "{{ $labels.job }} ({{ $labels.instance }}) leaks {{ $value | humanize1024 }}B an hour"
