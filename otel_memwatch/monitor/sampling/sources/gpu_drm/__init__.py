@@ -6,8 +6,8 @@ is read once a second: `cards` has the figures of whole cards, `clients` the tre
 
 from __future__ import annotations
 
+import os
 import time
-from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
@@ -58,9 +58,11 @@ class GpuDrm:
     def __init__(self, context: Context, period: float = PERIOD) -> None:
         self._context = context
         self._pids = tuple(context.pids())
-        self._cards: list[tuple[Card, list[CardFigure]]] = [
-            (card, figures(card)) for card in find_cards(Path(context.sys))
-        ]
+        self._cards: list[tuple[Card, list[CardFigure]]] = []
+        if os.path.isdir(f"{context.sys}/class/drm"):  # without a card, nothing else needs pathlib
+            from pathlib import Path
+
+            self._cards = [(card, figures(card)) for card in find_cards(Path(context.sys))]
         if not self._cards:
             hint = "AMD and Intel GPUs have one; gpu_nvidia reads NVIDIA GPUs"
             raise Unavailable("No GPU with an open driver was found", hint)

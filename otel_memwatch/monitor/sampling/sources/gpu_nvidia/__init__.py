@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable, describe
@@ -107,7 +106,7 @@ class GpuNvidia:
         self._costs: dict[str, list[float]] = {}
         self._holders: dict[str, dict[int, int]] = {}
         self._accounted: dict[str, dict[int, int]] = {}
-        self._pids_match = processes.pids_match(Path(context.proc))
+        self._pids_match = processes.pids_match(context.proc)
         cards = [device for device, _ in opened.calls if not device.identity.parent]
         self._events.watch(opened.driver, cards)
         self._calls = [(device, [*calls, *self._tree_calls(device)]) for device, calls in opened.calls]

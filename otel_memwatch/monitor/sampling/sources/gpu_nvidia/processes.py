@@ -8,7 +8,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
 
     from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import Device, Driver
 
@@ -38,10 +37,10 @@ class Share(NamedTuple):
     """Bytes of the largest holder."""
 
 
-def pids_match(proc: Path) -> bool:
+def pids_match(proc: str | os.PathLike[str]) -> bool:
     """Return whether our pids are the machine's. In every container the driver reports the machine's pids."""
     try:
-        return os.readlink(proc / "self/ns/pid") == _INITIAL_PID_NAMESPACE
+        return os.readlink(f"{proc}/self/ns/pid") == _INITIAL_PID_NAMESPACE
     except OSError:
         return False
 
