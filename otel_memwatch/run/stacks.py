@@ -75,6 +75,9 @@ def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
             if mine and _grows(earlier, stacks.highest) and (near or half):
                 chosen = earlier
                 break
+            # A program that waits for a processor grows little while it is read, but one that sleeps allocates nothing.
+            if mine and half and chosen is last and busiest(earlier).active and not busiest(last).active:
+                chosen = earlier
     highest = max(max(capture.level, _level_after(capture)) for capture in stacks.captures)
     reached = peak is None or peak <= highest * _NEAR + _NEAR_BYTES
     thread = busiest(chosen)

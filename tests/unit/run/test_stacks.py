@@ -83,6 +83,15 @@ def test_growth_that_ended_while_the_stack_was_read_is_explained_by_the_capture_
     assert peak_stack(grew_on, 80 * MIB).capture is late  # type: ignore[union-attr]
 
 
+def test_running_code_at_half_of_the_level_explains_more_than_sleep() -> None:
+    starved = _capture(29, 0, _thread(APP, faults=0, active=True))._replace(time=10.0)
+    asleep = _capture(45, 5, _thread(LIBRARY, faults=1404))._replace(time=10.4)
+    assert _found(50, starved, asleep).capture is starved
+    assert _found(50, starved._replace(level=20 * MIB), asleep).capture is asleep
+    running = asleep._replace(threads=(_thread(LIBRARY, faults=0, active=True),))
+    assert _found(50, starved, running).capture is running
+
+
 def test_growth_of_another_process_explains_nothing() -> None:
     other, level = _capture(300, 60, pid=2), _capture(480, 0)
     assert _found(480, other, level).capture is level
