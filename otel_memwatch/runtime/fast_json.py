@@ -62,7 +62,7 @@ def decoder(parse_constant: Callable[[str], Any] = _CONSTANTS.__getitem__) -> Ca
         stripped = text.strip(" \t\n\r")
         try:
             value, end = scan(stripped, 0)
-        except (StopIteration, ValueError):
+        except (StopIteration, ValueError, SystemError):  # the last one where it needs `json` for its error
             return decode_plain(text)
         return value if end == len(stripped) else decode_plain(text)
 

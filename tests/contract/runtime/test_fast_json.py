@@ -79,3 +79,15 @@ def test_an_interpreter_without_the_compiled_half_does_the_same() -> None:
         check=True,
     )
     assert done.stdout.strip() == '{"a": [1, "\\u00e9"]} {"a":"é"} [1]'
+
+
+@pytest.mark.parametrize("text", ["[1", '{"a" 1}', '"x', '"\\x"', "1 2"])
+def test_damaged_text_is_refused_before_json_is_loaded(text: str) -> None:
+    program = (
+        "import sys; from otel_memwatch.runtime.fast_json import loads; "
+        "[sys.modules.pop(name) for name in list(sys.modules) if name.startswith('json')]\n"
+        "try: loads(sys.argv[1])\n"
+        "except ValueError as error: print(type(error).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, text], capture_output=True, text=True)
+    assert done.stdout.strip() == "JSONDecodeError", done.stderr
