@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.control_group import memory_parent
 from tests.support.prefixes import GUARD, WRAPPERS, finish, run, start
 from tests.support.programs import PROGRAMS
 from tests.support.wrapped import environment
@@ -53,6 +54,19 @@ def test_death_by_signal_becomes_a_code(init: list[str], name: str, tmp_path: Pa
 
 def test_not_found(init: list[str], tmp_path: Path) -> None:
     assert run([*init, "no-such-command-at-all"], tmp_path).returncode == 127
+
+
+def test_cgroups_of_monitors_outside_stay(tmp_path: Path) -> None:
+    """From inside, no process outside is visible, so a monitor there looks dead."""
+    inside_of = Path("/proc/self/ns/pid").readlink().name.removeprefix("pid:[").removesuffix("]")
+    outside = memory_parent() / f"memwatch-{os.getpid()}-{inside_of}-abcdef"
+    outside.mkdir()
+    try:
+        assert run([*UNSHARE, *WRAPPERS["wrap"], "true"], tmp_path).returncode == 0
+        assert outside.exists()
+    finally:
+        if outside.exists():
+            outside.rmdir()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])

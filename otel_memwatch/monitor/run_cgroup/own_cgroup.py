@@ -59,6 +59,8 @@ _DYING_SECONDS = 0.5
 _SWAP_ROOM = 1 << 20
 """Bytes by which memory with swap may exceed the limit (version 1). It is charged first, but new kernels (seen with
 6.18) do not count there what fails. `kills_at_limit` needs the count, so the limit without swap has to be the smaller one."""
+_INITIAL_NAMESPACE = "4026531836"
+"""Number of the machine's first pid namespace (PROC_PID_INIT_INO of the kernel)."""
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
@@ -323,10 +325,17 @@ def _sweep(parent: str) -> None:
 
 
 def _lives(pid: str, namespace: str) -> bool:
-    """Return whether the maker of a cgroup may be alive: in another pid namespace, while any process of it is."""
-    if namespace == _namespace("self"):
+    """Return whether the maker of a cgroup may be alive: in another pid namespace, while any process of it may be.
+
+    Only the initial namespace shows the processes of all. A container that can write to the machine's cgroups must not
+    take the monitors outside for dead.
+    """
+    ours = _namespace("self")
+    if namespace == ours != "":
         return os.path.exists(f"/proc/{pid}")
-    return any(_namespace(name) == namespace for name in os.listdir("/proc") if name.isdigit())
+    if ours != _INITIAL_NAMESPACE:
+        return True
+    return any(_namespace(name) in (namespace, "") for name in os.listdir("/proc") if name.isdigit())
 
 
 def _namespace(pid: str) -> str:
