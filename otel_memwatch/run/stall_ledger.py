@@ -22,6 +22,7 @@ from otel_memwatch.run.stall_curve import (
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import (
     AT_LIMIT,
+    LEAST_CLOGGED,
     MACHINE_FULL,
     StallWindow,
     are_enough,
@@ -405,7 +406,8 @@ class StallLedger:
 
     def _of_writes(self, seconds: float) -> float:
         """Return the share of the time in which the kernel sought memory among pages that waited to be written."""
-        return _share(min(self._curve.total(WRITES), seconds - self._contention) / seconds)
+        sought = min(self._curve.total(WRITES), seconds - self._contention)
+        return _share(sought / seconds) if sought >= LEAST_CLOGGED else 0.0
 
     def _is_own(self) -> bool:
         """Return whether the counter of refaults shows this run only."""

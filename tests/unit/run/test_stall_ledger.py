@@ -240,13 +240,17 @@ WRITES = {
     "copy without a limit": ([200, 256], None, 0.0),
     "scan that logs": ([1, 0], 38, 0.0),
     "older records": ([None, None], 38, 0.0),
+    "a moment of a short copy": ([11, 11], 38, 0.0, 0.5),
 }
-"""MiB of page cache that wait to be written at samples, the limit in MiB, and the share of the time short of memory."""
+"""MiB of page cache that wait to be written at samples four seconds apart, the limit in MiB, and the share of the time short of
+memory. The pressure of memory is 2 s between two samples, or as stated."""
 
 
-@pytest.mark.parametrize(("unwritten", "limit", "share"), WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    ("unwritten", "limit", "share", "step"), [(*row, 2.0)[:4] for row in WRITES.values()], ids=WRITES
+)
 def test_a_copy_waits_for_its_pages_to_be_written(
-    unwritten: list[float | None], limit: float | None, share: float
+    unwritten: list[float | None], limit: float | None, share: float, step: float
 ) -> None:
     """The kernel cannot reclaim them before. The copy reads nothing again."""
     columns = [
@@ -257,10 +261,10 @@ def test_a_copy_waits_for_its_pages_to_be_written(
     make = sample_maker(columns)
     for at, waiting in enumerate(unwritten):
         ledger.add(
-            make((100.0 + at, 0.1 * at, 38.0 * MIB * at, 38.0 * MIB * at, 6.0 * MIB, 37.0 * MIB, 30.0 * MIB,
-                  limit and limit * MIB, 0, 0, 0.0, None, None if waiting is None else waiting * MIB, 7.0 + 0.5 * at))
+            make((100.0 + 4 * at, 0.1 * at, 38.0 * MIB * at, 38.0 * MIB * at, 6.0 * MIB, 37.0 * MIB, 30.0 * MIB,
+                  limit and limit * MIB, 0, 0, 0.0, None, None if waiting is None else waiting * MIB, 7.0 + step * at))
         )  # fmt: skip
-    assert ledger.stalls(len(unwritten) - 1.0).memory == share
+    assert ledger.stalls(4 * (len(unwritten) - 1.0)).memory == share
 
 
 CONTENTION = {
