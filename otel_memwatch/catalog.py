@@ -217,7 +217,7 @@ MEMWATCH_CGROUP_MEMORY_FILE = _row(
     (), "cgroup", note="If the run has a dedicated cgroup of version 2, includes reclaimable slab (dentries, inodes).")
 MEMWATCH_CGROUP_MEMORY_UNWRITTEN = _row(
     "memwatch.cgroup.memory.unwritten", _U, "By", "Page cache charged to the cgroup that waits to be written to storage.",
-    (), "cgroup", note="The kernel cannot reclaim it before. Only if the run has a dedicated cgroup.")
+    (), "cgroup", note="The kernel cannot reclaim it before. Only if the run has a dedicated cgroup.", profile=_ALL)
 MEMWATCH_CGROUP_MEMORY_UNEVICTABLE = _row(
     "memwatch.cgroup.memory.unevictable", _U, "By", "Memory charged to the cgroup that cannot be reclaimed (mlock, "
     "memfd_secret).", (), "cgroup", note="Includes page cache and slab that are needed. Only if the run has a dedicated cgroup.")
