@@ -97,7 +97,9 @@ def rest(terminal: Terminal) -> str:
 
 
 def test_the_view_shows_the_run_and_leaves_no_trace(place: Path) -> None:
-    names = sorted(os.listdir(place / "memwatch-runs/a"))
+    run = place / "memwatch-runs/a"
+    wait_for((run / "made_of.json").exists)  # the last file that the monitor adds meanwhile
+    names = sorted(os.listdir(run))
     with watching(place) as terminal:
         before = termios.tcgetattr(terminal.master)
         for words in ("needed now|resident now", "peak so far", "limit", "processes", "Train"):
@@ -110,7 +112,7 @@ def test_the_view_shows_the_run_and_leaves_no_trace(place: Path) -> None:
     # One line stays: what was known last.
     (told,) = screen[screen.index(BACK) + len(BACK) :].strip().splitlines()
     assert "peak" in told
-    assert sorted(os.listdir(place / "memwatch-runs/a")) == names
+    assert sorted(os.listdir(run)) == names
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import re
 import time
 from itertools import product
 from pathlib import Path
@@ -79,7 +78,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "clients of cards": drm.parse_drm_fdinfo,
     "kernels": kernel.parse_release,
     "spans": lambda text: store._SPAN.findall(text.encode()),
-    "containers": re.compile(resource._CONTAINER_ID).findall,
     "resources": resource.parse_attributes,
     "repositories": lambda text: resource.ci_attributes({"JENKINS_URL": "a", "BUILD_NUMBER": "1", "GIT_URL": text}),
     "answers": lambda text: http_session._first_line(text.encode()),
