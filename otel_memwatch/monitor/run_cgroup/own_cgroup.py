@@ -328,14 +328,15 @@ def _lives(pid: str, namespace: str) -> bool:
     """Return whether the maker of a cgroup may be alive: in another pid namespace, while any process of it may be.
 
     Only the initial namespace shows the processes of all. A container that can write to the machine's cgroups must not
-    take the monitors outside for dead.
+    take the monitors outside for dead. A process with an unreadable namespace may be of any, except the first process.
     """
     ours = _namespace("self")
     if namespace == ours != "":
         return os.path.exists(f"/proc/{pid}")
     if ours != _INITIAL_NAMESPACE:
         return True
-    return any(_namespace(name) in (namespace, "") for name in os.listdir("/proc") if name.isdigit())
+    others = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+    return any(_namespace(name) in (namespace, "") for name in others)
 
 
 def _namespace(pid: str) -> str:

@@ -159,19 +159,17 @@ def test_limit_of_the_group_above_is_copied_and_kills_are_counted() -> None:
 def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
     namespace = own_cgroup._namespace("self")
     dead = Path(own.path).parent / f"{own_cgroup.PREFIX}4194305-{namespace}-abc"
-    gone = Path(own.path).parent / f"{own_cgroup.PREFIX}1-1-abc"
     living = Path(own.path).parent / f"{own_cgroup.PREFIX}{os.getpid()}-{namespace}-abc"
-    for path in (dead, gone, living):
+    for path in (dead, living):
         path.mkdir()
     try:
         another = OwnCgroup.create()
         assert another is not None
         another.remove()
         assert not dead.exists()
-        assert not gone.exists()
         assert living.exists()
     finally:
-        for path in (dead, gone, living):
+        for path in (dead, living):
             if path.exists():
                 path.rmdir()
 

@@ -264,3 +264,29 @@ def test_a_cgroup_is_removed_once_its_last_process_has_ended(
     monkeypatch.setattr(OwnCgroup, "pids", lambda _: [])
     assert group.remove() == ()
     assert path.exists() is left
+
+
+INITIAL = own_cgroup._INITIAL_NAMESPACE
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "maker", "lives"),
+    [
+        (INITIAL, {}, (os.getpid(), INITIAL), True),
+        (INITIAL, {}, (4194305, INITIAL), False),
+        (INITIAL, {"5": "77"}, (4194305, "77"), True),  # a process of the maker's container lives
+        (INITIAL, {"5": "78"}, (4194305, "77"), False),
+        (INITIAL, {"5": ""}, (4194305, "77"), True),  # unreadable
+        (INITIAL, {"1": ""}, (4194305, "77"), False),
+        ("77", {"5": "77"}, (4194305, INITIAL), True),  # outside of our container: not visible
+        ("77", {"5": "77"}, (4194305, "78"), True),
+        ("", {}, (4194305, ""), True),
+    ],
+)
+def test_monitors_that_may_live(
+    monkeypatch: pytest.MonkeyPatch, ours: str, others: dict[str, str], maker: tuple[int, str], lives: bool
+) -> None:
+    processes = {"self": ours, "2": ours, **others}
+    monkeypatch.setattr(own_cgroup, "_namespace", processes.__getitem__)
+    monkeypatch.setattr(os, "listdir", lambda _: list(processes))
+    assert own_cgroup._lives(str(maker[0]), maker[1]) == lives
