@@ -38,6 +38,8 @@ _REFUSALS = 5
 """Processes that the kernel may refuse to read before captures end: with Yama, children of the command differ from it."""
 _FAILURES = 10
 """Captures that may fail one after the other before a message; programs that begin or end are often unreadable."""
+_ALL_FAILED = 3
+"""Failed captures of a run that has no other ones, from which on there is a message at its end."""
 _PATIENCE, _LINES_PATIENCE = 2.0, 1.0
 """Longest wait of the run's end for the worker, and of the worker for source lines at the end, in seconds."""
 _INTERPRETER = 2 << 20
@@ -93,6 +95,7 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     finally:
         own_interpreter.end()
     captures.find_lines(watch, _LINES_PATIENCE)
+    captures.note_end()
     captures.write(watch.highest)
     say(problems=captures.problems)
 
@@ -121,6 +124,7 @@ class Captures:
         self._refused: set[int] = set()
         self._kept: list[Capture] = []
         self._failed = 0
+        self._error: tools.NoStackError | None = None
         self._stopped = False
         self._maps: dict[float, str] = {}
         """Mapped modules of captures by their time, if source lines have not been looked up."""
@@ -140,15 +144,14 @@ class Captures:
             return
         except tools.NoStackError as error:
             watch.spend(_cpu() - cpu)
-            self._failed += 1
-            if self._failed == _FAILURES:
-                self.problems.append(f"stacks could not be captured: {error}")
+            self._failed, self._error = self._failed + 1, self._error or error
+            self.note_failure(_FAILURES)
             return
         seconds = time.monotonic() - began
         time.sleep(max(0.0, _WINDOW - seconds))
         after, later = _size(watch, pid), watch.faults(pid)
         watch.captured(growth, _cpu() - cpu)
-        self._failed = 0
+        self._failed, self._error = 0, None
         moment = round(began, 4)
         if maps := native_stacks.mapped_modules(pid, threads):
             self._maps[moment] = maps
@@ -169,6 +172,16 @@ class Captures:
         if len(self._kept) > MOST_CAPTURES:
             thin(self._kept)
         self.write(watch.highest)
+
+    def note_end(self) -> None:
+        """Report failed captures if there are no others."""
+        if not self._kept:
+            self.note_failure(_ALL_FAILED)
+
+    def note_failure(self, least: int) -> None:
+        """Report, once, that the last `least` captures failed, by the first error: at its end a program is unreadable anyway."""
+        if self._failed >= least and not self.problems:
+            self.problems.append(f"stacks could not be captured: {self._error}")
 
     def _note_refusal(self, pid: int) -> None:
         """Report the first refusal. Captures go on as long as the command itself may be read."""

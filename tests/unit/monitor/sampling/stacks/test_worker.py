@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from otel_memwatch.monitor.sampling.stacks import means, native_stacks, worker
 from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.monitor.sampling.stacks.worker import Captures, thin
 from otel_memwatch.record.stacks import MOST_CAPTURES, Capture, CapturedThread, StackFrame, read_stacks
-
-if TYPE_CHECKING:
-    import pytest
 
 MIB = 1 << 20
 THREADS = [
@@ -151,6 +149,23 @@ def test_a_refused_child_does_not_end_the_captures_of_the_command(
     for pid in (9, 10, 11, 12, 1):
         captures.take(watch, NewPeak(50 * MIB, pid, 20 * MIB))
     assert asked[5:] == [9, 10, 11]  # so many refusals end it
+
+
+@pytest.mark.parametrize(("failures", "reported"), [(1, False), (2, False), (3, True)])
+def test_a_run_without_any_capture_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, reported: bool
+) -> None:
+    errors = iter(["no python here", *["it has ended"] * failures])
+
+    def fail(pid: int) -> tuple[str, list[CapturedThread]]:
+        raise means.NoStackError(next(errors))
+
+    monkeypatch.setattr(means, "capture", fail)
+    captures = Captures(tmp_path, 1)
+    for _ in range(failures):
+        captures.take(Watch(), NewPeak(50 * MIB, 1, 20 * MIB))
+    captures.note_end()
+    assert captures.problems == ["stacks could not be captured: no python here"] * reported
 
 
 def test_failures_are_reported_once_and_do_not_end_it(
