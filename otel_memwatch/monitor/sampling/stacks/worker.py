@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
     from otel_memwatch.runtime.typed import Any
 
-PERIOD, POLL_SHARE = 0.02, 0.005
-"""Shortest seconds between two polls, and the share of a core that polling may take."""
+PERIOD, POLL_SHARE, POLL_ADVANCE = 0.02, 0.005, 0.2
+"""Shortest seconds between two polls, the share of a core that polling may take, and CPU seconds that it may take ahead of that."""
+_SAVED = 0.8
+"""The part of `POLL_SHARE` that is used while memory does not grow. The rest is for phases of growth, which may be short."""
 _WINDOW = 0.01
 """Least seconds in which growth and page faults are measured: a reading of 1 ms would see none of a ramp."""
 _REFUSALS = 5
@@ -101,11 +103,15 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
 
 
 def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
-    period, prepared = PERIOD, 0
-    began = time.thread_time()
+    period, prepared, polled = PERIOD, 0, 0.0
+    start, began = time.monotonic(), time.thread_time()
     while not stop_requested(period):
+        before = watch.highest
         growth = watch.poll()
-        period = max(PERIOD, (time.thread_time() - began) / POLL_SHARE)
+        cost = time.thread_time() - began
+        polled += cost
+        left = POLL_ADVANCE + POLL_SHARE * (time.monotonic() - start) - polled
+        period = _period(cost, left, grows=watch.highest > before)
         if watch.highest >= _INTERPRETER and (pid := watch.largest()) != prepared:
             prepared = pid
             own_interpreter.prepare(pid)
@@ -114,6 +120,19 @@ def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
         elif captures.lines_due():
             captures.find_lines(watch, tools.PATIENCE)
         began = time.thread_time()
+
+
+def _period(cost: float, left: float, *, grows: bool) -> float:
+    """Return the seconds until the next poll.
+
+    Args:
+        cost: CPU seconds of a poll.
+        left: CPU seconds that polling may still take. Half of the advance is kept for growth.
+        grows: whether the tree has more memory than at any earlier poll.
+    """
+    if left > (0.0 if grows else POLL_ADVANCE / 2):
+        return PERIOD
+    return max(PERIOD, cost / (_SAVED * POLL_SHARE))
 
 
 class Captures:

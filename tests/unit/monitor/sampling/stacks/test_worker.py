@@ -189,3 +189,16 @@ def test_a_full_disk_is_reported_once(tmp_path: Path) -> None:
     captures.write(0)
     captures.write(0)
     assert captures.problems == ["captured stacks could not be written: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    ("left", "grows", "period"),
+    [
+        (worker.POLL_ADVANCE, False, worker.PERIOD),  # the run begins
+        (worker.POLL_ADVANCE / 2, False, 0.25),
+        (worker.POLL_ADVANCE / 2, True, worker.PERIOD),
+        (0.0, True, 0.25),
+    ],
+)
+def test_polls_are_frequent_within_the_budget(left: float, grows: bool, period: float) -> None:
+    assert worker._period(0.001, left, grows=grows) == pytest.approx(period)
