@@ -122,18 +122,19 @@ def judge_service(
 ) -> GrowthShape | None:
     """Return the shape of a service's memory over time; `None`: no change that matters.
 
-    Before `LEAST_SECONDS`, growth that may be a leak is unknown.
+    Before `LEAST_SECONDS`, and with fewer points than floors, growth that may be a leak is unknown.
 
     Args:
         points: floors by time.
         loads: by time.
         error: of one value, in bytes.
     """
-    if not points or points[-1].time - points[0].time < LEAST_SECONDS:
-        return _too_early(points, error)
     late = points[len(points) // 4 :]
+    judged = [line for line in _LINES if len(late) >= line[0]]
+    if not judged or points[-1].time - points[0].time < LEAST_SECONDS:
+        return _too_early(points, error)
     unknown = None
-    for number, least_ratio, alike in _LINES:
+    for number, least_ratio, alike in judged:
         growth = _line(_floors(late, number), least_ratio, alike, error)
         if growth is not None and growth.kind == LEAK and _is_same_load(loads, growth):
             return growth

@@ -145,3 +145,14 @@ def test_memory_that_grows_as_much_as_the_load_is_no_leak() -> None:
         6, lambda time: 600 * (1 + time / 100_000), lambda time: 0.2 * (time + time**2 / 200_000)
     )
     assert _kind(found) in (UNKNOWN, None)
+
+
+@pytest.mark.parametrize("number", range(1, 30))
+def test_few_samples_of_a_service_are_no_leak_yet(number: int) -> None:
+    """With `--interval 1h` three hours have three samples. A line through two of them has no error."""
+    hours = [4.0 * at / max(1, number - 1) for at in range(number)]
+    points = [Point(3600 * hour, (500 + 200 * hour) * MIB, 3600 * hour) for hour in hours]
+    loads = [ServiceLoad(point.time, point.time, 1) for point in points]
+    growth = judge_service(points, loads)
+    least = 18  # three quarters of them, rounded up, are as many as the floors
+    assert (growth is not None and growth.kind == LEAK) == (number >= least)
