@@ -20,22 +20,24 @@ from otel_memwatch.run.stall_curve import (
     parse,
 )
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.refaults import (
+    are_enough,
+    are_foreign,
+    are_proven,
+    asked_again,
+    faulted_again,
+    not_own,
+    shortage,
+    surplus,
+)
 from otel_memwatch.truth.stalls import (
     AT_LIMIT,
     LEAST_CLOGGED,
     MACHINE_FULL,
     StallWindow,
-    are_enough,
-    are_foreign,
-    are_proven,
-    asked_again,
     contended_share,
-    faulted_again,
     is_clogged,
     longest_wait,
-    not_own,
-    shortage,
-    surplus,
     throttled_share,
     waited,
 )

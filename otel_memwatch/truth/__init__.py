@@ -16,6 +16,7 @@ Nothing here reads the machine. The recorder, live views and recorded runs colle
 | `partial_records` | recordings that stop early, and records of other programs |
 | `ranks` | memory that several runs needed together |
 | `kernel_memory` | page tables and kernel stacks of processes |
+| `refaults` | files read again for lack of memory |
 | `stalls` | time lost for lack of memory, disk or CPU |
 | `growth` | growth that does not end: memory kept at each repeat, a service over hours |
 | `time_left` | time until growing memory reaches a limit |

@@ -98,7 +98,6 @@ def attach(
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
     if group is not None:
         why = _wait_for_group(group.path, why, wake)
-
     problems = [] if stacks is None else stacks.finish()
     ended = time.monotonic()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)

@@ -1,6 +1,6 @@
 """Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
 
-A limit suffices if the job ends as usual, is not short of memory (`truth.stalls`) and takes little longer than in the quickest
+A limit suffices if the job ends as usual, is not short of memory (`truth.refaults`) and takes little longer than in the quickest
 run. Each run begins without its files in the page cache, as in a new container.
 """
 

@@ -130,10 +130,7 @@ def command(
     need_runs(base, "baseline run")
     need_runs(head, "run to compare")
 
-    def is_wanted(name: str) -> bool:
-        return not wanted or any(name == one or fnmatchcase(name, one) for one in wanted)
-
-    found = compare(base, head, effect, is_wanted)
+    found = compare(base, head, effect, lambda name: not wanted or any(_matches(name, one) for one in wanted))
     if not found.figures:
         # A misspelt name must not let everything pass.
         raise UsageError(
@@ -239,8 +236,13 @@ def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
         if usual is not None:
             found = found._replace(share=usual)
         for pattern, share in given:
-            if pattern is None or name == pattern or fnmatchcase(name, pattern):
+            if pattern is None or _matches(name, pattern):
                 found = found._replace(share=share)
         return found
 
     return effect
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a pattern selects a figure. A name with brackets, as pytest's tests have, is not a pattern of itself."""
+    return name == pattern or fnmatchcase(name, pattern)

@@ -9,7 +9,8 @@ from otel_memwatch.model import Certainty, evidence_of
 from otel_memwatch.runtime.fast_json import loads
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
-from otel_memwatch.truth.stalls import faulted_again, is_worth_naming
+from otel_memwatch.truth.refaults import faulted_again
+from otel_memwatch.truth.stalls import is_worth_naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
