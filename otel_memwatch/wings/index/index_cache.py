@@ -30,8 +30,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from otel_memwatch.wings.index.filter import Condition
     from otel_memwatch.wings.index.run_search import Signature
 
 _VERSION = 13
@@ -41,6 +42,8 @@ _PATIENCE = 0.2
 
 _TOGETHER = 1000
 """Rows written in one transaction."""
+_READ_TOGETHER = 500
+"""Rows read by their names at once, at most: old versions of SQLite take 999 parameters."""
 
 _MANY = 5000
 """Runs above which `expect_many` saves more time than its import takes."""
@@ -108,12 +111,14 @@ class IndexCache:
         entries: Mapping[str, Signature | None],
         make: Callable[[str], IndexedRun],
         newest: int | None = None,
+        accepts: Condition | None = None,
     ) -> Iterator[IndexedRun]:
         """Yield a row for each run directory in `entries`, unordered: from the cache if its signature matches, else anew.
 
-        With `newest`, only that many of the newest rows are required; of the others only the signature is checked.
+        With `newest`, only that many of the newest rows that match are required; of older ones only the signature is checked.
         """
         missing, gone = dict(entries), []
+        starts: list[tuple[float, str]] = []
         whole = newest is None
         self._steps = _STEPS + _STEPS_A_RUN * len(entries)
         # Without the whole row, the only value is the start, by which rows are ordered.
@@ -127,9 +132,13 @@ class IndexCache:
                 del missing[name]
                 if whole:
                     yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *values))
+                else:
+                    starts.append((values[0], name))
         if newest is not None:
-            # Removed and outdated rows may be among the newest.
-            yield from self._newest(newest + len(gone) + len(missing), entries, missing)
+            starts.sort(reverse=True)
+            unread: set[str] = set()
+            yield from self._newest(newest, [name for _, name in starts], accepts, unread)
+            missing.update((name, entries[name]) for name in unread)
         if gone:
             self._keep([], gone)
         yield from self._made(missing, make)
@@ -155,21 +164,28 @@ class IndexCache:
         self._keep(fresh, [])
 
     def _newest(
-        self, number: int, entries: Mapping[str, Signature | None], missing: dict[str, Signature | None]
+        self, number: int, names: Sequence[str], accepts: Condition | None, unread: set[str]
     ) -> Iterator[IndexedRun]:
-        """Yield the newest rows in `entries` that are not `missing`; unreadable ones become missing."""
-        known = entries.keys() - missing.keys()
-        for kept in self._kept(_COLUMNS, f"ORDER BY started DESC, directory DESC LIMIT {number}"):
-            name = os.fsdecode(kept[0])
-            if name not in known:
-                continue
-            known.discard(name)
-            if is_sound_row(kept[4:]):
-                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
-            else:
-                missing[name] = entries[name]
-        if self._database is None:  # the file was damaged, and any run may be among the newest
-            missing.update((name, entries[name]) for name in known)
+        """Yield the first rows that match of these names, newest first. Names without a sound row are added to `unread`.
+
+        Older rows are not read. Rows are read some at once, first as many as are required.
+        """
+        end, size = 0, number
+        while number > 0 and end < len(names):
+            begin, end = end, end + min(size, _READ_TOGETHER)
+            size *= 2
+            wanted = set(names[begin:end])
+            marks = ", ".join("?" * len(wanted))
+            for kept in self._kept(_COLUMNS, f"AND directory IN ({marks})", map(os.fsencode, wanted)):
+                name = os.fsdecode(kept[0])
+                if name not in wanted or not is_sound_row(kept[4:]):
+                    continue
+                wanted.discard(name)
+                row = tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
+                if accepts is None or accepts(row):
+                    number -= 1
+                    yield row
+            unread |= wanted
 
     # -- the file
 
@@ -245,13 +261,14 @@ class IndexCache:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._path}{suffix}")
 
-    def _kept(self, columns: str, which: str = "") -> Iterator[tuple[Any, ...]]:
-        """Yield these columns of the rows in the file; fewer if it is damaged."""
+    def _kept(self, columns: str, which: str = "", values: Iterable[bytes] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield these columns of the rows in the file, in any order; fewer if it is damaged."""
         if self._database is None:
             return
         try:
             yield from self._database.execute(
-                f"SELECT {columns} FROM runs WHERE typeof(directory) = 'blob' {which}"  # noqa: S608 - of our own
+                f"SELECT {columns} FROM runs WHERE typeof(directory) = 'blob' {which}",  # noqa: S608 - of our own
+                tuple(values),
             )
         except sqlite3.Error as error:
             self._give_up(error)

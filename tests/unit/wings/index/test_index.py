@@ -288,6 +288,9 @@ def test_the_newest_are_the_same_as_of_all_whatever_has_changed(many: Path) -> N
     for newest in (1, 2, 4):
         (many / INDEX_FILE).touch()
         assert index(newest=newest) == index()[-newest:]
+        for ids in ({"n0"}, {"a"}, {"n0", "n3", "n6"}, set()):
+            matching = [row for row in index() if row.id in ids]
+            assert index(newest=newest, accepts=lambda row, ids=ids: row.id in ids) == matching[-newest:]
     assert "begun again" in {row.name for row in index(newest=3)}
     with sqlite3.connect(many / INDEX_FILE) as database:
         database.execute("UPDATE runs SET name = 'stale' WHERE id = 'n5'")
