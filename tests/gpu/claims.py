@@ -1,6 +1,7 @@
 """The claims: each measures on the GPU and says what it found. Run as a program it prints a table.
 
-python -m tests.gpu.claims
+python -m tests.gpu.claims              all
+python -m tests.gpu.claims snapshots    those with this word in their name
 """
 
 from __future__ import annotations
@@ -252,6 +253,53 @@ print(json.dumps(gpu.costs()))
     return Finding(share <= 0.01, f"{100 * share:.3f} % of the time: {listed}", "<= 1 %")
 
 
+_OUT_OF_MEMORY = """
+import torch
+torch.zeros(1, device="cuda")
+held = [torch.empty(2**28, dtype=torch.uint8, device="cuda")]
+held.append(torch.empty(2**30, dtype=torch.uint8, device="cuda"))
+try:
+    held.append(torch.empty(2**44, dtype=torch.uint8, device="cuda"))
+except torch.cuda.OutOfMemoryError:
+    print("out of memory")
+"""
+_SNAPSHOTS = """
+import json, os, pickle, subprocess, sys
+ours, run = [sys.executable, "-m", "otel_memwatch"], os.path.join(sys.argv[2], "run")
+watched = [*ours, "wrap", "--torch-snapshot", "--out", run, "--", sys.executable, "-c", sys.argv[1]]
+done = subprocess.run(watched, capture_output=True, text=True, check=True)
+listed = json.loads(subprocess.check_output([*ours, "report", run, "--json"]))["torch_snapshots"]
+report = subprocess.check_output([*ours, "report", run], text=True)
+found = {one["kind"]: one for one in listed}
+snapshots = {}
+for kind, one in found.items():
+    with open(os.path.join(run, os.path.basename(one["path"])), "rb") as file:
+        snapshots[kind] = pickle.load(file)
+segments = {kind: sum(one["total_size"] for one in it["segments"]) for kind, it in snapshots.items()}
+traces = [event for device in snapshots["oom"]["device_traces"] for event in device]
+checks = {
+    "same output": done.stdout == "out of memory\\n",
+    "one of each": len(listed) == 2 and set(found) == {"peak", "oom"},
+    "rank": {one["rank"] for one in listed} == {3},
+    "peak": segments["peak"] >= 5 * 2**28 and found["peak"]["reserved_bytes"] >= 5 * 2**28,
+    "request": found["oom"]["requested_bytes"] == 2**44,
+    "stacks": any(event.get("frames") for event in traces),
+    "in the report": all(os.path.basename(one["path"]) in report for one in listed),
+    "in the summary": "allocation of 16.00 TiB failed on GPU 0 (rank 3)" in done.stderr,
+}
+print(json.dumps([name for name, holds in checks.items() if not holds] and [checks, listed, done.stderr]))
+"""
+
+
+def snapshots() -> Finding:
+    """Snapshots of the allocator are written at a new peak and when an allocation fails, and the program gets its own error."""
+    with tempfile.TemporaryDirectory() as directory:
+        wrong = json.loads(run(_SNAPSHOTS, _OUT_OF_MEMORY, directory, RANK="3").stdout)
+    return Finding(
+        not wrong, str(wrong or "a peak and a failed allocation, of rank 3"), "one of each, listed"
+    )
+
+
 CLAIMS = (
     Claim("peaks of operations, exact", exact_operations, needs_torch=True),
     Claim("peaks of operations, bounds", bounded_operations, needs_torch=True),
@@ -259,6 +307,7 @@ CLAIMS = (
     Claim("a blip between samples", blip, needs_torch=True),
     Claim("two processes on one card", two_processes, needs_nvml=True),
     Claim("CUDA_VISIBLE_DEVICES", remapping, needs_torch=True, needs_nvml=True),
+    Claim("snapshots of PyTorch's allocator", snapshots, needs_torch=True),
     Claim("overhead on a training loop", overhead, needs_torch=True),
     Claim("costs of the driver's calls", costs, needs_nvml=True),
 )
@@ -276,7 +325,8 @@ def reason_to_skip(claim: Claim) -> str | None:
 def main() -> int:
     """Prints the table; 1 when a claim does not hold, 2 when nothing could be measured."""
     held = []
-    for claim in CLAIMS:
+    words = sys.argv[1:]
+    for claim in (one for one in CLAIMS if all(word in one.name for word in words)):
         reason = reason_to_skip(claim)
         if reason is not None:
             print(f"skipped  {claim.name}: {reason}")
