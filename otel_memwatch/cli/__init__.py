@@ -13,7 +13,7 @@ from otel_memwatch.runtime.typed import NoReturn
 COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
     "attach": "Record a running process and its descendants.",
-    "stop": "End the recording of a process that goes on.",
+    "stop": "Stop recording a process that keeps running.",
     "mark": "Mark the start of a phase in a shell script.",
     "live": "Show a run while it is running.",
     "report": "Print the report of a recorded run.",

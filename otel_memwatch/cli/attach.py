@@ -26,7 +26,7 @@ _NAME = 60
 
 @click.command(cls=CommandWithSettings)
 @setting_options("attach")
-@click.option("--cgroup", metavar="PATH", help="Record all processes of this control group.")
+@click.option("--cgroup", metavar="PATH", help="Record all processes of this cgroup.")
 @click.option("--unit", metavar="NAME", help="Record a systemd unit: nginx, nginx.service, run-1.scope.")
 @click.option(
     "--container", metavar="NAME|ID", help="Record a container of Docker, podman, containerd or CRI-O."
@@ -59,7 +59,7 @@ def command(
     Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME is that of a running program
     or script. Workers that share the name of their parent belong to it.
 
-    For a unit, container, pod or job, the run covers its control group: all processes in it, and the memory that the
+    For a unit, container, pod or job, the run covers its cgroup: all processes in it, and the memory that the
     kernel limits. The group's high-water mark is read and never reset.
     """
     asked = {kind: str(name) for kind in KINDS if (name := given.pop(kind)) is not None}

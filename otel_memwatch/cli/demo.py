@@ -36,7 +36,8 @@ _DOUBLES_PER_MIB = MIB // 8
     type=click.FloatRange(0.01, 64),
     default=1.0,
     show_default=True,
-    help="Factor of the memory: 1 is 480 MiB.",
+    metavar="FACTOR",
+    help="Memory, as a multiple of 480 MiB.",
 )
 @click.option("--oom", is_flag=True, help="Allocate memory until a limit kills the process.")
 def command(seconds: float, scale: float, *, oom: bool) -> None:

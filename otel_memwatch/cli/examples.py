@@ -18,8 +18,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("otel-memwatch attach --container web", "record a container"),
     ),
     "stop": (
-        ("otel-memwatch stop", "end the newest recording of attach"),
-        ("otel-memwatch stop nginx.service", "end the recording of a unit, by the name of its run"),
+        ("otel-memwatch stop", "stop the newest recording of attach"),
+        ("otel-memwatch stop nginx.service", "stop recording a unit, by the name of its run"),
     ),
     "mark": (
         ("otel-memwatch mark Download", "start the phase Download in a script under wrap"),

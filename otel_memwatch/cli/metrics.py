@@ -25,7 +25,7 @@ BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 )
 @click.option("--update", metavar="FILE", help="Replace the table in FILE with this version's.")
 def command(form: str | None, check: str | None, update: str | None) -> None:
-    """Print every metric: name, instrument, unit, attributes, names in Prometheus, meaning and pitfalls."""
+    """Print every metric: name, instrument, unit, attributes, Prometheus name, meaning and caveats."""
     if check or update:
         path = Path(check or update or "")
         try:

@@ -1,4 +1,4 @@
-"""`stop`: end the recording of a process that goes on."""
+"""`stop`: stop recording a process that keeps running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.05
 @click.command()
 @click.argument("run", required=False)
 def command(run: str | None) -> None:
-    """End the recording of RUN, which `attach` or watch() records. The recorded process goes on.
+    """Stop recording RUN, a run of `attach` or watch(). The recorded process keeps running.
 
     RUN is a run directory, the name of a run, or the PID of the recorded process. Without RUN, it is the newest run. The record
     is complete when the command returns.

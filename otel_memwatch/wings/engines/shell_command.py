@@ -87,7 +87,13 @@ Use it in:
 
 @click.command(epilog=_EPILOG)
 @click.option("--install", "directory", metavar="DIR", required=True, help="Directory for the file.")
-@click.option("--name", default="bash", show_default=True, help="Name of the file and of the real shell.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    default="bash",
+    show_default=True,
+    help="Name of the file and of the real shell.",
+)
 @click.option(
     "--runs",
     metavar="DIR",

@@ -72,7 +72,7 @@ def command() -> None:
 @click.option(
     "--wasted",
     is_flag=True,
-    help="Show what each run asked for and did not use, the most GiB-hours first, then the most core-hours.",
+    help="Show requested but unused resources, sorted by GiB-hours, then by core-hours.",
 )
 @click.option("--group", "group", metavar="FIELD,...", help="Group runs by these fields.")
 @click.option(
