@@ -274,7 +274,7 @@ class Sampler:
         late, missed = (0.0, 0) if called_for else self._lateness(now)
         values = self._nothing.copy()
         begun = clock.cpu() if called_for else 0.0
-        self._read_sources(now, values, last=last)
+        self._read_sources(now, values, last=last, early=called_for)
         took = clock.monotonic() - now
         if took > READING_SECONDS:
             values[-1] = round(took + 5e-5, 4)
@@ -302,8 +302,11 @@ class Sampler:
         self._early.plan(now, self._deadline)
         return snapshot
 
-    def _read_sources(self, now: float, values: list[Value], *, last: bool) -> None:
-        """Put the values of all sources that are due into `values`."""
+    def _read_sources(self, now: float, values: list[Value], *, last: bool, early: bool) -> None:
+        """Put the values of all sources that are due into `values`.
+
+        A source that an `early` sample reads is still due at the next regular one, or that would lack its values.
+        """
         clock = self._clock
         cpu, began, elapsed = clock.cpu(), clock.monotonic(), []
         for reader in self._readers:
@@ -311,11 +314,14 @@ class Sampler:
                 reader.make_due()
             elif reader.rests(now):
                 continue
-            was_up = reader.up
+            was_up, pace = reader.up, reader.pace
+            due = math.inf if pace is None else pace.next
             if reader.read(now, values):
                 ended = clock.monotonic()
                 elapsed.append((reader, ended - began))
                 began = ended
+            if early and pace is not None:
+                pace.next = due
             if reader.up is not was_up or not was_up:
                 self._health_changed(reader, was_up)
         used = clock.cpu() - cpu

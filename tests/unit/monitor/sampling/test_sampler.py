@@ -380,6 +380,27 @@ def test_a_source_with_a_pace_is_read_when_it_is_due_and_at_the_end(clock: FakeC
     assert sampler.health()["s"].stretched == 0
 
 
+def test_an_early_sample_leaves_a_source_with_a_pace_due_at_the_regular_one(clock: FakeClock) -> None:
+    """The host's memory was missing at the regular sample 40 ms after an early one that had read it."""
+    asks = Hasty("s", [Column("process.memory.usage")], clock)
+    asks.values = [1]
+    paced = Scripted("host", [Column("system.memory.usage")], clock)
+    paced.pace = Pace(0.1, early=0.05)  # type: ignore[attr-defined]
+
+    def read(now: float) -> Sequence[Value]:
+        paced.pace.due(now)  # type: ignore[attr-defined]
+        return [2]
+
+    paced.read = read  # type: ignore[method-assign]
+    seen: list[Snapshot] = []
+    sampler = Sampler([asks, paced], 0.1, clock=clock)
+    sampler.subscribe(seen.append)
+    run(sampler, clock, 20)
+    regular = [one for one in seen if abs(one.time * 10 - round(one.time * 10)) < 0.01]
+    assert len(seen) > len(regular) > 3
+    assert [one.values[1] for one in regular] == [2] * len(regular)
+
+
 def test_an_interval_that_follows_the_run(clock: FakeClock) -> None:
     """On the grid at first; a thousandth of the age later; short again after a change; nothing counts as missed."""
     source = Scripted("s", [Column("memwatch.tree.memory.usage")], clock)
