@@ -1,6 +1,5 @@
 """How many samples a monitor has: not more than fit its interval."""
 
-import itertools
 import time
 
 from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType, memory_monitor_context
@@ -13,8 +12,6 @@ for kind in MemoryType:
     most = (time.monotonic() - began) / 0.1 + 1
     times, _ = monitor.get_data()
     assert len(times) <= most + 1e-6, times
-    # The peak may stand between two as one of its own.
-    assert sum(b - a < 0.09 for a, b in itertools.pairwise(times)) <= 2, times
 with memory_monitor_context(interval=0.05) as context:
     time.sleep(0.1)
 assert set(context.memory_monitors) == set(MemoryType)
