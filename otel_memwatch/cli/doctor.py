@@ -195,8 +195,8 @@ def _sources() -> Iterator[Finding]:
             visible = seen[device["visible"]] if device["vendor"] == "NVIDIA" else ""
             accounting = ", accounting on" if device.get("accounting") else ""
             words = f"{device['id']}, driver {device['driver']}, memory {device['processes']}{accounting}{visible}"
-            absent, trouble = device.get("absent"), device.get("trouble")
-            hint = trouble or (f"it does not report {', '.join(absent)}" if absent else "")
+            missing, trouble = device.get("absent"), device.get("trouble")
+            hint = trouble or (f"it does not report {', '.join(missing)}" if missing else "")
             yield Finding(device["name"], "absent" if trouble else "ok", words, hint)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")

@@ -62,12 +62,23 @@ def raised_by_allocators(
     for operation in shortest_first:
         for figures in allocator_figures(operation):
             held = max(figures.peak.bytes, figures.reserved_peak or 0)
-            known = result.get(figures.device)
+            device = _device(figures.device, peaks)
+            known = result.get(device)
             if held > (known.bytes if known else 0):
                 at = None if operation.end is None else round(operation.end - started, 4)
                 peak = largest_sample(held, at=at, source=f"held by {figures.allocator}")
-                result[figures.device] = peak._replace(pid=operation.pid, operation=operation.name)
+                result[device] = peak._replace(pid=operation.pid, operation=operation.name)
     return result
+
+
+def _device(name: str, devices: Mapping[str, Peak]) -> str:
+    """Return the device that an allocator means, if the driver reported it; else the allocator's name for it.
+
+    JAX and TensorFlow count the devices that a process may use, from 0. That names a device only if there is just one.
+    """
+    plain = name.removesuffix(" cupy")
+    first = plain.rpartition(":")[2] == "0"
+    return next(iter(devices)) if first and len(devices) == 1 else plain if plain in devices else name
 
 
 def _whole(value: Any) -> int | None:

@@ -127,8 +127,8 @@ def is_library(frame: StackFrame) -> bool:
 
 
 def shown_frames(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
-    """Return the calls without those of Python's import system and without those of unknown functions, if others are left."""
-    left = [one for one in frames if one.function != UNKNOWN and not one.file.startswith("<frozen importlib")]
+    """Return the calls without those of unknown functions, Python's import system and our code, if others are left."""
+    left = [one for one in frames if one.function != UNKNOWN and not _HIDDEN.search(one.file)]
     return left or frames
 
 
@@ -144,6 +144,8 @@ def frame_name(frame: StackFrame) -> str:
     function = without_types(frame.function)
     return f"{function} ({place}{line})" if place else function
 
+
+_HIDDEN = re.compile(r"^<frozen importlib|/otel_memwatch/in_target/")
 
 _INNER_GROUP = re.compile(r"\([^()<>]*\)|<[^()<>]*>")
 

@@ -76,6 +76,23 @@ def test_devices_their_peaks_and_those_of_operations_are_told(machine: Machine, 
     assert "3.00 GiB  exact" in row
 
 
+def test_doctor_names_a_device_and_what_it_does_not_report(machine: Machine) -> None:
+    machine.card(0, uuid=DEVICE)
+    machine.also("fail nvmlDeviceGetNvLinkState 3")
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", "doctor"],
+        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert DEVICE in done.stdout
+    assert "it does not report" in done.stdout
+    assert "cost of watching" in done.stdout
+
+
 def test_a_driver_that_hangs_leaves_the_rest_of_the_record(machine: Machine, tmp_path: Path) -> None:
     machine.card(0)
     machine.also("hang nvmlDeviceGetMemoryInfo_v2")

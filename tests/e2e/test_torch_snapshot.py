@@ -37,6 +37,10 @@ except RuntimeError as error:
     print(error)
 print(threading.active_count())
 """
+LAZY_PACKAGE = """
+torch.lazy = {"_inductor": "inductor"}
+sys.modules[__name__] = torch
+"""
 
 
 @pytest.fixture
@@ -69,6 +73,17 @@ def test_a_new_peak_and_a_failed_allocation_are_written(folder: Path) -> None:
     assert os.path.basename(peak["path"]) in report
     assert call("runs", "prune", ".", "--keep", "0", cwd=folder).returncode == 0
     assert not list((folder / "run").glob("torch-*"))
+
+
+def test_a_snapshot_imports_nothing_into_the_program(folder: Path) -> None:
+    """An import in the thread that writes snapshots can fail one of the program's at the same time."""
+    (folder / "torch.py").write_text(TORCH.replace("sys.modules[__name__] =", "torch =") + LAZY_PACKAGE)
+    (folder / "inductor.py").write_text("")
+    asked = "import sys\nprint('inductor' in sys.modules)\nprint(torch._inductor.__name__)\n"
+    (folder / "program.py").write_text(PROGRAM + asked)
+    done = _wrap(folder, "program.py")
+    assert done.stdout.splitlines()[-2:] == ["False", "inductor"], done.stdout + done.stderr
+    assert {one["kind"] for one in _listed(folder)} == {"oom", "peak"}
 
 
 def test_a_program_without_cuda_is_left_alone(folder: Path) -> None:

@@ -93,10 +93,12 @@ def bounded_operations() -> Finding:
     return Finding(all(within.values()), str(within), "all within their bounds")
 
 
-_SOURCE = """
+SOURCE = """
 import json, os, sys, time
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia
+def opened():
+    return GpuNvidia(Context(os.getpid(), 0.1, environment=os.environ, opening_limit=60))
 def values(gpu, wanted, seconds=20):
     end, seen = time.monotonic() + seconds, {}
     while time.monotonic() < end and not wanted <= set(seen):
@@ -112,10 +114,10 @@ def device_memory() -> Finding:
     """Memory taken from CUDA itself appears in the device's figure, and in the tree's where pids are ours."""
     code = (
         RAW
-        + _SOURCE
+        + SOURCE
         + """
 context()
-gpu = GpuNvidia(Context(os.getpid(), 0.1, environment=os.environ), opening=60)
+gpu = opened()
 before = values(gpu, {"hw.gpu.memory.usage"})["hw.gpu.memory.usage"]
 memory = take(512 * 2**20)
 time.sleep(1.5)
@@ -156,13 +158,13 @@ def two_processes() -> Finding:
     """Of two processes on one card the tree's figure counts ours, the device's both."""
     code = (
         RAW
-        + _SOURCE
+        + SOURCE
         + """
 import subprocess
 other = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 other.stdout.readline()
 context(); memory = take(128 * 2**20)
-gpu = GpuNvidia(Context(os.getpid(), 0.1, environment=os.environ), opening=60)
+gpu = opened()
 seen = values(gpu, {"hw.gpu.memory.usage", "memwatch.tree.gpu.memory.usage"}, 12)
 other.stdin.close(); other.wait()
 print(json.dumps([seen["hw.gpu.memory.usage"], seen.get("memwatch.tree.gpu.memory.usage")]))
@@ -235,9 +237,9 @@ def overhead() -> Finding:
 def costs() -> Finding:
     """The driver's calls stay below the share of the wall time that they may take."""
     code = (
-        _SOURCE
+        SOURCE
         + """
-gpu = GpuNvidia(Context(os.getpid(), 0.1, environment=os.environ), opening=60)
+gpu = opened()
 end = time.monotonic() + 12
 while time.monotonic() < end:
     gpu.read(time.monotonic()); time.sleep(0.1)

@@ -5,6 +5,8 @@ Only for the arithmetic of operations: the real thing needs a GPU.
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +70,7 @@ class Torch(ModuleType):
         self.devices = [Device(index) for index in range(devices)]
         self.initialized = initialized
         self.calls: list[str] = []
+        self.lazy: dict[str, str] = {}
         self.version = SimpleNamespace(hip=None)
         self._C = SimpleNamespace(
             _cuda_hasPrimaryContext=lambda index: self.devices[index].reserved_peak > 0,
@@ -98,8 +101,18 @@ class Torch(ModuleType):
         for device in self.devices:
             device.observers.append(observer)
 
+    def __getattr__(self, name: str) -> ModuleType:
+        """As torch.__getattr__: some of its packages are imported when they are looked up."""
+        if name in self.__dict__.get("lazy", {}):
+            return importlib.import_module(self.lazy[name])
+        raise AttributeError(name)
+
     def _dump(self, path: str) -> None:
         self.calls.append("dump")
+        with suppress(
+            ImportError
+        ):  # as in PyTorch, which looks the package up to name the frames of compiled code
+            hasattr(self, "_inductor")
         with open(path, "wb") as file:
             file.write(b"snapshot of %d bytes" % sum(device.reserved for device in self.devices))
 

@@ -15,6 +15,7 @@ import _thread
 import atexit
 import json
 import os
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -49,6 +50,22 @@ def begin(torch: Any, directory: str) -> None:
     later(start)
 
 
+class NoImports:
+    """Finder that refuses every import by threads in `threads`, for as long as they are there.
+
+    PyTorch's snapshot looks up `torch._inductor`, and that lookup imports the package. The program may import parts of it
+    at the same time. Two threads that import modules which import each other can fail with an `ImportError`.
+    """
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
+        """Raise `ImportError` in a thread that writes a snapshot; let other finders answer otherwise."""
+        if _thread.get_ident() in self.threads:
+            raise ModuleNotFoundError(name, name=name)
+
+
 class Snapshots:
     """Snapshots of this process: the latest at a peak, and the latest at a failed allocation."""
 
@@ -62,6 +79,7 @@ class Snapshots:
         self._problem = ""
         self._lock = _thread.allocate_lock()
         self._ended = False
+        self._imports = NoImports()
 
     def begin(self) -> None:
         """Record stacks of allocations, and follow the allocator until the program ends."""
@@ -71,6 +89,7 @@ class Snapshots:
             )
         except TypeError:  # PyTorch 2.0 has other parameters; its snapshots then have no stacks
             pass
+        sys.meta_path.insert(0, self._imports)
         self._torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)
         atexit.register(self._end)
         # Not a `Thread`: the program must not find another one in `threading`.
@@ -124,6 +143,8 @@ class Snapshots:
     def _write(self, kind: str, more: dict[str, Any]) -> None:
         if not self._lock.acquire(timeout=_PATIENCE):
             return
+        thread = _thread.get_ident()
+        self._imports.threads.add(thread)
         try:
             began = time.monotonic()
             name = f"torch-{kind}-{self._pid}.pickle"
@@ -141,6 +162,7 @@ class Snapshots:
             self._spent += time.monotonic() - began
             self._list()
         finally:
+            self._imports.threads.discard(thread)
             self._lock.release()
 
     def _list(self) -> None:

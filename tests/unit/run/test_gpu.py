@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.run import attribution
@@ -54,6 +56,21 @@ def test_an_allocator_that_held_more_than_any_tick_saw_raises_the_peak() -> None
     peak = attributed(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu[DEVICE]
     assert (peak.bytes, peak.operation, peak.pid, peak.how) == (600, "inner", 7, "held by torch.cuda")
     assert peak.certainty is Certainty.SAMPLED
+
+
+@pytest.mark.parametrize("name", ["cuda:0", "GPU:0", "GPU-1 cupy"])
+def test_an_allocators_name_for_a_known_device_is_no_second_device(name: str) -> None:
+    """JAX, TensorFlow and CuPy name devices in their own ways."""
+    operations = [operation("a", 10, 20, gpu={name: told(400, 400, reserved_peak=600)})]
+    found = attributed(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu
+    assert [(device, peak.bytes) for device, peak in found.items()] == [(DEVICE, 600)]
+
+
+def test_of_several_devices_an_allocators_number_names_none() -> None:
+    """CUDA numbers devices by speed or by bus, and only those that a process may use."""
+    operations = [operation("a", 10, 20, gpu={"cuda:0": told(400, 400), "cuda:1": told(300, 300)})]
+    devices = {DEVICE: Peak.sampled(500, at=9.0), "GPU-2": Peak.sampled(5, at=9.0)}
+    assert set(attributed(Peaks(gpu=devices), operations, 10.0).gpu) == {*devices, "cuda:0", "cuda:1"}
 
 
 def test_a_device_that_only_an_allocator_knows_has_a_peak() -> None:

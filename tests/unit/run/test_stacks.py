@@ -120,6 +120,10 @@ def test_own_code_is_told_from_libraries() -> None:
         is None
     )
     assert own_frame(_thread(StackFrame("f", "", 0))) is None
+    finder = StackFrame(
+        "execute_and_begin", "/home/me/src/otel_memwatch/in_target/torch_snapshot/finder.py", 44
+    )
+    assert own_frame(_thread(standard, finder, APP)) == APP
     sleeping = StackFrame("java.lang.Thread.sleep", "java.base@17.0.15/Native Method", 0)
     load = StackFrame("Grow.load", "Grow.java", 5)
     assert own_frame(_thread(sleeping, load)) == load
