@@ -314,7 +314,10 @@ def _remove_tree(path: str) -> None:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the cgroups of killed monitors, with all cgroups below them, unless a process is in one of these."""
+    """Remove the cgroups of killed monitors, with all cgroups below them, unless a process is in one of these.
+
+    A monitor that was killed while it ended its run may have left the processes frozen (version 2): they go on.
+    """
     for name in os.listdir(parent):
         maker, _, rest = name.removeprefix(PREFIX).partition("-")
         if name.startswith(PREFIX) and maker.isdigit() and not _lives(maker, rest.partition("-")[0]):
@@ -322,6 +325,8 @@ def _sweep(parent: str) -> None:
             with contextlib.suppress(OSError):
                 if not _pids_below(path):
                     _remove_tree(path)
+                elif _read(f"{path}/cgroup.freeze").strip() == b"1":
+                    _write(f"{path}/cgroup.freeze", b"0")
 
 
 def _lives(pid: str, namespace: str) -> bool:

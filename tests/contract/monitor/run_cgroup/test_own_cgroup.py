@@ -195,3 +195,13 @@ def test_a_swept_group_goes_with_those_below_it_unless_one_is_in_use(own: OwnCgr
         command.wait()
         if dead.exists():
             own_cgroup._remove_tree(str(dead))
+
+
+def test_processes_that_a_killed_monitor_left_frozen_go_on(tmp_path: Path) -> None:
+    """Version 2 alone can freeze: files stand for the control group."""
+    dead = tmp_path / f"{own_cgroup.PREFIX}4194305-{own_cgroup._namespace('self')}-abc"
+    dead.mkdir()
+    (dead / "cgroup.procs").write_text("1\n")
+    (dead / "cgroup.freeze").write_text("1\n")
+    own_cgroup._sweep(str(tmp_path))
+    assert (dead / "cgroup.freeze").read_text().strip() == "0"
