@@ -34,16 +34,12 @@ def _power(value: float) -> int:
     return power
 
 
-def _number(value: float, power: int) -> str:
-    return f"{value / 1024**power:.{_DECIMALS[power]}f}"
-
-
 def size(value: float | None) -> str:
     """Return bytes as "312.4 MiB" or "18.73 GiB"."""
     if value is None:
         return UNKNOWN
     power = _power(value)
-    return f"{_number(value, power)} {SIZE_UNITS[power]}"
+    return f"{value / 1024**power:.{_DECIMALS[power]}f} {SIZE_UNITS[power]}"
 
 
 def change(value: float | None) -> str:

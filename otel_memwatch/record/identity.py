@@ -104,7 +104,8 @@ def _from_launcher(environ: Environment, resource: Mapping[str, object]) -> Grou
             # Without a group name, use that of the enclosing job. Without either, only the rank identifies the run.
             jobs = (f"{kind}-{environ[name]}" for name, kind in _BATCH_JOBS.items() if environ.get(name))
             return found._replace(group=found.group or next(jobs, "") or _address(environ))
-    return _kubernetes(environ, resource) or _ray(environ)
+    found, job = _kubernetes(environ, resource), _id(environ, "RAY_JOB_ID")
+    return GroupIdentity(f"ray-{job}", "ray") if found is None and job else found
 
 
 def _torchrun(environ: Environment) -> GroupIdentity | None:
@@ -200,11 +201,6 @@ def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupId
         return None
     namespace = str(resource.get("k8s.namespace.name") or "")
     return GroupIdentity(f"{namespace}.{job}" if namespace else job, "kubernetes", index)
-
-
-def _ray(environ: Environment) -> GroupIdentity | None:
-    job = _id(environ, "RAY_JOB_ID")
-    return GroupIdentity(f"ray-{job}", "ray") if job else None
 
 
 def _address(environ: Environment) -> str:

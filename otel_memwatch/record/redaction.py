@@ -149,18 +149,12 @@ def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
                 continue
             with open(open_regular(path), "rb") as file:
                 document = _parsed(file.read())
-            if name == RUN_FILE and isinstance(document, dict):
-                document = _description(document, redactor)
-            else:
-                document = redactor.value(document)
+            is_run = name == RUN_FILE and isinstance(document, dict)
+            document = redactor.value(document)
+            if is_run:
+                document["name"] = REDACTED
+                document["tags"] = {**(document.get("tags") or {}), REDACTED: "yes"}
             out.write(_written(document) + "\n")
-
-
-def _description(document: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    redacted: dict[str, Any] = redactor.value(document)
-    redacted["name"] = REDACTED
-    redacted["tags"] = {**(redacted.get("tags") or {}), REDACTED: "yes"}
-    return redacted
 
 
 def _parsed(data: bytes) -> Any:

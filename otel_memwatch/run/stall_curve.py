@@ -82,7 +82,9 @@ class StallCurve:
             contended_seconds: likewise, time in which it waited for processors that other programs used.
         """
         wanted = {memory: memory_seconds, THROTTLED: cpu_seconds, CONTENDED: contended_seconds}
-        factors = {kind: _ratio(part, self.total(kind)) for kind, part in wanted.items()}
+        factors = {
+            kind: part / total if (total := self.total(kind)) > 0 else 0.0 for kind, part in wanted.items()
+        }
         found = []
         for index, waits in sorted(self._waits.items()):
             start, end = index * self._width, min(seconds, (index + 1) * self._width)
@@ -97,10 +99,6 @@ class StallCurve:
                     StallPeriod(round(start, 3), round(end, 3), *(round(share, 3) for share in period))
                 )
         return found
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
 
 
 def between(periods: Sequence[StallPeriod], start: float, end: float) -> tuple[float, ...]:

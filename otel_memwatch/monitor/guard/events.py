@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 _STANDARD = 2
 """Descriptors up to this one also belong to the command. They stay open."""
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+"""A FIFO without a reader fails at once instead of waiting for one."""
 
 
 class EventWriter:
@@ -39,7 +41,9 @@ class EventWriter:
         self._target, self._problem = target, problem
         self._descriptor = -1
         try:
-            self._descriptor = _inherited(int(target)) if target.isdecimal() else _opened(target)
+            self._descriptor = (
+                _inherited(int(target)) if target.isdecimal() else os.open(target, _FLAGS, 0o600)
+            )
         except OSError as error:
             why = (
                 "no program reads this FIFO" if error.errno == errno.ENXIO else os.strerror(error.errno or 0)
@@ -95,9 +99,3 @@ def _inherited(number: int) -> int:
     if number > _STANDARD:
         os.close(number)
     return copy
-
-
-def _opened(path: str) -> int:
-    # A FIFO without a reader fails at once instead of waiting for one.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.open(path, flags, 0o600)

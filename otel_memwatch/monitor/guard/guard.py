@@ -338,7 +338,8 @@ class Guard:
 
     def _check(self, scope: MemoryScope, now: float) -> None:
         """Probe a scope: warn, or end the run for `--leave`. Sets when to probe again."""
-        leave = scope.bytes - self._settings["leave"] if self._leaves(scope) else None
+        room = self._settings["leave"] if scope.of == "machine" else None
+        leave = None if room is None else scope.bytes - room
         level = scope.bytes if leave is None else leave
         for share in scope.armed:
             level = min(level, int(scope.bytes * share))
@@ -374,9 +375,6 @@ class Guard:
                 scope.armed[share] = True
             if used < level and scope.armed[share]:
                 self._hurry(scope, int(level), now)
-
-    def _leaves(self, scope: MemoryScope) -> bool:
-        return scope.of == "machine" and self._settings["leave"] is not None
 
     def _hurry(self, scope: MemoryScope, level: int, now: float) -> None:
         """Probe when a growing scope crosses a level, if that is before the next regular probe.

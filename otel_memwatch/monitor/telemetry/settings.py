@@ -86,7 +86,8 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Telemetry
     plugins: list[tuple[str, str]] = []
     endpoints: dict[str, Endpoint | None] = {}
     for signal in ("metrics", "traces", "logs"):
-        names = _names(environ.get(f"OTEL_{signal.upper()}_EXPORTER")) if standard else ()
+        listed = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "") if standard else ""
+        names = tuple(name.strip() for name in listed.split(",") if name.strip())
         endpoints[signal] = _endpoint(signal, settings, environ if standard else {}, names)
         if signal == "logs":
             # Plug-ins export the program's own logs; our logs go to the OTLP endpoint.
@@ -101,10 +102,6 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Telemetry
         tuple(plugins),
         _interval(settings, environ),
     )
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _endpoint(

@@ -50,12 +50,13 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
 
     def suffices(limit: int) -> bool:
         trials.append(_tried(row, limit, files, trials))
-        return _is_full_speed(trials[-1], trials)
+        return _verdict(trials[-1], trials) == "full speed"
 
     full = mebibytes(advice.full_speed or advice.memory or LEAST_REQUEST)
     least = min(full, max(8, mebibytes(advice.median or 0) + 2))
     trials.append(_tried(row, 0, files, trials))  # shows its files and its time
-    yield from (_heading(), _line(trials[0], trials))
+    yield f"  {'limit':>10}  {'time':>10}  {'short of memory':>15}  result"
+    yield _line(trials[0], trials)
     if trials[0].row is None or trials[0].hung:
         yield "  no knee: the command does not run"
         return
@@ -104,11 +105,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _is_full_speed(trial: Trial, trials: list[Trial]) -> bool:
-    """Return whether a limit sufficed."""
-    return _verdict(trial, trials) == "full speed"
-
-
 def _verdict(trial: Trial, trials: list[Trial]) -> str:
     """Return the result of a trial in words."""
     row, first = trial.row, trials[0].row
@@ -129,10 +125,6 @@ def _verdict(trial: Trial, trials: list[Trial]) -> str:
     if row.short_of_memory or (row.seconds and known and row.seconds > factor * min(known) + more):
         return "slow"
     return "full speed"
-
-
-def _heading() -> str:
-    return f"  {'limit':>10}  {'time':>10}  {'short of memory':>15}  result"
 
 
 def _line(trial: Trial, trials: list[Trial]) -> str:

@@ -136,9 +136,9 @@ def as_table(comparison: Comparison) -> str:
     lines = table(figure_rows([*changed(comparison), *unchanged(comparison)]), HEADER, ALIGNED)
     base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
     sides = compared_runs(comparison, lambda argv: command_line(argv, _COMMAND))
-    return (
-        "\n".join([*lines, "", *_why(comparison), *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
-    )
+    if comparison.explanation is not None:
+        lines += ["", "Why memory differs:", *(f"  {line}" for line in causes(comparison.explanation))]
+    return "\n".join([*lines, "", *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
 
 
 def causes(explanation: Explanation) -> list[str]:
@@ -151,11 +151,6 @@ def causes(explanation: Explanation) -> list[str]:
     if explanation.rest and abs(explanation.rest) >= max(1 << 20, abs(explanation.change) // 20):
         lines.append(f"{signed(explanation.rest)} not explained")
     return [*lines, *explanation.notes]
-
-
-def _why(comparison: Comparison) -> list[str]:
-    found = comparison.explanation
-    return ["Why memory differs:", *(f"  {line}" for line in causes(found)), ""] if found is not None else []
 
 
 def compared_runs(comparison: Comparison, name: Callable[[tuple[str, ...]], str]) -> list[str]:
@@ -223,6 +218,7 @@ def _markdown_table(figures: Sequence[Compared], page: MarkdownPage) -> None:
 
 def as_json(comparison: Comparison) -> str:
     """Return JSON as `comparison.schema.json` beside this module describes it."""
+    found = comparison.explanation
     document = {
         "schema": SCHEMA,
         "base_runs": comparison.base_runs,
@@ -250,16 +246,12 @@ def as_json(comparison: Comparison) -> str:
             side: [{"name": run.name, "command": list(run.command), "ratio": run.ratio} for run in runs]
             for side, runs in (("base", comparison.base), ("head", comparison.head))
         },
-        "why": None if comparison.explanation is None else _explained(comparison.explanation),
+        "why": None
+        if found is None
+        else found._asdict()
+        | {"causes": [one._asdict() for one in found.causes], "explained": found.is_explained},
     }
     return strict_json.dumps(document, indent=2) + "\n"
-
-
-def _explained(found: Explanation) -> dict[str, Any]:
-    return found._asdict() | {
-        "causes": [one._asdict() for one in found.causes],
-        "explained": found.is_explained,
-    }
 
 
 def _values(values: RunValues | None) -> dict[str, Any] | None:

@@ -238,7 +238,9 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
         for a, b, c in zip(ends, ends[1:], ends[2:], strict=False):
             if (a, b, c) not in separated:
                 separated[a, b, c] = _is_separated(values[a:b], values[b:c])
-            gain = _gain(clipped[a:b], clipped[b:c], variances)
+            # The squared error that the step saves, in units of the variance in its direction.
+            change = float(clipped[b:c].mean() - clipped[a:b].mean())
+            gain = (b - a) * (c - b) / (c - a) * change**2 / variances[change < 0]
             required = _NEW_KEPT if min(b - a, c - b) <= _NEW_RUNS else _KEPT
             gains.append(gain / required if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
         weakest = min(range(len(steps)), key=gains.__getitem__)
@@ -270,13 +272,6 @@ def _variances(values: Any, ends: Sequence[int], noise: float) -> tuple[float, f
         return max(0.8 * noise**2, found) * (1 + alike) / (1 - alike)
 
     return side(left[left > 0]), side(left[left < 0])
-
-
-def _gain(before: Any, after: Any, variances: tuple[float, float]) -> float:
-    """Return the squared error that a step saves, in units of the variance in its direction."""
-    weight = len(before) * len(after) / (len(before) + len(after))
-    change = float(after.mean() - before.mean())
-    return float(weight * change**2 / variances[change < 0])
 
 
 def _explains(values: Any, ends: Sequence[int]) -> bool:

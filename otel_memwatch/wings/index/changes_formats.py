@@ -32,6 +32,7 @@ def cells(change: FigureChange) -> tuple[str, ...]:
         kind, run = "drift", clean(change.last.path)
         place = f"over {change.runs} runs"
     certainty = "" if change.is_certain else "the ranges overlap"
+    causes = f"also changed: {', '.join(change.notes)}" if change.notes else ""
     return (
         clean(change.group),
         change.figure.words,
@@ -42,7 +43,7 @@ def cells(change: FigureChange) -> tuple[str, ...]:
         _interval(change),
         run,
         local((change.first if change.is_step else change.last).started),
-        "; ".join(filter(None, (place, certainty, _cause(change)))),
+        "; ".join(filter(None, (place, certainty, causes))),
     )
 
 
@@ -64,10 +65,6 @@ def _interval(change: FigureChange) -> str:
         return sign + bounds(nearest, farthest, change.figure.unit).replace(" to ", f" to {sign}")
     first, second = _amount(change, nearest), _amount(change, farthest)
     return sign + (second if first == second else f"{first.split()[0]}-{second}")
-
-
-def _cause(change: FigureChange) -> str:
-    return f"also changed: {', '.join(change.notes)}" if change.notes else ""
 
 
 def summary(found: Sequence[FigureChange], runs: int) -> str:

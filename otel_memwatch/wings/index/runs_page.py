@@ -71,7 +71,8 @@ def html(
     )
     page.paragraph(missing)
     page.section(f"Runs ({len(rows)})")
-    page.table(*_static(kept[-_STATIC:][::-1]))
+    cells = [listing.cells(row, 60) for row in kept[-_STATIC:][::-1]]
+    page.table(cells, Columns(listing.HEADER, listing.ALIGNED))
     if len(rows) > len(kept):
         page.paragraph(
             f"{count(len(rows) - len(kept), 'run')} of {len(rows)} left out: "
@@ -166,11 +167,6 @@ def thinned(
     bad = [place for place, row in enumerate(rows) if listing.failed(row) and place not in kept]
     kept.update(bad[-_MOST // 4 :])
     return [rows[place] for place in sorted(kept)]
-
-
-def _static(rows: Sequence[IndexedRun]) -> tuple[list[tuple[str, ...]], Columns]:
-    cells = [listing.cells(row, 60) for row in rows]
-    return cells, Columns(listing.HEADER, listing.ALIGNED)
 
 
 def _data(

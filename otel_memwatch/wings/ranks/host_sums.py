@@ -79,7 +79,8 @@ def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Arra
     if len(hosts) == 1:
         only = _sum_of_host(hosts[0], bins, bins)
         return only.bound, only.guess, [only.figures]
-    if workers < 2 or sum(_size(place.path) for host in hosts for place in host.runs) < _PARALLEL_BYTES:
+    files = (Path(place.path, SAMPLES_FILE) for host in hosts for place in host.runs)
+    if workers < 2 or sum(map(samples_size, files)) < _PARALLEL_BYTES:
         return None, *_sum_of_hosts(hosts, bins)
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -91,10 +92,6 @@ def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Arra
     for more, _ in results[1:]:
         guess = guess + more
     return None, guess, [results[index % workers][1][index // workers] for index in range(len(hosts))]
-
-
-def _size(path: str) -> int:
-    return samples_size(Path(path, SAMPLES_FILE))
 
 
 def _sum_of_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Array, list[HostFigures]]:
