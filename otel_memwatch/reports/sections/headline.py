@@ -95,7 +95,7 @@ def operations(run: RecordedRun, page: Page) -> None:
 
 
 def kept_memory(run: RecordedRun, page: Page) -> None:
-    """Name the operations that kept much memory when they ended."""
+    """Name the operations that kept much memory when they ended: of resident size, which includes pages of files."""
     peak = run.peaks.tree
     if peak is None or not run.marked or run.too_many_operations:
         return
@@ -103,7 +103,8 @@ def kept_memory(run: RecordedRun, page: Page) -> None:
 
     most = kept(run.operations, max(_KEPT_BYTES, int(_KEPT * peak.bytes)))
     words = [f"{shorten(clean(name), _NAME)} keeps {size(bytes_)}" for name, bytes_ in most[:_OPERATIONS]]
-    page.fact("changes", ", ".join(words))
+    if words:
+        page.fact("changes", f"{', '.join(words)} resident")
 
 
 def largest_process(run: RecordedRun, page: Page, *, public: bool) -> None:
