@@ -53,6 +53,26 @@ SCIPY = "import scipy.linalg as l, scipy.optimize, scipy.signal, scipy.stats, nu
 PICTURE = "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as p; [(p.figure(figsize=(9, 9)), p.plot(range(9999)), p.savefig('x.png')) for _ in range(5)]"
 POOL = "import multiprocessing as m, hashlib\ndef f(n): return hashlib.sha256(bytes(n << 20)).hexdigest()\nif __name__ == '__main__':\n    with m.Pool(3) as p: p.map(f, [20] * 60)"
 NODE = "let m = new Map(); for (let i = 0; i < 2e6; i++) m.set('k' + (i % 300000), {i, s: 'x'.repeat(20)}); JSON.stringify([...m]).length"
+TORCH = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(4000, 784), torch.randint(0, 10, (4000,)))
+model = torch.nn.Sequential(torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+steps = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(2):
+    for x, y in DataLoader(data, batch_size=64, num_workers=2):
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        steps.step()
+"""
+POSTGRES = """
+rm -rf data; mkdir data; chown 65534 data
+exec setpriv --reuid=65534 --clear-groups sh -c '
+    export PGHOST=$PWD/data HOME=$PWD/data PATH=$PATH:$(echo /usr/lib/postgresql/*/bin)
+    initdb -D data/base -U me -A trust > /dev/null && pg_ctl -D data/base -w -l data/log -o "-k $PWD/data -c listen_addresses=" start > /dev/null
+    pgbench -U me -i -s 5 -q postgres 2> /dev/null && pgbench -U me -S -t 5000 -c 2 postgres > /dev/null
+    pg_ctl -D data/base -m fast stop > /dev/null'
+"""
 JAVA = """
 import java.util.*;
 public class Work { public static void main(String[] a) { Map<String,Integer> m = new HashMap<>();
@@ -90,6 +110,8 @@ JOBS: dict[str, list[str]] = {
     "java": ["java", "-cp", ".", "Work"],
     "javac": ["javac", "-d", "classes", "Work.java"],
     "node": ["node", "-e", NODE],
+    "pytorch": ["/usr/bin/python3", "-c", TORCH],  # Debian's python3-torch
+    "postgres": ["sh", "-c", POSTGRES],
     "chromium": ["sh", "-c", "chromium --headless --no-sandbox --disable-gpu --screenshot=page.png page.html 2> errors"],
     "git log": ["git", "-C", "repository", "log", "--stat", "--oneline", "-n", "400"],
     "git repack": ["git", "-C", "repository", "repack", "-a", "-d", "-f", "-q", "--threads=1"],
@@ -119,6 +141,7 @@ def prepare(work: Path) -> None:
     import random
 
     lots = random.Random(1)
+    work.chmod(0o711)  # PostgreSQL refuses to run as root
     (work / "classes").mkdir()
     with (work / "big").open("wb") as file:
         for _ in range(256):
