@@ -34,6 +34,7 @@ from otel_memwatch.truth.stalls import (
     AT_LIMIT,
     LEAST_CLOGGED,
     MACHINE_FULL,
+    WORTH_NAMING,
     StallWindow,
     contended_share,
     is_clogged,
@@ -95,6 +96,9 @@ class Stalls(NamedTuple):
     """CPU limit, in processors."""
     unwritten_bytes: int | None = None
     """Most page cache that waited to be written to storage at a sample."""
+    writes: float | None = None
+    """Largest share of the time in which the run can have waited for it. Then `memory` is unknown: only the machine's pressure shows
+    this wait. `None`: none is seen, or `memory` counts it."""
     contention: float | None = None
     """Least share of the time for which the run waited for processors that other programs used; 0 if a limit stopped it."""
     periods: tuple[StallPeriod, ...] = ()
@@ -358,7 +362,10 @@ class StallLedger:
         """Return the stalls of the run so far, which took so many seconds."""
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
         if seconds > 0 and (writes := self._of_writes(seconds)) > (found.memory or 0.0):
-            found, kind = Stalls(memory=writes), WRITES
+            if self._of_group:
+                found, kind = Stalls(memory=writes), WRITES
+            elif (found.memory or 0.0) < WORTH_NAMING <= writes:
+                found = Stalls(writes=writes)
         cpu = contention = disk = None
         if self._throttled is not None:
             first, last, _ = self._throttled

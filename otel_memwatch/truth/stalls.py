@@ -6,6 +6,7 @@ at all is decided in `refaults`.
 Writing is another reason to wait. The kernel cannot reclaim a page before it is written to storage. If much of the page cache at
 the limit is unwritten (`is_clogged`), a copy waits for the disk at each page, and reads nothing again. The time is the pressure of
 memory, in which reclaim counts. A copy without a limit has none: its pages stay until the kernel writes them in the background.
+Version 1 of cgroups has no pressure. That of the machine includes other programs, so it is an upper bound and no verdict.
 
 In such a window the program waits while it runs no code in user mode. It waits for storage and locks, and for the kernel, which
 reclaims and copies. It may also sleep, or wait for a processor. So two bounds limit this time: the plausible duration of its

@@ -43,6 +43,10 @@ def sentences(run: RecordedRun) -> list[str]:
     words = []
     if found.memory is not None and is_worth_naming(found.memory, run.seconds):
         words.append(f"{100 * found.memory:.0f} % of the time {_rereading(found)}")
+    elif found.writes is not None and is_worth_naming(found.writes, run.seconds):
+        words.append(
+            f"perhaps short of memory: data to be written filled it, up to {100 * found.writes:.0f} % of the time"
+        )
     if found.cpu is not None and is_worth_naming(found.cpu, run.seconds):
         words.append(f"{_cores(run)}throttled at least {100 * found.cpu:.0f} % of the time")
     share = found.contention

@@ -28,6 +28,10 @@ CASES = [
         ["24 % of the time short of memory: data to be written (9.0 MiB) filled it"],
     ),
     (
+        Stalls(writes=0.24, unwritten_bytes=9 * MIB),
+        ["perhaps short of memory: data to be written filled it, up to 24 % of the time"],
+    ),
+    (
         Stalls(memory=0.0, cpu=0.38, cores_allowed=2.0),
         ["used 1.9 of 2.0 cores allowed, throttled at least 38 % of the time"],
     ),
