@@ -1,21 +1,21 @@
 """Advice and verdicts against the true knee: the smallest limit with at least 95 % of a program's speed.
 
-    python -m tests.bench.bench_knee [--only "NAME; ..."] [--repeat 3] [--work DIR] [--disk 60MB] [--quick N --seed S]
+    python -m tests.bench.bench_knee [--only "NAME; ..."] [--knees] [--repeat 3] [--work DIR] [--disk 60MB] [--quick N --seed S]
 
-Each of twelve programs with a known working set runs from a cold page cache:
+Each of twelve programs with a known working set and ten real ones runs from a cold page cache:
 
 1. without a limit: the advice is based on this run
 2. under limits chosen by bisection, `--repeat` times each; the run that loses least counts. Our verdict decides nothing here
 3. under 40 to 105 % of the knee: a run that took 1.5 times as long, hung or was killed has to be called short of memory or
    killed; a run slowed by less than 5 % must not be
 
-`--quick` runs scans, copies and starts under random limits instead, from half of the advice to none, and counts the verdicts on runs
+`--knees` leaves out step 3. `--quick` runs scans, copies and starts under random limits instead, from half of the advice to none, and counts the verdicts on runs
 that were slowed by less than 5 %.
 
 A wall clock finds no knee beside other programs: times of one run differ by a factor of three. So a limit costs no more than each
-of two measurements (`lost`): the run's time less its waiting for a processor, and the kernel's stalls of a cgroup with the run and
-nothing else. The second needs a cgroup2 mount without the memory controller beside version 1. Elsewhere the first decides alone,
-and the machine has to be quiet.
+of three measurements (`lost`): the run's time less its waiting for a processor, the kernel's stalls of a cgroup with the run and
+nothing else, and the CPU time. The second needs a cgroup2 mount without the memory controller beside version 1. Elsewhere the
+first decides alone, and the machine has to be quiet. A limit that the charge did not reach costs nothing.
 
 Goals: full-speed advice is 1.00 to 1.25 times the knee in 19 of 20 cases, at least 95 % of the slow runs are recognized, and at
 most 1 % of the others are called slow. A knee below the smallest request of schedulers counts as that. Needs a memory hierarchy
@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from otel_memwatch.units import parse_size
 from otel_memwatch.wings.advice.advice import advise, job_of
-from otel_memwatch.wings.advice.bisection import Trial, bisect
+from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -70,6 +70,8 @@ PROGRAMS: dict[str, list[str]] = {
     "copy": JOBS["copy"],
     "scan": JOBS["scan"],
     "cold start": ["java", "-version"],
+    **{name: JOBS[name] for name in (
+        "rustc", "ffmpeg", "pandas", "pytorch", "postgres", "chromium", "javac", "ripgrep", "r", "git log")},
 }  # fmt: skip
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.05)
 """Limits as shares of the knee."""
@@ -78,6 +80,10 @@ LEAST_SECONDS = 0.05
 """Seconds that two runs of a program differ by in any case."""
 READ_AGAIN = 1.02
 """Bytes read over those without a limit, above which the run read something again."""
+WROTE = 16 << 20
+"""Bytes written from which a run may wait for its data to reach the disk."""
+FINE = 1.03
+"""Ratio of the two limits around a knee."""
 QUICK = ("copy", "scan", "cold start", "python imports", "cache in a file")
 
 
@@ -128,6 +134,12 @@ class Run(NamedTuple):
         """Bytes read from storage."""
         return (self.trial.row.read or 0) if self.trial.row is not None else 0
 
+    @property
+    def is_free(self) -> bool:
+        """True if the charge did not reach the limit: the kernel reclaimed nothing."""
+        row = self.trial.row
+        return row is not None and row.own_group and 0 < (row.cgroup or 0) < 0.98 * (row.limit or 0)
+
 
 def run(pressure: Pressure, row: IndexedRun, limit: int, files: set[str], before: list[Run]) -> Run:
     """Run a program under a limit in MiB, and measure its stalls."""
@@ -148,16 +160,23 @@ def lost(limited: Run, alone: Run) -> float:
     | time less waiting for a processor | other programs use caches, the other thread of a core, and the disk |
     | stalls for memory, as a share of the time | reclaimed pages are in caches, so a scan at its limit saves what reclaim costs |
     | stalls for storage, if more was read than without a limit | the disk is busy |
+    | CPU time, if nothing was read again and little written | other programs use caches |
 
-    Stalls for memory and for storage overlap, so the larger of these two counts. Reclaim waits for processors as the rest of the
-    program does, so its share of the time is the same beside other programs.
+    Stalls for memory and for storage overlap, so the larger of these two counts. Stalls for memory also include reclaim that waits
+    for a processor.
     """
+    if limited.is_free:
+        return 0.0
     longer = max(0.0, 1 - (alone.seconds + (0 if alone.stalls else LEAST_SECONDS)) / limited.seconds)
     if limited.stalls is None or alone.stalls is None:
         return longer
     again = limited.read > READ_AGAIN * alone.read + (1 << 20)
     storage = (limited.stalls[1] - alone.stalls[1]) / limited.seconds if again else 0.0
-    return min(longer, max(limited.stalls[0] / (limited.trial.seconds or 1e9), storage))
+    found = min(longer, max(limited.stalls[0] / (limited.trial.seconds or 1e9), storage))
+    rows = limited.trial.row, alone.trial.row
+    if again or rows[0] is None or rows[1] is None or (rows[0].written or 0) > WROTE:
+        return found
+    return min(found, max(0.0, (rows[0].cpu or 0.0) - (rows[1].cpu or 0.0)) / limited.seconds)
 
 
 class Verdict(NamedTuple):
@@ -208,8 +227,8 @@ def without_limit(
 
 
 def measure(
-    pressure: Pressure, name: str, work: Path, repeat: int
-) -> tuple[int, int | None, list[Verdict]] | None:
+    pressure: Pressure, name: str, work: Path, repeat: int, shares: tuple[float, ...]
+) -> tuple[int, Knee, list[Verdict]] | None:
     """Return advice and knee in MiB, and the verdicts; `None`: the program fails without a limit."""
     row, files = row_of(name, work), set[str]()
     started = without_limit(pressure, row, repeat, files)
@@ -223,13 +242,11 @@ def measure(
         )
 
     assert alone.trial.row is not None
-    knee = bisect(max(4, mebibytes(alone.trial.row.low or 0) // 2), full, suffices).enough
-    if knee is None:
-        return full, None, []
+    knee = bisect(max(4, mebibytes(alone.trial.row.low or 0) // 2), full, suffices, fine=FINE)
     found = []
-    for share in SHARES:
+    for share in shares if knee.enough else ():
         for _ in range(repeat):
-            one = run(pressure, row, max(4, round(share * knee)), files, [alone])
+            one = run(pressure, row, max(4, round(share * (knee.enough or 0))), files, [alone])
             found.append(Verdict(share, slowed(one, alone), recognized(one.trial)))
     return full, knee, found
 
@@ -278,6 +295,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
+    parser.add_argument("--knees", action="store_true")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--work")
     parser.add_argument("--disk", type=parse_size)
@@ -297,37 +315,37 @@ def main() -> None:
         if asked.quick:
             quick(pressure, work, asked.quick, asked.seed)
         else:
-            table(pressure, names, work, asked.repeat)
+            table(pressure, names, work, asked.repeat, () if asked.knees else SHARES)
     finally:
         pressure.close()
         if not asked.work:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def table(pressure: Pressure, names: list[str], work: Path, repeat: int) -> None:
-    """Print advice, knee and verdicts of each program."""
-    print(
-        f"{'program':20}{'knee':>6}{'advice':>8}{'ratio':>7}{'slow runs':>11}{'found':>7}{'quick runs':>12}{'false':>7}",
-        flush=True,
-    )
+def table(pressure: Pressure, names: list[str], work: Path, repeat: int, shares: tuple[float, ...]) -> None:
+    """Print advice, knee and verdicts of each program. The knee is between two limits; the larger one counts."""
+    heads = "| program | too little, MiB | knee, MiB | full-speed advice, MiB | ratio | slow runs, found | quick runs, called slow |"
+    print(heads, "| --- |" + " ---: |" * 6, sep="\n", flush=True)
     ratios, every = [], []
     for name in names:
         if shutil.which(PROGRAMS[name][0]) is None:
             continue
-        found = measure(pressure, name, work, repeat)
-        if found is None or found[1] is None:
+        found = measure(pressure, name, work, repeat, shares)
+        if found is None or found[1].enough is None:
             print(
-                f"{name:20}{'fails without a limit' if found is None else 'no knee up to four times the advice'}",
+                f"| {name} | {'fails without a limit' if found is None else 'no knee up to four times the advice'} |",
                 flush=True,
             )
             continue
         advice, knee, verdicts = found
-        assert knee is not None
-        ratios.append(advice / max(knee, mebibytes(LEAST_REQUEST)))
+        ratios.append(advice / max(found[1].enough, mebibytes(LEAST_REQUEST)))
         every += verdicts
-        print(f"{name:20}{knee:6}{advice:8}{ratios[-1]:7.2f}{_counts(verdicts)}", flush=True)
-    within = sum(1.0 <= ratio <= 1.25 for ratio in ratios)
-    print(f"{'all':20}{'':21}{_counts(every)}")
+        print(
+            f"| {name} | {knee.less or '-'} | {knee.enough} | {advice} | {ratios[-1]:.2f} | {_counts(verdicts)} |",
+            flush=True,
+        )
+    within = sum(1.0 <= round(ratio, 2) <= 1.25 for ratio in ratios)
+    print(f"| all | | | | | {_counts(every)} |")
     print(
         f"advice is 1.00 to 1.25 times the knee for {within} of {len(ratios)} programs, below 0.95 for {sum(r < 0.95 for r in ratios)}"
     )
@@ -336,7 +354,7 @@ def table(pressure: Pressure, names: list[str], work: Path, repeat: int) -> None
 def _counts(verdicts: list[Verdict]) -> str:
     slow = [one for one in verdicts if one.slowed >= SLOW]
     quick = [one for one in verdicts if one.slowed < NOT_SLOWED]
-    return f"{len(slow):11}{sum(one.recognized for one in slow):7}{len(quick):12}{sum(one.recognized for one in quick):7}"
+    return " | ".join(f"{len(runs)}, {sum(one.recognized for one in runs)}" for runs in (slow, quick))
 
 
 if __name__ == "__main__":

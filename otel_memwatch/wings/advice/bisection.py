@@ -44,13 +44,14 @@ class Knee(NamedTuple):
     """Largest limit below it that did not; `None`: all sufficed."""
 
 
-def bisect(least: int, enough: int, suffices: Callable[[int], bool]) -> Knee:
+def bisect(least: int, enough: int, suffices: Callable[[int], bool], fine: float = _FINE) -> Knee:
     """Return the limits around the smallest one that suffices.
 
     Args:
         least: first limit to try, in MiB; the job may be killed there.
         enough: expected to suffice.
         suffices: tries a limit.
+        fine: ratio of two limits between which no further one is tried.
 
     """
     tries, high, low = 0, enough, None
@@ -63,7 +64,7 @@ def bisect(least: int, enough: int, suffices: Callable[[int], bool]) -> Knee:
         if suffices(least):
             return Knee(least, None)
         low = least
-    while low is not None and high > low * _FINE and high - low > 1 and tries < _MOST:
+    while low is not None and high > low * fine and high - low > 1 and tries < _MOST:
         middle, tries = (low + high) // 2, tries + 1
         if suffices(middle):
             high = middle
