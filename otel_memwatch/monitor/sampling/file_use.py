@@ -6,7 +6,7 @@
 | `/proc/PID/smaps` | also their pages in memory | like smaps_rollup: a walk of all page tables |
 | `/proc/PID/fd`, `fdinfo` | files that are open for reading | some 15 us for each descriptor |
 
-Reading takes at most `SHARE` of one core. Only processes with many file pages are read in full, the largest first.
+Reading takes at most `SHARE` of one core. Only processes with many file pages, or with much mapped, are read in full, the largest first.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ LEAST = 1 << 20
 """Bytes of the smallest file that is named."""
 _WORTH_READING = 16 << 20
 """Resident file pages of a process from which its files are read. An interpreter alone has 8 MiB."""
+_WORTH_MAPPING = 64 << 20
+"""Mapped bytes from which they are read as well: at a memory limit, few pages of a large file are resident."""
 _PROCESSES, _DESCRIPTORS, _NAMED = 32, 256, 12
 
 
@@ -65,15 +67,14 @@ class FileUse:
             self._pause = min(LONGEST, 1.5 * self._pause)
 
     def _read(self, pids: Sequence[int], seconds: float) -> bool:
-        """Read processes for so many CPU seconds; return whether one has many file pages, or no time is left."""
+        """Read processes for so many CPU seconds; return whether one was worth it, or no time is left."""
         sizes = sorted(((*self._sizes(pid), pid) for pid in pids[:_PROCESSES]), reverse=True)
+        worth_it = [one for one in sizes if one[0] >= _WORTH_READING or one[1] >= _WORTH_MAPPING]
         end = time.thread_time() + seconds
-        for shared, resident, pid in sizes:
+        for _, _, resident, pid in worth_it:
             left = end - time.thread_time()
             if left <= 0:
                 return True
-            if shared < _WORTH_READING:
-                break
             name = "smaps" if 2 * resident * PER_BYTE < left else "maps"
             with contextlib.suppress(OSError, ValueError):
                 found = parse_mapped_files(read_walking(self._proc, pid, name))
@@ -81,17 +82,20 @@ class FileUse:
                     if one.mapped >= LEAST:
                         self._add(path, one.mapped, one.resident)
                 self._add_open_files(pid)
-        return bool(sizes) and sizes[0][0] >= _WORTH_READING
+        return bool(worth_it)
 
-    def _sizes(self, pid: int) -> tuple[int, int]:
-        """Return the resident bytes of files and shared memory of a process, and of all; 0 if it has ended."""
+    def _sizes(self, pid: int) -> tuple[int, int, int]:
+        """Return a process's resident bytes of files and shared memory, its mapped bytes that are no data, and all resident bytes.
+
+        They are 0 if it has ended.
+        """
         with (
             contextlib.suppress(OSError, ValueError, IndexError),
             open(f"{self._proc}/{pid}/statm", "rb") as file,
         ):
-            fields = file.read().split()
-            return int(fields[2]) * PAGE_SIZE, int(fields[1]) * PAGE_SIZE
-        return 0, 0
+            size, resident, shared, _, _, data, _ = (int(field) * PAGE_SIZE for field in file.read().split())
+            return shared, size - data, resident
+        return 0, 0, 0
 
     def _add_open_files(self, pid: int) -> None:
         """Add the large files that a process has open for reading."""

@@ -6,6 +6,8 @@ import mmap
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from otel_memwatch.monitor.sampling.file_use import FIRST, FileUse
 
 if TYPE_CHECKING:
@@ -56,3 +58,25 @@ def test_unreadable_processes_are_left_out(tmp_path: Path) -> None:
     use.read([7, 8], 0.0)
     use.read([7, 8], FIRST)
     assert use.to_json() is None
+
+
+@pytest.mark.parametrize(("mapped", "named"), [(80, True), (40, False)])
+def test_a_file_is_named_if_few_of_its_pages_are_resident(tmp_path: Path, mapped: int, named: bool) -> None:
+    """At a memory limit, the kernel drops the others."""
+    model, folder = tmp_path / "model.bin", tmp_path / "7"
+    with model.open("wb") as file:
+        file.truncate(mapped * MIB)
+    folder.mkdir()
+    (folder / "fd").mkdir()
+    (folder / "statm").write_text(f"{(mapped + 9) * MIB // 4096} 2000 600 1 0 {3 * MIB // 4096} 0\n")
+    (folder / "smaps").write_text(
+        f"7f0000000000-{0x7F0000000000 + mapped * MIB:x} r--s 00000000 08:01 5 {model}\nRss: 1024 kB\n"
+    )
+    use = FileUse(str(tmp_path))
+    use.read([7], 0.0)
+    use.read([7], FIRST)
+    found = use.to_json()
+    assert (found is not None) is named
+    if found is not None:
+        (one,) = found["largest"]
+        assert (one["path"], one["mapped"], one["resident"]) == (str(model), mapped * MIB, MIB)
