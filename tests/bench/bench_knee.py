@@ -134,12 +134,6 @@ class Run(NamedTuple):
         """Bytes read from storage."""
         return (self.trial.row.read or 0) if self.trial.row is not None else 0
 
-    @property
-    def is_free(self) -> bool:
-        """True if the charge did not reach the limit: the kernel reclaimed nothing."""
-        row = self.trial.row
-        return row is not None and row.own_group and 0 < (row.cgroup or 0) < 0.98 * (row.limit or 0)
-
 
 def run(pressure: Pressure, row: IndexedRun, limit: int, files: set[str], before: list[Run]) -> Run:
     """Run a program under a limit in MiB, and measure its stalls."""
@@ -165,7 +159,7 @@ def lost(limited: Run, alone: Run) -> float:
     Stalls for memory and for storage overlap, so the larger of these two counts. Stalls for memory also include reclaim that waits
     for a processor.
     """
-    if limited.is_free:
+    if limited.trial.is_free:
         return 0.0
     longer = max(0.0, 1 - (alone.seconds + (0 if alone.stalls else LEAST_SECONDS)) / limited.seconds)
     if limited.stalls is None or alone.stalls is None:

@@ -15,6 +15,10 @@ _FINE = 1.06
 """Ratio of two limits between which no further one is tried."""
 
 
+_FREE = 0.98
+"""Share of a limit below which the kernel has reclaimed nothing: it charges in batches."""
+
+
 class Trial(NamedTuple):
     """One run under a limit."""
 
@@ -23,11 +27,24 @@ class Trial(NamedTuple):
     row: IndexedRun | None
     """`None`: it did not start."""
     hung: bool = False
+    contention: float = 0.0
+    """Least share of the time for which it waited for processors that other programs used."""
 
     @property
     def seconds(self) -> float | None:
         """Duration."""
         return None if self.row is None else self.row.seconds
+
+    @property
+    def own_seconds(self) -> float | None:
+        """Duration without the waiting for processors that other programs used."""
+        return None if self.seconds is None else self.seconds * (1 - self.contention)
+
+    @property
+    def is_free(self) -> bool:
+        """True if the charge did not reach the limit: the kernel reclaimed nothing, so the limit cannot make it slow."""
+        row = self.row
+        return row is not None and bool(row.own_group) and 0 < (row.cgroup or 0) < _FREE * (row.limit or 0)
 
     @property
     def ended(self) -> bool:

@@ -1,7 +1,8 @@
 """Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
 
 A limit suffices if the job ends as usual, is not short of memory (`truth.refaults`) and takes little longer than in the quickest
-run. Each run begins without its files in the page cache, as in a new container.
+run. Waiting for processors that other programs use does not count, nor does any time if the charge did not reach the limit. Each
+run begins without its files in the page cache, as in a new container.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.run import load
 from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
@@ -87,7 +89,9 @@ def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) ->
         if not ended:
             _stop(process)
         found = row_of(f"{folder}/run")
-    return Trial(limit, None if found.state == "broken" else found, hung=not ended)
+        if found.state == "broken":
+            return Trial(limit, None, hung=not ended)
+        return Trial(limit, found, not ended, load(f"{folder}/run").stalls.contention or 0.0)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -118,11 +122,12 @@ def _verdict(trial: Trial, trials: list[Trial]) -> str:
         return f"fails: {row.reason}"
     factor, more = _SLOWER
     known = [
-        one.seconds
+        one.own_seconds
         for one in trials
-        if one.seconds and not one.hung and one.row and not one.row.killed_for_memory
+        if one.own_seconds and not one.hung and one.row and not one.row.killed_for_memory
     ]
-    if row.short_of_memory or (row.seconds and known and row.seconds > factor * min(known) + more):
+    longer = trial.own_seconds and known and trial.own_seconds > factor * min(known) + more
+    if not trial.is_free and (row.short_of_memory or longer):
         return "slow"
     return "full speed"
 

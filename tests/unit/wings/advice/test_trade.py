@@ -9,7 +9,7 @@ import pytest
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.cold_files import drop, files_of
 from otel_memwatch.wings.advice.trade import _verdict
-from tests.unit.wings.advice.test_advice import row
+from tests.unit.wings.advice.test_advice import MIB, row
 
 
 @pytest.mark.parametrize("knee", [9, 10, 60, 104, 262, 295, 296, 400, 1100])
@@ -43,6 +43,9 @@ def test_no_limit_may_suffice() -> None:
         (Trial(100, row(50, seconds=10.0)), "full speed"),
         (Trial(100, row(50, seconds=11.0)), "full speed"),
         (Trial(100, row(50, seconds=14.0)), "slow"),
+        (Trial(100, row(50, seconds=16.0), contention=0.4), "full speed"),
+        (Trial(100, row(50, seconds=14.0, own_group=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
+        (Trial(100, row(50, seconds=14.0, own_group=True, cgroup=99 * MIB, limit=100 * MIB)), "slow"),
         (Trial(100, row(50, seconds=10.0, starved=0.5)), "slow"),  # a program that runs for a fixed time
         (Trial(100, row(50, seconds=40.0), hung=True), "hangs"),
         (Trial(100, row(50, seconds=1.0, oom_kills=1)), "killed"),
