@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.attribution import Candidates
     from otel_memwatch.run.growth import GrowthFinding, Repeats
     from otel_memwatch.run.results import Peaks
-    from otel_memwatch.run.stall_ledger import Stalls
+    from otel_memwatch.run.stalls import Stalls
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
 """Counters of the tree; the last value of each is a total of the run."""

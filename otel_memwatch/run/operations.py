@@ -8,7 +8,7 @@ from math import floor, isinf
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
 from otel_memwatch.run.attribution import Candidates, where
 from otel_memwatch.run.results import OperationFigures, Peaks
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
 from otel_memwatch.truth.estimates import largest_sample, likely_in_operation

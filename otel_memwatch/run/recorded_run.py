@@ -16,7 +16,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.growth import GrowthFinding
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import inf
 
 from otel_memwatch import catalog
-from otel_memwatch.record.fields import number
 from otel_memwatch.record.schema import series_picker
 from otel_memwatch.run.stall_curve import (
     CONTENDED,
@@ -15,15 +14,14 @@ from otel_memwatch.run.stall_curve import (
     THROTTLED,
     WRITES,
     StallCurve,
-    StallPeriod,
-    between,
-    parse,
 )
+from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.refaults import (
     are_enough,
     are_foreign,
     are_proven,
+    are_some,
     asked_again,
     faulted_again,
     not_own,
@@ -44,7 +42,7 @@ from otel_memwatch.truth.stalls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.record.schema import Sample
@@ -71,71 +69,8 @@ _COVERED = 0.5
 
 _PRESSURE_AGE = 1.0
 """Seconds that a reading of pressure may be old."""
-_SHARES = ("memory", "disk", "cpu", "contention")
-
 METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
 """Metrics that the ledger reads beyond those of `Sample`."""
-
-
-class Stalls(NamedTuple):
-    """Shares of a run's time without progress, and their reasons. Bytes; `None`: unknown."""
-
-    memory: float | None = None
-    """Share of the time in which the run read files again for lack of memory."""
-    disk: float | None = None
-    """Share of the time in which a task of the run's cgroup waited for storage, without `memory`."""
-    cpu: float | None = None
-    """Least share of the time for which a CPU limit stopped the run."""
-    reread_bytes: int | None = None
-    """File pages that were dropped at a limit and read again."""
-    files_bytes: int | None = None
-    """Distinct bytes of the files that were read."""
-    short_bytes: int | None = None
-    """Memory that was missing to keep these files."""
-    cores_allowed: float | None = None
-    """CPU limit, in processors."""
-    unwritten_bytes: int | None = None
-    """Most page cache that waited to be written to storage at a sample."""
-    writes: float | None = None
-    """Largest share of the time in which the run can have waited for it. Then `memory` is unknown: only the machine's pressure shows
-    this wait. `None`: none is seen, or `memory` counts it."""
-    contention: float | None = None
-    """Least share of the time for which the run waited for processors that other programs used; 0 if a limit stopped it."""
-    periods: tuple[StallPeriod, ...] = ()
-    """Periods of the run with a stall."""
-
-    def between(self, start: float, end: float) -> dict[str, float | None]:
-        """Return the shares of `_SHARES` from start to end, in seconds of the run; `None`: unknown."""
-        whole = self.memory, self.disk, self.cpu, self.contention
-        shares = between(self.periods, start, end)
-        return {
-            name: None if known is None else share
-            for name, known, share in zip(_SHARES, whole, shares, strict=True)
-        }
-
-    def by_resource(self) -> dict[str, float]:
-        """Return the known shares by resource, as pressure names it: "memory", "io" and "cpu"."""
-        shares = {"memory": self.memory, "io": self.disk, "cpu": self.cpu}
-        return {resource: share for resource, share in shares.items() if share is not None}
-
-    @property
-    def largest(self) -> float | None:
-        """Return the larger share of memory and CPU; `None`: neither is known. Waiting for storage is a job's work."""
-        return max((share for share in (self.memory, self.cpu) if share is not None), default=None)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the form of `run.json` and of the JSON report."""
-        return {**self._asdict(), "periods": [list(period) for period in self.periods]}
-
-    @classmethod
-    def of(cls, written: Mapping[str, object]) -> Stalls:
-        """Read the form of `run.json`; anything else than a number is unknown."""
-        if not written:
-            return cls()
-        values = {name: number(written.get(name)) for name in cls._fields if name != "periods"}
-        return cls(**{  # type: ignore[arg-type]
-            name: int(value) if value is not None and name.endswith("_bytes") else value for name, value in values.items()
-        }, periods=parse(written.get("periods")))  # fmt: skip
 
 
 class _Reading(NamedTuple):
@@ -193,8 +128,8 @@ class StallLedger:
         """Memory has been full: from then on, the run may have lost pages."""
         self._early_refaulted = self._early_read = self._early_chars = 0
         """Bytes until then."""
-        self._late_read = self._reread = self._faulted = 0
-        """Bytes from then on."""
+        self._late_read = self._reread = self._faulted = self._major = 0
+        """Bytes from then on; major faults can have read those of `_major`, at most."""
         self._first_read = 0
         """Bytes read until refaults were more than few of them."""
         self._read = self._refaulted = self._chars = self._written = 0
@@ -340,6 +275,7 @@ class StallLedger:
         self._reread += refaulted
         if self._windows > 1:  # the first has the start of the program
             again = refaulted if "refaults" in self._places else read
+            self._major += faulted_again(read, faults, 0)
             self._faulted += faulted_again(again, faults, int(now.minor_faults - before.minor_faults))
         self._add_burst(before.time, now.time, StallWindow(seconds, user, read, refaulted, faults))
 
@@ -401,17 +337,20 @@ class StallLedger:
             return Stalls(memory=0.0, reread_bytes=0), REREAD
         late_chars, refaults = self._chars - self._early_chars, "refaults" in self._places
         again = self._asked_again(self._reread if refaults else late, max(0, self._read - self._refaulted))
-        if refaults and not are_enough(again, late, late_chars):
+        more = surplus(self._read, self._chars, self._virtual)
+        certain = self._asked_again(more, self._read)
+        if are_some(self._reread, late):
+            certain = max(certain, min(more, self._major))
+        if refaults and not are_enough(max(again, certain), late, late_chars):
             return Stalls(memory=0.0, reread_bytes=again), REREAD
-        if refaults and self._is_own():
+        if refaults and self._is_own() and again >= certain:
             wait = self._curve.total(REREAD) * again / min(self._reread, late)
             sizes = shortage(self._read, again, self._refaulted, self._held)
             return Stalls(self._share_of(wait, again, seconds), None, None, *sizes), REREAD
-        again = self._asked_again(surplus(self._read, self._chars, self._virtual), self._read)
-        if not again or not are_enough(again, late, late_chars):
+        if not certain or not are_enough(certain, late, late_chars):
             return Stalls(), READ
-        wait = self._curve.total(READ) * min(1.0, again / late)
-        return Stalls(self._share_of(wait, again, seconds), reread_bytes=again), READ
+        wait = self._curve.total(READ) * min(1.0, certain / late)
+        return Stalls(self._share_of(wait, certain, seconds), reread_bytes=certain), READ
 
     def _of_writes(self, seconds: float) -> float:
         """Return the share of the time in which the kernel sought memory among pages that waited to be written."""

@@ -235,7 +235,7 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
         return
     from otel_memwatch.monitor.telemetry import Ended
     from otel_memwatch.run.results import Peaks
-    from otel_memwatch.run.stall_ledger import Stalls
+    from otel_memwatch.run.stalls import Stalls
 
     info = recording.writer.info
     peaks, stalls = Peaks.from_json(info["peaks"]), Stalls.of(info["stalls"]).by_resource()

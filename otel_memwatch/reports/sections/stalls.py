@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import RecordedRun
-    from otel_memwatch.run.stall_ledger import Stalls
+    from otel_memwatch.run.stalls import Stalls
 
 
 def stalls(run: RecordedRun, page: Page) -> None:

@@ -18,7 +18,7 @@ from otel_memwatch.run.stall_curve import (
     between,
     parse,
 )
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 
 
 def periods_of(curve: StallCurve, seconds: float, memory: float, cpu: float = 0.0) -> list[StallPeriod]:

@@ -6,6 +6,7 @@ from otel_memwatch.truth.refaults import (
     Shortage,
     are_foreign,
     are_proven,
+    are_some,
     asked_again,
     faulted_again,
     not_own,
@@ -60,3 +61,9 @@ def test_pages_read_ahead_and_dropped_were_not_asked_for_again() -> None:
 def test_first_readings_prove_the_counter() -> None:
     assert are_proven(98 * MIB)
     assert not are_proven(MIB)
+
+
+def test_refaults_may_be_a_part_of_the_dropped_pages() -> None:
+    assert are_some(126, 552)
+    assert not are_some(3, 552)
+    assert not are_some(0, 0)

@@ -11,7 +11,7 @@ from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.run.recorded_run import RecordedRun
 from otel_memwatch.run.results import Peaks
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.truth.estimates import largest_sample
 
 GIB = 1 << 30

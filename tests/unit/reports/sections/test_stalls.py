@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_memwatch.reports.sections.stalls import of_operation, sentences
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 
 MIB = 1 << 20
 

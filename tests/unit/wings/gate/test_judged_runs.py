@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.run.stall_ledger import Stalls
+from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.wings.gate.judged_runs import fed
 
 
