@@ -56,7 +56,7 @@ _NAMED = {
 }
 
 
-class Asked(NamedTuple):
+class PreviewSource(NamedTuple):
     """Prometheus, time range and run of the previews."""
 
     url: str
@@ -151,12 +151,12 @@ def _nothing(axes: Axes, panel: Json) -> None:
     axes.axis("off")
 
 
-def _timeseries(axes: Axes, panel: Json, asked: Asked) -> None:
+def _timeseries(axes: Axes, panel: Json, source: PreviewSource) -> None:
     defaults = panel["fieldConfig"]["defaults"]
     lines: list[tuple[str, list[float], list[float]]] = []
     for target in panel["targets"]:
-        for series in asked.query(target["expr"], instant=False):
-            times = [float(time) - asked.start for time, _ in series["values"]]
+        for series in source.query(target["expr"], instant=False):
+            times = [float(time) - source.start for time, _ in series["values"]]
             values = [float(value) for _, value in series["values"]]
             if any(map(math.isfinite, values)):
                 lines.append((legend(target["legendFormat"], series["metric"]), times, values))
@@ -187,7 +187,7 @@ def _timeseries(axes: Axes, panel: Json, asked: Asked) -> None:
             marker="." if len(times) < 4 else "",
             markersize=3,
         )
-    axes.set_xlim(0, asked.end - asked.start)
+    axes.set_xlim(0, source.end - source.start)
     _axis(axes, defaults["unit"])
     axes.legend(fontsize=5.5, loc="upper left", ncols=2, frameon=False, labelcolor=_INK)
     axes.set_ylim(0, max(axes.get_ylim()[1] * 1.25, 1e-9))
@@ -202,9 +202,9 @@ def _axis(axes: Axes, unit: str) -> None:
         spine.set_visible(False)
 
 
-def _stat(axes: Axes, panel: Json, asked: Asked) -> None:
+def _stat(axes: Axes, panel: Json, source: PreviewSource) -> None:
     target, defaults = panel["targets"][0], panel["fieldConfig"]["defaults"]
-    found = asked.query(target["expr"], instant=True)
+    found = source.query(target["expr"], instant=True)
     if not found:
         _nothing(axes, panel)
         return
@@ -239,9 +239,9 @@ def _stat(axes: Axes, panel: Json, asked: Asked) -> None:
     axes.axis("off")
 
 
-def _bars(axes: Axes, panel: Json, asked: Asked) -> None:
+def _bars(axes: Axes, panel: Json, source: PreviewSource) -> None:
     target, defaults = panel["targets"][0], panel["fieldConfig"]["defaults"]
-    found = sorted(asked.query(target["expr"], instant=True), key=lambda series: -float(series["value"][1]))[
+    found = sorted(source.query(target["expr"], instant=True), key=lambda series: -float(series["value"][1]))[
         :10
     ]
     if not found:
@@ -267,7 +267,7 @@ def _bars(axes: Axes, panel: Json, asked: Asked) -> None:
         spine.set_visible(False)
 
 
-def _table(axes: Axes, panel: Json, asked: Asked) -> None:
+def _table(axes: Axes, panel: Json, source: PreviewSource) -> None:
     from matplotlib.transforms import Bbox
 
     names = panel["transformations"][1]["options"]["renameByName"]
@@ -275,7 +275,7 @@ def _table(axes: Axes, panel: Json, asked: Asked) -> None:
     labels = [name for name in names if not name.startswith("Value #")]
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     for target in panel["targets"]:
-        for series in asked.query(target["expr"], instant=True):
+        for series in source.query(target["expr"], instant=True):
             key = tuple(series["metric"].get(label, "") for label in labels)
             rows.setdefault(key, {})[target["refId"]] = float(series["value"][1])
     axes.axis("off")
@@ -312,11 +312,12 @@ def _table(axes: Axes, panel: Json, asked: Asked) -> None:
         cell.set_edgecolor("#2c2f33")
 
 
-def _heatmap(axes: Axes, panel: Json, asked: Asked) -> None:
+def _heatmap(axes: Axes, panel: Json, source: PreviewSource) -> None:
     import numpy as np
 
     found = {
-        float(s["metric"]["le"]): s["values"] for s in asked.query(panel["targets"][0]["expr"], instant=False)
+        float(s["metric"]["le"]): s["values"]
+        for s in source.query(panel["targets"][0]["expr"], instant=False)
     }
     if not found:
         _nothing(axes, panel)
@@ -335,7 +336,7 @@ def _heatmap(axes: Axes, panel: Json, asked: Asked) -> None:
     low, high = max(0, used[0] - 1), min(len(bounds), used[-1] + 2)
     axes.imshow(
         np.where(counts > 0, counts, np.nan)[low:high], aspect="auto", origin="lower", cmap="viridis", interpolation="nearest",
-        extent=(times[0] - asked.start - asked.step / 2, times[-1] - asked.start + asked.step / 2, 0, high - low),
+        extent=(times[0] - source.start - source.step / 2, times[-1] - source.start + source.step / 2, 0, high - low),
     )  # fmt: skip
     unit = panel["fieldConfig"]["defaults"]["unit"]
     _axis(axes, "short")
@@ -345,7 +346,7 @@ def _heatmap(axes: Axes, panel: Json, asked: Asked) -> None:
 _DRAW = {"timeseries": _timeseries, "stat": _stat, "bargauge": _bars, "table": _table, "heatmap": _heatmap}
 
 
-def draw(board: Json, asked: Asked) -> Figure:
+def draw(board: Json, source: PreviewSource) -> Figure:
     """Draw the upper part of a dashboard."""
     from matplotlib.figure import Figure
 
@@ -373,7 +374,7 @@ def draw(board: Json, asked: Asked) -> Figure:
             height - (2.3 if wide else 1.7) / units,
         )
         axes = figure.add_axes(box, facecolor=_PANEL)
-        _DRAW[panel["type"]](axes, panel, asked)
+        _DRAW[panel["type"]](axes, panel, source)
     return figure
 
 
@@ -407,7 +408,7 @@ def main() -> None:
     given.out.mkdir(exist_ok=True)
     for name, board in boards().items():
         run = given.run if board["uid"] == "memwatch-run" else ".+"
-        figure = draw(board, Asked(given.prometheus.rstrip("/"), given.start, given.end, run))
+        figure = draw(board, PreviewSource(given.prometheus.rstrip("/"), given.start, given.end, run))
         figure.savefig(given.out / name.replace(".json", ".png"), dpi=80)
 
 

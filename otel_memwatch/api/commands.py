@@ -63,7 +63,7 @@ def run_command(
         RunError: the command was not recorded.
 
     """
-    wrapped = _Wrapped(command, settings, (stdout, stderr))
+    wrapped = _WrappedCommand(command, settings, (stdout, stderr))
     with os.fdopen(wrapped.reader, "rb") as lines:
         with wrapped.closing_writer() as kept:
             process = subprocess.Popen(
@@ -101,7 +101,7 @@ async def run_command_async(
     import asyncio
     import inspect
 
-    wrapped = _Wrapped(command, settings, (stdout, stderr))
+    wrapped = _WrappedCommand(command, settings, (stdout, stderr))
     lines = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(wrapped.reader, "rb", buffering=0)
@@ -127,7 +127,7 @@ async def run_command_async(
     return wrapped.run(code)
 
 
-class _Wrapped:
+class _WrappedCommand:
     """A command under `wrap`, which writes its events to a pipe. Both functions share everything but the waiting.
 
     Raises `UsageError` for a mistake in the arguments.

@@ -21,7 +21,7 @@ _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each read."""
 
 
-class Followed(NamedTuple):
+class PollResult(NamedTuple):
     """Result of a poll."""
 
     closed: list[RecordedOperation]
@@ -115,7 +115,7 @@ class OperationFollower:
 
     def poll(
         self, *, last: bool = False, on_close: Callable[[OperationRow], object] | None = None
-    ) -> Followed:
+    ) -> PollResult:
         """Read the lines written since the last poll. Never raises for invalid lines or a missing file.
 
         Args:
@@ -137,7 +137,7 @@ class OperationFollower:
                 else:
                     on_close(row)
         self._opened = sum(file.lines.opened for file in self._files.values())
-        return Followed(closed, self._opened - opened, self.behind)
+        return PollResult(closed, self._opened - opened, self.behind)
 
     @property
     def behind(self) -> bool:

@@ -51,7 +51,7 @@ def _name(number: int, suffix: str) -> str:
     return f"{SEGMENT_PREFIX}{number}{suffix}"
 
 
-class Inflated:
+class InflatedFile:
     """A compressed segment as a file that is read from its beginning. Damage raises `OSError`."""
 
     def __init__(self, descriptor: int) -> None:
@@ -87,17 +87,17 @@ class Inflated:
 class SampleFile(NamedTuple):
     """An open file of samples."""
 
-    file: BinaryIO | Inflated
+    file: BinaryIO | InflatedFile
     closed: bool
     """True if a segment: nothing will be appended."""
 
 
-def open_segment(samples: Path, number: int) -> BinaryIO | Inflated:
+def open_segment(samples: Path, number: int) -> BinaryIO | InflatedFile:
     """Open segment `number` beside the open file `samples`. Raises `OSError`."""
     try:
         return os.fdopen(open_regular(samples.with_name(_name(number, _PLAIN))), "rb", buffering=0)
     except FileNotFoundError:
-        return Inflated(open_regular(samples.with_name(_name(number, _COMPRESSED))))
+        return InflatedFile(open_regular(samples.with_name(_name(number, _COMPRESSED))))
 
 
 def open_next(samples: Path, number: int) -> SampleFile:
@@ -120,9 +120,9 @@ def open_next(samples: Path, number: int) -> SampleFile:
     return SampleFile(closed, closed=True)
 
 
-def skip_to(file: BinaryIO | Inflated, offset: int) -> None:
+def skip_to(file: BinaryIO | InflatedFile, offset: int) -> None:
     """Skip the first `offset` bytes of a file that was just opened. Raises `OSError`."""
-    if not isinstance(file, Inflated):
+    if not isinstance(file, InflatedFile):
         file.seek(offset)
         return
     while offset > 0 and (data := file.read(min(offset, _PIECE))):

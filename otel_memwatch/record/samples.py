@@ -41,7 +41,7 @@ def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
     return f"{metric}{{{text}}}" if text else metric
 
 
-class Reduced(NamedTuple):
+class ReducedColumn(NamedTuple):
     """A column in few points: smallest and largest value of each bin, so no peak is lost."""
 
     time: Array
@@ -143,7 +143,7 @@ class Samples:
 
     def reduced(
         self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None
-    ) -> Reduced:
+    ) -> ReducedColumn:
         """Return the column between `start` and `end` in at most `bins` points.
 
         `start` and `end` are seconds since the start of the run. A bin's `low` and `high` are its smallest and largest
@@ -156,21 +156,21 @@ class Samples:
             column = next(iter(self.find(column)), Column(column))
         empty = np.empty(0)
         if column not in self._values or bins < 1:
-            return Reduced(empty, empty, empty)
+            return ReducedColumn(empty, empty, empty)
         time, values = self.known(column)
         first = 0 if start is None else int(np.searchsorted(time, start, "left"))
         last = len(time) if end is None else int(np.searchsorted(time, end, "right"))
         time, values = time[first:last], values[first:last]
         if len(time) <= bins:
-            return Reduced(time, values, values)
+            return ReducedColumn(time, values, values)
         width = (time[-1] - time[0]) / bins
         if width <= 0:
-            return Reduced(time[:1], values.min(keepdims=True), values.max(keepdims=True))
+            return ReducedColumn(time[:1], values.min(keepdims=True), values.max(keepdims=True))
         edges = np.searchsorted(time, time[0] + width * np.arange(bins), "left")
         edges = np.unique(np.minimum(edges, len(time) - 1))
         ends = np.append(edges[1:], len(time)) - 1
         middle = (time[edges] + time[ends]) / 2
-        return Reduced(middle, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges))
+        return ReducedColumn(middle, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges))
 
 
 def _known(array: Array) -> list[Value]:
@@ -190,12 +190,12 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     import numpy as np
 
     names = None if wanted is None else frozenset(wanted)
-    times = _Growing(0.0)
-    growing: dict[Column, _Growing] = {}
+    times = _GrowingColumn(0.0)
+    growing: dict[Column, _GrowingColumn] = {}
     for columns, rows, _ in sample_blocks(path, damage):
         for column in columns:
             if column not in growing and (names is None or column.metric in names):
-                growing[column] = _Growing(math.nan)
+                growing[column] = _GrowingColumn(math.nan)
         table = _table(rows, len(columns) + 1, damage)
         begin = times.length
         times.put(begin, table[:, 0] - started)
@@ -211,7 +211,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     return Samples(time, list(values), values)
 
 
-class _Growing:
+class _GrowingColumn:
     """Column that grows in place, so memory never holds it twice.
 
     Args:

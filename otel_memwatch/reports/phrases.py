@@ -66,7 +66,7 @@ IN_A_CGROUP = "includes page cache and kernel memory; the OOM killer compares th
 """Explanation of a cgroup's peak."""
 
 
-class Named(NamedTuple):
+class ProcessCommand(NamedTuple):
     """Command and arguments of a process, for its name."""
 
     command: str | None
@@ -367,7 +367,7 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
 
 
 def process_names(
-    processes: Sequence[ProcessFigures | Named], width: int, ranks: Mapping[int, int] | None = None
+    processes: Sequence[ProcessFigures | ProcessCommand], width: int, ranks: Mapping[int, int] | None = None
 ) -> list[str]:
     """Return a name for each process that distinguishes it from others of its program.
 

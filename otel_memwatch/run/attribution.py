@@ -65,7 +65,7 @@ class Candidate(NamedTuple):
     """Bytes that its process did not exceed in it; -1: not known."""
 
 
-class Attributed(NamedTuple):
+class Attribution(NamedTuple):
     """Result of an attribution."""
 
     operation: Candidate
@@ -104,7 +104,7 @@ class Candidates:
         self._ties: list[int] = []
         self._sized_ties: tuple[Candidate, ...] = ()
         """The last result of `holding`: the peaks of one run often have the same."""
-        self.attributed: dict[tuple[Candidate, ...], Attributed] = {}
+        self.attributed: dict[tuple[Candidate, ...], Attribution] = {}
         """Attributions so far, by the operations that may have held a peak."""
         if last:
             self._lows, self._highs = table.lows[:], table.highs[:]
@@ -228,7 +228,7 @@ def where(
     reading: float = 0.0,
     *,
     alone: Alone,
-) -> Attributed | None:
+) -> Attribution | None:
     """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module."""
     by_process = peak.pid is not None or Evidence.LARGEST_PROCESS in peak.evidence or alone(-inf, inf)
     wide = peak.certainty is Certainty.INTERVAL and peak.high is not None
@@ -256,12 +256,12 @@ def where(
     if not found:
         return None
     names = dict.fromkeys(name for one in found for name in one.names)
-    return Attributed(found[0].operation, tuple(names)[: _NAMES + 1], wide)
+    return Attribution(found[0].operation, tuple(names)[: _NAMES + 1], wide)
 
 
 def _at_moment(
     peak: Peak, time: float, operations: Candidates, window: float, reading: float
-) -> Attributed | None:
+) -> Attribution | None:
     """Return the operation in which a sample at `time` (monotonic seconds) saw a peak; `None`: in none."""
     begin, end = time - window, time + reading
     there = list(operations.open_between(begin, end))
@@ -273,10 +273,10 @@ def _at_moment(
     if likely.start > begin or likely.end < end:  # not open all the time
         around = max(there, key=lambda one: open_longest(one, begin, end))
     names = dict.fromkeys((operations.name(likely), operations.name(around)))
-    return Attributed(likely, tuple(names))
+    return Attribution(likely, tuple(names))
 
 
-def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:
+def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attribution:
     """Attribute a peak that each of the `ties` may have held."""
     ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
     # Leave out an operation that the peak may belong to if it also may belong to one inside it.
@@ -293,15 +293,15 @@ def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attributed:
     most = max(innermost, key=lambda one: one.low)
     first = innermost[0]
     if first.low == most.low:
-        return Attributed(first, (operations.name(first),))
+        return Attribution(first, (operations.name(first),))
     names = tuple(dict.fromkeys(operations.name(one) for one in innermost))
     if 1 < len(names) <= _NAMES:
-        return Attributed(first, names)
+        return Attribution(first, names)
     around = [one for one in ordered if all(_contains(one, other) for other in innermost)]
     if len(names) > 1 and around:
         closest = min(around, key=lambda one: one.end - one.start)
-        return Attributed(closest, (operations.name(closest),))
-    return Attributed(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
+        return Attribution(closest, (operations.name(closest),))
+    return Attribution(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
 
 
 def _contains(outer: Candidate, inner: Candidate) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.ticks import TreeTicks
     from otel_memwatch.run.tree_bounds import SumOverTime
 
-    _Used = Sequence[tuple[tuple[str, str], float]]
+    _ProcessCounters = Sequence[tuple[tuple[str, str], float]]
     """For each counter: its name, its name for the tree, and the amount used."""
 
 _TOGETHER = 1024
@@ -101,7 +101,7 @@ def figures_of(
     depth: int,
     parent: int | None,
     sets_run_peak: bool,
-    used_by_tree: _Used | None = None,
+    used_by_tree: _ProcessCounters | None = None,
 ) -> OperationFigures:
     """Return the figures of one operation.
 
@@ -288,7 +288,9 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
     return tree_from_cgroup(low, high, likely=likely)
 
 
-def _used_meanwhile(operations: Sequence[RecordedOperation], context: OperationContext) -> Iterator[_Used]:
+def _used_meanwhile(
+    operations: Sequence[RecordedOperation], context: OperationContext
+) -> Iterator[_ProcessCounters]:
     """Yield the tree's use during each operation. Between two samples it is proportional to time."""
     starts = [operation.start for operation in operations]
     ends = [_end(operation, context) for operation in operations]

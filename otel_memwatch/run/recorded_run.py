@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operation_digest import OperationDigest
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
-    from otel_memwatch.run.replayed import Replayed
+    from otel_memwatch.run.replayed import ReplayedRecord
     from otel_memwatch.run.stacks import PeakStack
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
@@ -487,7 +487,7 @@ class RecordedRun:
         return self.record.samples(metrics)
 
     @cached_property
-    def _replayed(self) -> Replayed:
+    def _replayed(self) -> ReplayedRecord:
         from otel_memwatch.run.replayed import replay
 
         return replay(self.record, whole=self._whole)

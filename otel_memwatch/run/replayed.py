@@ -25,7 +25,7 @@ DRAWN = frozenset(
 """Metrics for plots and for figures of operations, beyond those of the aggregator. One pass reads both sets."""
 
 
-class Replayed(NamedTuple):
+class ReplayedRecord(NamedTuple):
     """An aggregated record."""
 
     aggregator: RunAggregator
@@ -33,7 +33,7 @@ class Replayed(NamedTuple):
     """Seconds from the start of the run to the last recorded line."""
 
 
-def replay(record: Record, *, whole: bool) -> Replayed:
+def replay(record: Record, *, whole: bool) -> ReplayedRecord:
     """Aggregate all samples, process records and operation boundaries; `whole`: they reach to the run's end."""
     samples = record.samples(METRICS | DRAWN | stall_ledger.METRICS)
     aggregator = RunAggregator(samples.columns, record.info)
@@ -59,4 +59,4 @@ def replay(record: Record, *, whole: bool) -> Replayed:
         for process in aggregator.processes.living:
             process.reopen()
     last = max([last, *(lines.last_time for lines in record.operation_lines if lines.last_time is not None)])
-    return Replayed(aggregator, last - record.started)
+    return ReplayedRecord(aggregator, last - record.started)

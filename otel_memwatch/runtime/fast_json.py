@@ -45,16 +45,16 @@ def decoder(parse_constant: Callable[[str], Any] = _CONSTANTS.__getitem__) -> Ca
 
         return loads(text, parse_constant=parse_constant)
 
-    class Scanned:
+    class DecoderOptions:
         """Attributes that the scanner reads of a `JSONDecoder`."""
 
         strict = True
         object_hook = object_pairs_hook = array_hook = None
         parse_float, parse_int = float, int
 
-    Scanned.parse_constant = staticmethod(parse_constant)  # type: ignore[attr-defined]
+    DecoderOptions.parse_constant = staticmethod(parse_constant)  # type: ignore[attr-defined]
     try:
-        scan = _json.make_scanner(Scanned)
+        scan = _json.make_scanner(DecoderOptions)
     except (AttributeError, TypeError):
         return decode_plain
 

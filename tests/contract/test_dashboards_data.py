@@ -185,7 +185,7 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
 
 @pytest.mark.parametrize("name", list(boards()))
 def test_a_preview_shows_the_panels_and_says_that_it_is_one(monitored, name):
-    asked = previews.Asked(monitored.server.url, monitored.begin, monitored.end, "demo-1")
+    asked = previews.PreviewSource(monitored.server.url, monitored.begin, monitored.end, "demo-1")
     figure = previews.draw(boards()[name], asked)
     texts = [text.get_text() for text in figure.texts]
     assert "a preview, drawn with matplotlib" in texts[0]
@@ -202,7 +202,7 @@ def test_a_preview_shows_the_panels_and_says_that_it_is_one(monitored, name):
 def test_a_preview_of_one_moment_or_of_none_is_drawn(monitored, back):
     """One point is a column of a heatmap's own width, and a range without data has words for it."""
     end = monitored.end if back < 1 else monitored.end - back
-    asked = previews.Asked(monitored.server.url, end - 0.4, end, "demo-1")
+    asked = previews.PreviewSource(monitored.server.url, end - 0.4, end, "demo-1")
     figure = previews.draw(boards()["memwatch-operations.json"], asked)
     assert all(axes.images or axes.texts or axes.lines or axes.tables or axes.patches for axes in figure.axes)
 

@@ -292,7 +292,7 @@ def _main() -> None:
         server, _, end = of_all_kinds(Path(directory))
         try:
             shown = end - 2000  # while runs are active
-            asked = previews.Asked(server.url, end - HOURS * 3600, shown, ".+")
+            asked = previews.PreviewSource(server.url, end - HOURS * 3600, shown, ".+")
             for name in ("memwatch-ci", "memwatch-cost", "memwatch-groups"):
                 out = Path(previews.__file__).parent / "previews" / f"{name}.png"
                 previews.draw(boards()[f"{name}.json"], asked).savefig(out, dpi=80)

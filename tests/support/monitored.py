@@ -235,7 +235,7 @@ def main() -> None:
             ended = json.loads((runs.directory / "demo/run.json").read_text())["ended"]["wall"]
             for name in ("run", "fleet", "gpu", "operations"):
                 run = "demo-1" if name == "run" else ".+"
-                asked = previews.Asked(runs.server.url, runs.begin, ended - 2.0, run)
+                asked = previews.PreviewSource(runs.server.url, runs.begin, ended - 2.0, run)
                 previews.draw(boards()[f"memwatch-{name}.json"], asked).savefig(
                     out / f"memwatch-{name}.png", dpi=80
                 )

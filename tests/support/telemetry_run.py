@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column, Ending, Peak, RecordedOperation, Snapshot
-from otel_memwatch.monitor.telemetry import Ended
-from otel_memwatch.record.follower import Followed
+from otel_memwatch.monitor.telemetry import RunEnd
+from otel_memwatch.record.follower import PollResult
 from otel_memwatch.run import Peaks
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -87,7 +87,7 @@ class _Follower:
     def poll(self):
         found = self._program.closed[self._read : self._read + 500]
         self._read += len(found)
-        return Followed(found, len(found), self._read < len(self._program.closed))
+        return PollResult(found, len(found), self._read < len(self._program.closed))
 
     def open_operations(self):
         return self._program.open
@@ -128,6 +128,6 @@ def finished(
 ):
     """The end of a run."""
     ending = Ending(exit_code, signal, oom_kills, reason)
-    return Ended(
+    return RunEnd(
         info["started"]["monotonic"] + seconds, ending, peaks(), {}, tuple(open_operations), to_export
     )

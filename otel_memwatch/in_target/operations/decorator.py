@@ -136,7 +136,7 @@ def _generator(
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         stage, failure = _Stage(name, attributes), None
         try:
-            return (yield from _Driven(function(*args, **kwargs), stage))
+            return (yield from _StagedGenerator(function(*args, **kwargs), stage))
         except BaseException as error:
             failure = error
             raise
@@ -147,7 +147,7 @@ def _generator(
     return call
 
 
-class _Driven:
+class _StagedGenerator:
     """Wrapper of a generator that runs each step inside a stage; `yield from` delegates to it."""
 
     __slots__ = ("_generator", "_stage")
@@ -156,7 +156,7 @@ class _Driven:
         self._generator = generator
         self._stage = stage
 
-    def __iter__(self) -> _Driven:
+    def __iter__(self) -> _StagedGenerator:
         return self
 
     def __next__(self) -> Any:

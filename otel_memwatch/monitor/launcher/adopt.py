@@ -18,7 +18,7 @@ from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.runtime.typed import Any, NamedTuple, NoReturn
 
 
-class Started(NamedTuple):
+class StartedRecipe(NamedTuple):
     """State of a started command, in the order of the words that `hand_over` of `recipe.c` passes."""
 
     pid: int
@@ -38,7 +38,7 @@ class Started(NamedTuple):
     """Directory of its cgroup (version 1); empty: none."""
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Started:
+    def of(cls, words: Sequence[str]) -> StartedRecipe:
         """Parse these words."""
         pid, started, floor, witness, ask, answers, *texts = words
         numbers = int(pid), float(started), int(floor), int(witness), int(ask), int(answers)
@@ -46,7 +46,7 @@ class Started(NamedTuple):
 
 
 def adopt(
-    argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None], command: Started
+    argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None], command: StartedRecipe
 ) -> NoReturn:
     """Record `argv` from now on and end as it ends, like `wrap`."""
     signals.hold()

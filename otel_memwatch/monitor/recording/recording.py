@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sampler import SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
@@ -196,7 +196,7 @@ class RunRecording:
         bounds.fill(first.time, list(first.values))
         self.sampler.complete = bounds.fill
 
-    def open_the_rest(self, stop: Flag, listening: Listening | None, say: Callable[[str], None]) -> None:
+    def open_the_rest(self, stop: Flag, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
         """Open slow parts while sampling continues: drivers, the aggregator, telemetry.
 
         If the target has already ended (`stop`), no driver is asked: it has nothing left to read.
@@ -412,7 +412,7 @@ class RunRecording:
 
     # -- telemetry
 
-    def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
+    def _open_telemetry(self, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
         sampler, writer = self.sampler, self.writer
         write_identity(writer, self._target, self._settings)
         self.followed.begin()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.guard.guard import Guard
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
-    from otel_memwatch.runtime.procfs.system import Allocated
+    from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 
 class TargetInfo(NamedTuple):
@@ -36,5 +36,5 @@ class TargetInfo(NamedTuple):
     """The guard that may end it."""
     helpers: frozenset[int] = frozenset()
     """Pids of our processes beside the target, which are never counted."""
-    allocated_before: Allocated | None = None
+    allocated_before: AllocationCounters | None = None
     """Memory that the machine had allocated before the target started; `None`: unknown, or we did not start it."""

@@ -233,13 +233,13 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
     telemetry = recording.telemetry
     if telemetry is None or not telemetry.active:
         return
-    from otel_memwatch.monitor.telemetry import Ended
+    from otel_memwatch.monitor.telemetry import RunEnd
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stalls import Stalls
 
     info = recording.writer.info
     peaks, stalls = Peaks.from_json(info["peaks"]), Stalls.of(info["stalls"]).by_resource()
-    final = Ended(ended, ending, peaks, stalls, operations.still_open, operations.to_export)
+    final = RunEnd(ended, ending, peaks, stalls, operations.still_open, operations.to_export)
     for problem in telemetry.finish(final):
         recording.writer.mark(problem)
 

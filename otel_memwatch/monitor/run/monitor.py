@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.recording.recording import RunRecording
     from otel_memwatch.monitor.recording.target_info import TargetInfo
     from otel_memwatch.monitor.recording.trace_context import TraceContext
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.workers.rendering import CompletedRecord
     from otel_memwatch.record.writer import RunWriter
 
@@ -83,7 +83,7 @@ class Monitor:
         trace: TraceContext,
         messages: Messages,
         *,
-        listening: Listening | None = None,
+        listening: ListeningPort | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.run_cgroup.service_manager import Scope
     from otel_memwatch.monitor.sampling.stacks.worker import StackWorker
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.workers.uploading import Uploader
 
 _FIRST_NEEDED = (
@@ -91,7 +91,7 @@ class RunResources:
             self._release.callback(self._scope.close)
         self.misplaced: str | None = None
         """Reason why the command is not in the cgroup that was made or requested."""
-        self.listening: Listening | None = None
+        self.listening: ListeningPort | None = None
         self.uploader: Uploader | None = None
         self.guard: Guard | None = None
         if settings["kill_after"] is not None or any(settings[name] for name in _GUARDED):

@@ -54,7 +54,7 @@ _CALL = (
 )
 
 
-class Asked(NamedTuple):
+class ScopeRequest(NamedTuple):
     """Service manager to ask, and the requested place of the scope."""
 
     socket: str
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     """Cgroup directory of that slice, which holds its scopes."""
 
 
-def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
+def decide(group: str, point: str, uid: int, run: str = "/run") -> ScopeRequest:
     """Return the manager to ask for a scope for a process of `uid` in `group`, a version 2 cgroup mounted at `point`.
 
     Raises `Unavailable`, with a hint, if the process must not leave the cgroup. Reads about 20 small files (0.3 ms).
@@ -73,12 +73,12 @@ def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
     owner = _session_owner(group, uid)
     above = f"{point}/user.slice/user-{owner}.slice"
     if uid == 0:
-        asked = Asked(f"{run}/dbus/system_bus_socket", f"user-{owner}.slice", above)
+        asked = ScopeRequest(f"{run}/dbus/system_bus_socket", f"user-{owner}.slice", above)
         entered: list[str] = []
     else:
         manager = f"{above}/user@{uid}.service"
         folder = f"{manager}/app.slice"
-        asked = Asked(f"{run}/user/{uid}/bus", "app.slice", folder)
+        asked = ScopeRequest(f"{run}/user/{uid}/bus", "app.slice", folder)
         entered = [manager, folder]
         if "memory" not in _read(f"{manager}/cgroup.controllers").split():
             raise Unavailable(
@@ -134,7 +134,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def find() -> Asked | None:
+def find() -> ScopeRequest | None:
     """Return the manager to ask for a scope for a child of this process; `None` if version 2 does not count memory.
 
     Raises `Unavailable` if no manager can be asked, or if the process must not leave its cgroup.
@@ -163,7 +163,7 @@ def _busctl() -> str | None:
 class Scope:
     """Scope for one process. The parent requests it after the fork; the child waits for it."""
 
-    def __init__(self, asked: Asked, patience: float, limit: int | None = None) -> None:
+    def __init__(self, asked: ScopeRequest, patience: float, limit: int | None = None) -> None:
         """Prepare the request. `limit`: bytes, including swap; `None`: no limit."""
         self._asked = asked
         self._limit = limit
@@ -316,7 +316,7 @@ def _spawn(command: list[str], reads: int, writes: int) -> int:
     )
 
 
-def trial(asked: Asked) -> tuple[str, float]:
+def trial(asked: ScopeRequest) -> tuple[str, float]:
     """Request a scope for an idle process; return its path and the seconds that it took.
 
     Raises `Unavailable` if none is available.

@@ -21,7 +21,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Column, Ending, RecordedOperation, Snapshot
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
     from otel_memwatch.monitor.telemetry.span_sender import Follower
     from otel_memwatch.run import Peaks
@@ -41,7 +41,7 @@ _ROOM = 80 << 20
 """Address space of telemetry in bytes; with everything open it takes 75 MiB."""
 
 
-class Ended(NamedTuple):
+class RunEnd(NamedTuple):
     """End of a run, as telemetry exports it."""
 
     at: float
@@ -73,7 +73,7 @@ class TelemetryInputs:
         follow: Callable[[], Follower] | None = None,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        listening: Listening | None = None,
+        listening: ListeningPort | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.run = run
@@ -156,7 +156,7 @@ class Telemetry:
         """Return whether any telemetry is requested."""
         return self._thread is not None
 
-    def finish(self, ended: Ended) -> list[str]:
+    def finish(self, ended: RunEnd) -> list[str]:
         """Deliver the final values; return all problems, each already reported.
 
         The delay is at most `DELIVERY_SECONDS`. A run that ends while the libraries are still loading also waits

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_memwatch.model import Column, RecordedOperation
-    from otel_memwatch.monitor.telemetry import Ended, TelemetryInputs
+    from otel_memwatch.monitor.telemetry import RunEnd, TelemetryInputs
     from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.otlp_receiver.server import Receiver
@@ -312,7 +312,7 @@ class Pipeline:
         for sender in self._senders:
             sender.resume()
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: RunEnd) -> None:
         """Set the final values and make the spans that end with the run."""
         ending, peaks = ended.ending, ended.peaks
         code = None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry.delivery import ExporterDelivery
-    from otel_memwatch.record.follower import Followed
+    from otel_memwatch.record.follower import PollResult
 
 _BATCH = 512
 _DELAY = 5.0
@@ -36,7 +36,7 @@ _POLL = 0.2
 class Follower(Protocol):
     """Reads the operations of a run as they are recorded."""
 
-    def poll(self) -> Followed:
+    def poll(self) -> PollResult:
         """Return the operations closed since the last call, at most a few thousand."""
 
     def open_operations(self) -> Sequence[RecordedOperation]:

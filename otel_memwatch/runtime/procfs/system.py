@@ -86,7 +86,7 @@ def parse_last_pid(data: bytes) -> int:
     return int(data[data.rindex(b" ") :])
 
 
-class Allocated(NamedTuple):
+class AllocationCounters(NamedTuple):
     """Counters of /proc/vmstat for memory without page faults. Counts are since boot."""
 
     huge: int
@@ -103,14 +103,14 @@ class Allocated(NamedTuple):
     """Base pages handed out for any use, huge pages included."""
 
 
-def parse_allocated(data: bytes) -> Allocated:
+def parse_allocated(data: bytes) -> AllocationCounters:
     """Parse /proc/vmstat; counters missing in this kernel are 0."""
 
     def field(key: bytes) -> int:
         at = data.find(key)
         return 0 if at < 0 else int(data[at + len(key) : data.index(b"\n", at + len(key))])
 
-    return Allocated(
+    return AllocationCounters(
         field(b"\nthp_fault_alloc ") + field(b"\nthp_file_alloc "),
         field(b"\nthp_collapse_alloc "),
         field(b"\nnr_shmem "),
@@ -150,7 +150,7 @@ def parse_unfreed(data: bytes) -> int | None:
         return None
 
 
-def read_allocated(proc: str = "/proc") -> Allocated | None:
+def read_allocated(proc: str = "/proc") -> AllocationCounters | None:
     """Return the machine's allocation counters; `None` without /proc. Cost: 15 us."""
     try:
         with open(f"{proc}/vmstat", "rb") as file:

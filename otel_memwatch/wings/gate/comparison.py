@@ -83,7 +83,7 @@ class ComparisonVerdict(str, enum.Enum):
     NOT_COMPARABLE = "not comparable"
 
 
-class Compared(NamedTuple):
+class ComparedFigure(NamedTuple):
     """One figure of base and head, with the verdict on their difference. Bytes or seconds."""
 
     name: str
@@ -118,7 +118,7 @@ class Compared(NamedTuple):
 class Comparison(NamedTuple):
     """Result of one comparison."""
 
-    figures: Sequence[Compared]
+    figures: Sequence[ComparedFigure]
     """In the order of tables."""
     left_out: Sequence[LeftOut]
     base_runs: int
@@ -130,7 +130,7 @@ class Comparison(NamedTuple):
     explanation: Explanation | None = None
     """Causes of the difference in memory; `None`: there is none, or a side is a baseline."""
 
-    def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
+    def having(self, *verdicts: ComparisonVerdict) -> list[ComparedFigure]:
         """Return the figures with these verdicts."""
         return [compared for compared in self.figures if compared.verdict in verdicts]
 
@@ -231,20 +231,20 @@ def _compare(
     differs: str | None,
     *,
     in_turns: bool,
-) -> Compared:
+) -> ComparedFigure:
     """Compare one figure; `differs` is the reason why the sides are not comparable."""
     base_group, head_group = _group(base), _group(head)
     if base_group is None or head_group is None:
         why = "only sampled" if base else "not in the base"
         if not head:
             why = "only in the base"
-        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=why)
+        return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=why)
     was, now = ({figure.basis for figure in side} for side in (base, head))
     if not differs and (was != now or len(was) > 1):
         texts = [" or ".join(sorted(basis or "other readings" for basis in side)) for side in (was, now)]
         differs = f"measured by {texts[0]} and by {texts[1]}"
     if differs:
-        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=differs)
+        return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=differs)
     smallest = effect.of(base_group.typical)
     if min(len(base), len(head)) < ENOUGH:
         return _compare_few(name, base, head, smallest)
@@ -270,7 +270,9 @@ def _group(figures: Sequence[Figure]) -> RunValues | None:
     return RunValues(values, lows, highs)
 
 
-def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smallest: float) -> Compared:
+def _compare_few(
+    name: str, base: Sequence[Figure], head: Sequence[Figure], smallest: float
+) -> ComparedFigure:
     """Compare too few runs for an estimate of the noise: only figures of one process and thread count."""
     was, now = _group(base), _group(head)
     assert was is not None
@@ -288,9 +290,9 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     )
     if not all(figure.alone for figure in (*base, *head)):
         why = "" if name in TIMES else "varies with several processes or threads"
-        return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
+        return ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
     if was.spread > smallest or now.spread > smallest:
-        return Compared(
+        return ComparedFigure(
             name,
             ComparisonVerdict.NOT_ENOUGH,
             was,
@@ -300,15 +302,15 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
             why="runs of one side differ",
         )
     if -smallest <= low and high <= smallest:
-        return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
+        return ComparedFigure(name, ComparisonVerdict.SAME, was, now, *ends)
     # The values differ by more than the smallest effect, and the certain bounds do not overlap.
     if low > smallest and (ends[0] or 0) > 0:
-        return Compared(name, ComparisonVerdict.REGRESSED, was, now, *ends)
+        return ComparedFigure(name, ComparisonVerdict.REGRESSED, was, now, *ends)
     if high < -smallest and (ends[1] or 0) < 0:
-        return Compared(name, ComparisonVerdict.IMPROVED, was, now, *ends)
+        return ComparedFigure(name, ComparisonVerdict.IMPROVED, was, now, *ends)
     if _known_roughly(was, now, smallest):
-        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="bounds too wide")
-    return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
+        return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="bounds too wide")
+    return ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
 
 
 def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
@@ -317,24 +319,24 @@ def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
     return max(widths) > smallest
 
 
-def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) -> Compared:
+def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) -> ComparedFigure:
     """Compare by the noise of the runs. `_corrected` corrects the p-values once all figures are compared."""
     resolution = _RESOLUTION[unit_of(name)]
     found = difference(base, head, resolution)
     ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
     if -smallest <= found.low and found.high <= smallest:
-        return Compared(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
+        return ComparedFigure(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
     if found.low > 0:
-        return Compared(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
+        return ComparedFigure(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
     if found.high < 0:
-        return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
-    open_ = Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
+        return ComparedFigure(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
+    open_ = ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
     if _known_roughly(base, head, smallest):
         return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="bounds too wide")
     return _open(open_, smallest)
 
 
-def _open(compared: Compared, smallest: float) -> Compared:
+def _open(compared: ComparedFigure, smallest: float) -> ComparedFigure:
     """Add the number of runs that would decide, if further runs resemble these."""
     base, head = compared.base, compared.head
     assert base is not None
@@ -348,7 +350,7 @@ def _open(compared: Compared, smallest: float) -> Compared:
     return compared._replace(more_runs=max(1, needed - have))
 
 
-def _corrected(compared: Sequence[Compared]) -> list[Compared]:
+def _corrected(compared: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     """Correct the p-values for their number. A difference that is no longer significant becomes inconclusive."""
     tested = [one for one in compared if one.p is not None]
     by_name = dict(

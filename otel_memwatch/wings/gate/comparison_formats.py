@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from otel_memwatch.wings.gate.causes import Explanation
-    from otel_memwatch.wings.gate.comparison import Compared, Comparison
+    from otel_memwatch.wings.gate.comparison import ComparedFigure, Comparison
     from otel_memwatch.wings.gate.statistics import RunValues
 
 SCHEMA = 1
@@ -67,7 +67,7 @@ def typical(values: RunValues | None, name: str) -> str:
     return amount(values.typical, unit)
 
 
-def change(compared: Compared) -> str:
+def change(compared: ComparedFigure) -> str:
     """Return the change from base to head: "+2.3 MiB (+1.9 %)"; "-" if it is unknown."""
     if compared.change is None:
         return "-"
@@ -76,7 +76,7 @@ def change(compared: Compared) -> str:
     return f"{sign}{amount(abs(compared.change), unit_of(compared.name))}{share}"
 
 
-def remark(compared: Compared) -> str:
+def remark(compared: ComparedFigure) -> str:
     """Explain the verdict: bounds of the change, runs that are missing, or why it is inconclusive."""
     unit, low, high = unit_of(compared.name), compared.low, compared.high
     if compared.verdict is ComparisonVerdict.SAME and low is not None and high is not None:
@@ -99,24 +99,24 @@ def headline(comparison: Comparison) -> str:
     return ", ".join(f"{number} {words}" for number, words in numbers if number) or "nothing to compare"
 
 
-def changed(comparison: Comparison) -> list[Compared]:
+def changed(comparison: Comparison) -> list[ComparedFigure]:
     """Return regressed, then improved figures, the largest shares first."""
     regressed = comparison.having(ComparisonVerdict.REGRESSED)
     improved = comparison.having(ComparisonVerdict.IMPROVED)
     return _by_share(regressed) + _by_share(improved)
 
 
-def unchanged(comparison: Comparison) -> list[Compared]:
+def unchanged(comparison: Comparison) -> list[ComparedFigure]:
     """Return all other figures in the order of tables."""
     verdicts = (ComparisonVerdict.SAME, ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
     return comparison.having(*verdicts)
 
 
-def _by_share(figures: Sequence[Compared]) -> list[Compared]:
+def _by_share(figures: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     return sorted(figures, key=lambda one: -abs(one.share or 0.0))
 
 
-def figure_rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
+def figure_rows(figures: Sequence[ComparedFigure]) -> list[tuple[str, ...]]:
     """Return a row of each figure, as `HEADER` names its cells."""
     return [
         (
@@ -209,7 +209,7 @@ def as_markdown(comparison: Comparison) -> str:
     return page.text()
 
 
-def _markdown_table(figures: Sequence[Compared], page: MarkdownPage) -> None:
+def _markdown_table(figures: Sequence[ComparedFigure], page: MarkdownPage) -> None:
     regressed = VERDICT_WORDS[ComparisonVerdict.REGRESSED]
     page.table(figure_rows(figures[:_MOST_ROWS]), Columns(HEADER, ALIGNED, strong=regressed))
     if len(figures) > _MOST_ROWS:

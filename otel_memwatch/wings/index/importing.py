@@ -45,7 +45,7 @@ _ENDED_BY_SLURM = ("TIMEOUT", "CANCELLED", "DEADLINE", "PREEMPTED", "NODE_FAIL",
 """States in which the exit code may be 0:0 although the job did not complete: Slurm sends SIGTERM."""
 
 
-class Measured(NamedTuple):
+class ForeignMeasurement(NamedTuple):
     """One execution as another tool measured it; `None`: not recorded."""
 
     name: str | None
@@ -68,7 +68,7 @@ class Measured(NamedTuple):
     """Identifier that the tool uses in all of its files for this execution; `None`: it has none."""
 
 
-class Imported(NamedTuple):
+class ImportResult(NamedTuple):
     """Result of the import of a file."""
 
     by: str
@@ -79,7 +79,7 @@ class Imported(NamedTuple):
     """Rows that are damaged or have no memory figure."""
 
 
-def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
+def import_file(path: str, into: str, tags: Mapping[str, str]) -> ImportResult:
     """Create a run for each row of a file, in the directory `into`. Rows from earlier imports are skipped.
 
     Raises `RunError` if the file cannot be read or a run cannot be written, and `UsageError` if the format is unknown.
@@ -105,10 +105,12 @@ def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
             added += 1
         else:
             already += 1
-    return Imported(by, added, already, left_out)
+    return ImportResult(by, added, already, left_out)
 
 
-def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:
+def _written(
+    measured: ForeignMeasurement, by: str, source: str, into: str, *, index: int, changed: float
+) -> bool:
     """Write the run directory of one row; return False if it exists."""
     place = measured.identity or [os.path.basename(source), index]
     identity = json.dumps([by, place, measured], sort_keys=True)
@@ -214,7 +216,7 @@ def _head(content: str) -> str:
 # -- formats
 
 
-def _snakemake(content: str) -> Iterator[Measured | None]:
+def _snakemake(content: str) -> Iterator[ForeignMeasurement | None]:
     rows: Iterator[Mapping[str, Any]] = _table(content, "\t")
     if content.startswith("{"):
         rows = (_object(line) for line in content.splitlines() if line.strip())
@@ -227,14 +229,14 @@ def _snakemake(content: str) -> Iterator[Measured | None]:
             if row.get(key)
         }
         read, written = _float(row.get("io_in")), _float(row.get("io_out"))
-        yield None if not mebibytes else Measured(
+        yield None if not mebibytes else ForeignMeasurement(
             rule, round(mebibytes * 2**20), seconds=_float(row.get("s")), cpu=_float(row.get("cpu_time")),
             read=None if read is None else round(read * 2**20), written=None if written is None else round(written * 2**20),
             exit_code=0, tags=tags,
         )  # fmt: skip
 
 
-def _nextflow(content: str) -> Iterator[Measured | None]:
+def _nextflow(content: str) -> Iterator[ForeignMeasurement | None]:
     for row in _table(content, "\t"):
         memory = _bytes(row.get("peak_rss"))
         if not memory:
@@ -247,7 +249,7 @@ def _nextflow(content: str) -> Iterator[Measured | None]:
         tags = {"rule": process, "nextflow.task": name} | (
             {"attempt": row["attempt"]} if row.get("attempt", "").isdigit() else {}
         )
-        yield Measured(
+        yield ForeignMeasurement(
             process or None, memory, seconds=seconds, started=_moment(row.get("start") or row.get("submit", "")),
             cpu=seconds * share / 100 if seconds is not None and share is not None else None,
             read=_bytes(row.get("read_bytes")), written=_bytes(row.get("write_bytes")),
@@ -258,7 +260,7 @@ def _nextflow(content: str) -> Iterator[Measured | None]:
         )  # fmt: skip
 
 
-def _sacct(content: str) -> Iterator[Measured | None]:
+def _sacct(content: str) -> Iterator[ForeignMeasurement | None]:
     jobs: dict[str, list[dict[str, str]]] = {}
     for row in _table(content, "|"):
         if row.get("JobID"):
@@ -278,7 +280,7 @@ def _sacct(content: str) -> Iterator[Measured | None]:
             number_of_signal = number_of_signal or signal.SIGTERM
         array, _, task = job.partition("_")
         tags = {"slurm.job": job} | ({"slurm.array": array, "slurm.task": task} if task else {})
-        yield None if not memory else Measured(
+        yield None if not memory else ForeignMeasurement(
             head.get("JobName") or None, memory, seconds=_clock(head.get("Elapsed", "")), started=_moment(head.get("Start", "")),
             cpu=_clock(head.get("TotalCPU", "")),
             exit_code=None if number_of_signal or killed else int(code[0]) if code[0].isdigit() else None if state != "COMPLETED" else 0,
@@ -286,7 +288,7 @@ def _sacct(content: str) -> Iterator[Measured | None]:
         )  # fmt: skip
 
 
-def _gnu_time(content: str) -> Iterator[Measured | None]:
+def _gnu_time(content: str) -> Iterator[ForeignMeasurement | None]:
     # A command's signal is in front of its block; its exit status is inside.
     for before, block in itertools.pairwise(content.split("Command being timed:")):
         values = dict(line.strip().rpartition(": ")[::2] for line in block.splitlines() if ": " in line)
@@ -296,7 +298,7 @@ def _gnu_time(content: str) -> Iterator[Measured | None]:
         user, system = _float(values.get("User time (seconds)")), _float(values.get("System time (seconds)"))
         code = re.search(r"Exit status: (\d+)", block)
         killed = re.search(r"terminated by signal (\d+)\s*\Z", before)
-        yield None if not memory else Measured(
+        yield None if not memory else ForeignMeasurement(
             None, memory * 1024, command, process=True,
             seconds=_clock(values.get("Elapsed (wall clock) time (h:mm:ss or m:ss)", "")),
             cpu=None if user is None or system is None else user + system,
@@ -310,12 +312,12 @@ def _blocks(value: str | None) -> int | None:
     return None if amount is None else round(amount * 512)
 
 
-def _con_duct(content: str) -> Iterator[Measured | None]:
+def _con_duct(content: str) -> Iterator[ForeignMeasurement | None]:
     info = _object(content)
     summary = mapping(info.get("execution_summary"))
     memory = whole(_float(summary.get("peak_rss")))
     command = info.get("command") or summary.get("command")
-    yield None if not memory else Measured(
+    yield None if not memory else ForeignMeasurement(
         None, memory, tuple(str(command).split()) if command else (), seconds=number(_float(summary.get("wall_clock_time"))),
         started=_float(summary.get("start_time")), exit_code=whole(summary.get("exit_code")),
     )  # fmt: skip
@@ -328,7 +330,9 @@ def _object(content: str) -> Mapping[str, Any]:
         return {}
 
 
-_FORMATS: tuple[tuple[str, Callable[[str], bool], Callable[[str], Iterator[Measured | None]]], ...] = (
+_FORMATS: tuple[
+    tuple[str, Callable[[str], bool], Callable[[str], Iterator[ForeignMeasurement | None]]], ...
+] = (
     ("con-duct", lambda content: "execution_summary" in _object(content), _con_duct),
     ("Snakemake", lambda content: "max_rss" in _head(content), _snakemake),
     ("Nextflow", lambda content: "peak_rss" in _head(content) and "\t" in _head(content), _nextflow),

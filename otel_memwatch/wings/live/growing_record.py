@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from otel_memwatch.model import Column, Value
-    from otel_memwatch.record.sample_files import Inflated
+    from otel_memwatch.record.sample_files import InflatedFile
 
 _BLOCK = 1 << 20
 _END = 256 << 10
@@ -71,7 +71,7 @@ class GrowingFile:
             return open_next(self._path, self._segments + 1)
         return SampleFile(os.fdopen(open_regular(self._path), "rb", buffering=0), closed=False)
 
-    def _values_of(self, file: BinaryIO | Inflated, until: float, *, closed: bool) -> Iterator[Any]:
+    def _values_of(self, file: BinaryIO | InflatedFile, until: float, *, closed: bool) -> Iterator[Any]:
         skip_to(file, self._offset)
         while data := file.read(_BLOCK):
             self._offset += len(data)

@@ -110,7 +110,7 @@ def operations(figures: LiveFigures) -> list[str]:
 def process_rows(figures: LiveFigures, number: int, width: int) -> list[tuple[str, str, str]]:
     """Return pid, resident size and name of the largest processes."""
     shown = figures.processes[:number]
-    named = [phrases.Named(process.command, process.argv) for process in figures.processes[:100]]
+    named = [phrases.ProcessCommand(process.command, process.argv) for process in figures.processes[:100]]
     names = phrases.process_names(named, width)
     return [
         (str(process.pid), "-" if process.rss is None else size(process.rss), name)

@@ -33,7 +33,7 @@ _PYTHON_IGNORES = tuple(
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-class Taken(NamedTuple):
+class ReceivedSignal(NamedTuple):
     """A signal that was sent to us."""
 
     number: int
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
         return self.number == signal.SIGCHLD and (self.code is None or self.code > 0)
 
 
-class Inherited(NamedTuple):
+class InheritedState(NamedTuple):
     """State that a command started in our place would have inherited."""
 
     mask: frozenset[int]
@@ -57,7 +57,7 @@ class Inherited(NamedTuple):
     """Running interval timers: kind, seconds to the next expiry, interval. They survive exec, but not fork."""
 
 
-def hold() -> Inherited:
+def hold() -> InheritedState:
     """Block `TAKEN` in this thread and stop our timers; return the inherited state.
 
     Call it in the main thread before any other thread exists: threads inherit the mask.
@@ -69,10 +69,10 @@ def hold() -> Inherited:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children vanish without their figures
     if sys.platform != "linux":
         _keep_from_being_discarded(ignored)
-    return Inherited(mask, frozenset(ignored), timers)
+    return InheritedState(mask, frozenset(ignored), timers)
 
 
-def let_go(inherited: Inherited) -> None:
+def let_go(inherited: InheritedState) -> None:
     """Undo `hold`: in a child before exec, and in this process if no command was started.
 
     Handlers of this program become the default, as by exec. The mask is last.
@@ -88,12 +88,12 @@ def let_go(inherited: Inherited) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
 
 
-def take_next() -> Taken:
+def take_next() -> ReceivedSignal:
     """Wait for the next signal of `TAKEN`."""
     if sys.platform == "darwin":
-        return Taken(signal.sigwait(TAKEN), None, None)
+        return ReceivedSignal(signal.sigwait(TAKEN), None, None)
     info = signal.sigwaitinfo(TAKEN)
-    return Taken(info.si_signo, info.si_code, info.si_pid)
+    return ReceivedSignal(info.si_signo, info.si_code, info.si_pid)
 
 
 def discard(numbers: frozenset[signal.Signals]) -> None:

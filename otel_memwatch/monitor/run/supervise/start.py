@@ -79,7 +79,7 @@ def launch(
 
 
 def _fork(
-    command: Command, inherited: signals.Inherited, before_exec: Callable[[], None] | None
+    command: Command, inherited: signals.InheritedState, before_exec: Callable[[], None] | None
 ) -> tuple[int, int, int]:
     """Fork the child. Return its pid, the pipe that reports its start, and the pipe in which a byte starts the command."""
     parent_death = system_calls.parent_death_signal()
@@ -101,7 +101,7 @@ def _fork(
 
 def _become(
     command: Command,
-    inherited: signals.Inherited,
+    inherited: signals.InheritedState,
     report: int,
     ready: int,
     before_exec: Callable[[], None] | None,

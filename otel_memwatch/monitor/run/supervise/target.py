@@ -88,7 +88,7 @@ class Target:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) if hasattr(os, "waitid") else None
         self._reap(on_exit)
 
-    def _is_for_target(self, taken: signals.Taken) -> bool:
+    def _is_for_target(self, taken: signals.ReceivedSignal) -> bool:
         """Return whether the signal was sent to us alone, not to our group: then the target has to get it from us."""
         if taken.child_changed:
             return False
@@ -121,7 +121,7 @@ def follow_stop(pid: int) -> None:
             _stop(stopped.si_status)
 
 
-def _is_overtaken(taken: signals.Taken) -> bool:
+def _is_overtaken(taken: signals.ReceivedSignal) -> bool:
     """Return whether the signal is a SIGCONT after which the terminal has stopped the group again.
 
     The stop discards every pending SIGCONT, also in the witness, so this one looks as if it was sent to us alone. If we

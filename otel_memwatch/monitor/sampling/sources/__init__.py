@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.runtime.polling import Pace
-    from otel_memwatch.runtime.procfs.system import Allocated
+    from otel_memwatch.runtime.procfs.system import AllocationCounters
 
     Reading = TypeVar("Reading")
     Row = tuple[str, Attributes, Callable[[Reading], Value]]
@@ -117,7 +117,7 @@ class Context(NamedTuple):
     """Directory of the cgroup that is the target: its processes are the tree. Its watermark is not reset."""
     environment: Mapping[str, str] = {}
     """Environment of the target."""
-    allocated_before: Allocated | None = None
+    allocated_before: AllocationCounters | None = None
     """Memory that the machine had allocated before the target started; `None`: unknown."""
     system: str = THIS_SYSTEM
     """Reader of processes: "linux" or "psutil"."""

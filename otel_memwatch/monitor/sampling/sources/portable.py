@@ -31,7 +31,7 @@ _START_ERROR = 0.011
 _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_switch.type"
 
 
-class _Used(NamedTuple):
+class _ProcessCounters(NamedTuple):
     """Counters of one process without its children; `None`: the system does not report them."""
 
     cpu_user: float
@@ -48,7 +48,7 @@ class _PortableProcess:
         self.start = process.create_time() - offset
         self.rss = self.virtual = self.peak = 0
         self.threads: int | None = None
-        self.used = _Used(0.0, 0.0, None, None)
+        self.used = _ProcessCounters(0.0, 0.0, None, None)
         self.zombie = False
         self.recorded_at = -FIGURES_SECONDS
         self.has_io = hasattr(process, "io_counters")
@@ -69,7 +69,7 @@ class _PortableProcess:
         self.rss, self.virtual = memory.rss, memory.vms
         self.peak = max(self.peak, memory.rss)
         io = self._io()
-        self.used = _Used(
+        self.used = _ProcessCounters(
             cpu.user,
             cpu.system,
             None if io is None else io.read_bytes,
@@ -104,7 +104,7 @@ class Portable:
         self._offset = time.time() - time.monotonic()
         self._members: dict[int, _PortableProcess] = {}
         self._exits: deque[ChildExit] = deque()
-        self._departed: list[_Used] = []
+        self._departed: list[_ProcessCounters] = []
         self._reaped_cpu = [0.0, 0.0]
         self._highest: list[float | None] = [None] * 4
         self._seen = 0
@@ -267,7 +267,9 @@ class Portable:
         older = self._began is not None and member.start + _START_ERROR <= self._began
         if older and not self._context.adopt:
             # Its earlier life was not recorded.
-            self._departed.append(_Used._make(None if count is None else -count for count in member.used))
+            self._departed.append(
+                _ProcessCounters._make(None if count is None else -count for count in member.used)
+            )
         self._seen += 1
         self._record(ProcessEvent.SEEN, member, now)
 
@@ -373,8 +375,8 @@ _SLOW: tuple[Row[_Tree], ...] = (
 """Columns that are read about once a second."""
 
 
-def _sum_used(parts: Sequence[_Used]) -> _Used:
-    return _Used(
+def _sum_used(parts: Sequence[_ProcessCounters]) -> _ProcessCounters:
+    return _ProcessCounters(
         sum(part.cpu_user for part in parts),
         sum(part.cpu_system for part in parts),
         sum_known(part.read_bytes for part in parts),

@@ -26,7 +26,7 @@ from otel_memwatch.record.otlp_json import parse_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
 
 MAX_BODY = 64 * 1024 * 1024
@@ -35,7 +35,7 @@ MAX_BODY = 64 * 1024 * 1024
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
-class _Refused(Exception):  # noqa: N818 - an answer, no error of ours
+class _RejectedRequest(Exception):  # noqa: N818 - an answer, no error of ours
     """Request answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -55,7 +55,7 @@ class Receiver:
     """
 
     def __init__(
-        self, listening: Listening, record: ReceivedSpans, on_trouble: Callable[[str], None]
+        self, listening: ListeningPort, record: ReceivedSpans, on_trouble: Callable[[str], None]
     ) -> None:
         self.forwarder = Forwarder(listening.upstream)
         self.path = listening.path
@@ -84,7 +84,7 @@ class _SpanHandler(QuietHandler):
     def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
         try:
             self._receive()
-        except _Refused as refused:
+        except _RejectedRequest as refused:
             self.close_connection = True
             self.answer(refused.status, "text/plain", refused.message.encode(), Connection="close")
 
@@ -92,7 +92,7 @@ class _SpanHandler(QuietHandler):
         # Compare in constant time: the duration of an answer must not reveal the token.
         asked = self.path.partition("?")[0].encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(asked, self.receiver.path.encode()):
-            raise _Refused(404, "there is nothing here")
+            raise _RejectedRequest(404, "there is nothing here")
         body = self._body()
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
         request = self._understood(_plain(body, self.headers.get("Content-Encoding")), kind)
@@ -113,9 +113,9 @@ class _SpanHandler(QuietHandler):
             elif kind == _JSON:
                 parse_json(data or b"{}", request)
             else:
-                raise _Refused(415, f"{_PROTOBUF} or {_JSON}, please")
+                raise _RejectedRequest(415, f"{_PROTOBUF} or {_JSON}, please")
         except (DecodeError, ValueError) as error:
-            raise _Refused(400, f"the body is not OTLP: {error}") from None
+            raise _RejectedRequest(400, f"the body is not OTLP: {error}") from None
         return request
 
     def _body(self) -> bytes:
@@ -124,12 +124,12 @@ class _SpanHandler(QuietHandler):
         try:
             length = int(self.headers.get("Content-Length") or 0)
         except ValueError:
-            raise _Refused(400, "the Content-Length is not a number") from None
+            raise _RejectedRequest(400, "the Content-Length is not a number") from None
         if not 0 <= length <= MAX_BODY:
-            raise _Refused(413 if length > 0 else 400, "the body is too long")
+            raise _RejectedRequest(413 if length > 0 else 400, "the body is too long")
         data = self.rfile.read(length)
         if len(data) < length:
-            raise _Refused(400, "the body is cut off")
+            raise _RejectedRequest(400, "the body is cut off")
         return data
 
     def _chunks(self) -> bytes:
@@ -139,16 +139,16 @@ class _SpanHandler(QuietHandler):
             try:
                 size = int(line.partition(b";")[0], 16)
             except ValueError:
-                raise _Refused(400, "the body is not in chunks") from None
+                raise _RejectedRequest(400, "the body is not in chunks") from None
             if size < 0 or len(body) + size > MAX_BODY:
-                raise _Refused(413, "the body is too long")
+                raise _RejectedRequest(413, "the body is too long")
             if size == 0:
                 while self.rfile.readline(8192).strip():
                     pass
                 return bytes(body)
             chunk = self.rfile.read(size)
             if len(chunk) < size:
-                raise _Refused(400, "the body is cut off")
+                raise _RejectedRequest(400, "the body is cut off")
             body += chunk
             self.rfile.readline(8)
 
@@ -158,16 +158,16 @@ def _plain(body: bytes, encoding: str | None) -> bytes:
     if encoding in {None, "", "identity"}:
         return body
     if encoding not in {"gzip", "deflate"}:
-        raise _Refused(415, "gzip, please")
+        raise _RejectedRequest(415, "gzip, please")
     if not body:
         return body
     decompressor = zlib.decompressobj(wbits=47)
     try:
         data = decompressor.decompress(body, MAX_BODY + 1)
     except zlib.error as error:
-        raise _Refused(400, f"the body is not {encoding}: {error}") from None
+        raise _RejectedRequest(400, f"the body is not {encoding}: {error}") from None
     if len(data) > MAX_BODY:
-        raise _Refused(413, "the body is too long")
+        raise _RejectedRequest(413, "the body is too long")
     if not decompressor.eof:
-        raise _Refused(400, "the body is cut off")
+        raise _RejectedRequest(400, "the body is cut off")
     return data

@@ -27,7 +27,7 @@ class Upstream(NamedTuple):
     """True if a variable or option sets it; otherwise it is the SDKs' default, possibly without a listener."""
 
 
-class Listening(NamedTuple):
+class ListeningPort(NamedTuple):
     """Open port, with the variables for the target."""
 
     socket: socket.socket
@@ -42,7 +42,7 @@ class Listening(NamedTuple):
         return f"/{self.token}/v1/traces"
 
 
-def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Listening:
+def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> ListeningPort:
     """Open the port; connections wait in its queue until the receiver starts.
 
     Args:
@@ -74,7 +74,7 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}/{token}/v1/traces",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": protocol,
     }
-    return Listening(listening, token, upstream, variables)
+    return ListeningPort(listening, token, upstream, variables)
 
 
 def _variable(environ: Mapping[str, str], what: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.run_cgroup import service_manager
-from otel_memwatch.monitor.run_cgroup.service_manager import Asked, Scope, decide
+from otel_memwatch.monitor.run_cgroup.service_manager import Scope, ScopeRequest, decide
 
 USER_SLICE = "/user.slice/user-1000.slice"
 SESSION = f"{USER_SLICE}/session-c1.scope"
@@ -54,7 +54,7 @@ class Machine:
         for name, text in files.items():
             (folder / name).write_text(text)
 
-    def decide(self, group: str, uid: int) -> Asked:
+    def decide(self, group: str, uid: int) -> ScopeRequest:
         return decide(group, str(self.point), uid, str(self.run))
 
     def refusal(self, group: str, uid: int) -> Unavailable:
@@ -201,7 +201,7 @@ class Asking:
         busctl.write_text(f"#!/bin/sh\n{script}\n")
         busctl.chmod(0o755)
         monkeypatch.setattr(service_manager, "_busctl", lambda: str(busctl))
-        self.scope = Scope(Asked(str(folder / "bus"), "app.slice", str(folder)), 0.3, limit)
+        self.scope = Scope(ScopeRequest(str(folder / "bus"), "app.slice", str(folder)), 0.3, limit)
 
     def outcome(self) -> str:
         """What the process was told."""
@@ -228,7 +228,7 @@ class Asking:
 
 
 def test_a_scope_is_asked_for_with_its_limit(tmp_path: Path) -> None:
-    asked = Asked(str(tmp_path / "bus"), "app.slice", str(tmp_path))
+    asked = ScopeRequest(str(tmp_path / "bus"), "app.slice", str(tmp_path))
     for newer in (True, False):
         limited = Scope(asked, 0.3, 1 << 30)._command("a.scope", [1], newer=newer)
         free = Scope(asked, 0.3)._command("a.scope", [1], newer=newer)

@@ -13,7 +13,7 @@ from otel_memwatch.monitor.telemetry.delivery import EndpointHealth, ExporterDel
 from otel_memwatch.monitor.telemetry.export_log import Answer
 from otel_memwatch.monitor.telemetry.exporters import Exporter
 from otel_memwatch.monitor.telemetry.span_sender import SpanSender
-from otel_memwatch.record.follower import Followed
+from otel_memwatch.record.follower import PollResult
 
 BUSY, WRONG = Answer("answers 503", transient=True), Answer("answers 400")
 RUN = "the run"
@@ -56,7 +56,7 @@ class Record:
     def poll(self):
         found = list(range(self.read, min(self._number, self.read + self._piece)))
         self.read += len(found)
-        return Followed([SimpleNamespace(name=n) for n in found], 0, self.read < self._number)
+        return PollResult([SimpleNamespace(name=n) for n in found], 0, self.read < self._number)
 
     def open_operations(self):
         return []

@@ -13,7 +13,7 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources.gpu_drm.cards import Card, CardFigure, figures, find_cards
-from otel_memwatch.monitor.sampling.sources.gpu_drm.clients import Clients, Holding
+from otel_memwatch.monitor.sampling.sources.gpu_drm.clients import CardMemory, Clients
 from otel_memwatch.runtime.polling import Pace, Poller
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ PERIOD = 1.0
 SHARE = 0.01
 """Share of wall time that reading may take."""
 
-_TREE: tuple[Row[Holding], ...] = (
+_TREE: tuple[Row[CardMemory], ...] = (
     (catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, (), lambda holding: holding.device_bytes),
     (catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM, (), lambda holding: holding.system_bytes),
     (catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE, (), lambda holding: holding.largest),

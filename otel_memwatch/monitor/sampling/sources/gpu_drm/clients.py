@@ -21,7 +21,7 @@ _SHARE = 0.005
 _DEVICES = ("/dev/dri/", "/dev/accel/", "/dev/kfd")
 
 
-class Holding(NamedTuple):
+class CardMemory(NamedTuple):
     """The tree's part of one card."""
 
     device_bytes: int
@@ -49,7 +49,7 @@ class Clients:
         self._engines: dict[tuple[str, int, str], tuple[int, int, float]] = {}
         self._seconds = dict.fromkeys(self._cards, 0.0)
 
-    def read(self, pids: Iterable[int], now: float) -> dict[str, Holding] | None:
+    def read(self, pids: Iterable[int], now: float) -> dict[str, CardMemory] | None:
         """Return the holdings of the processes by card; `None` if all of them deny access.
 
         `now` is monotonic seconds. A client that several files or processes share counts once.
@@ -86,9 +86,9 @@ class Clients:
 
     def _holding(
         self, card: str, clients: dict[tuple[str, int], DrmClient], by_process: dict[tuple[str, int], int]
-    ) -> Holding:
+    ) -> CardMemory:
         of_card = [client for (of, _), client in clients.items() if of == card]
-        return Holding(
+        return CardMemory(
             sum(client.device_bytes for client in of_card),
             sum(client.system_bytes for client in of_card),
             max((held for (of, _), held in by_process.items() if of == card), default=0),

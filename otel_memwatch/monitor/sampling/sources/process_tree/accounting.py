@@ -69,7 +69,7 @@ class Account:
         without = None if io is None else Io(*(None if value is None else -value for value in io))  # type: ignore[arg-type]
         self._departed += Totals(-user, -system, -minor, -major, without)
 
-    def reaped(self, reaped: Reaped, last_io: Io | None) -> None:
+    def reaped(self, reaped: ReapedProcess, last_io: Io | None) -> None:
         """Replace the totals of a process by those of wait4.
 
         Its I/O is that of the zombie, else the last reading. Without either the tree's I/O is unknown from now on.
@@ -137,7 +137,7 @@ class Account:
         return self._highest if known else self._highest._replace(io=None)
 
 
-class Reaped(NamedTuple):
+class ReapedProcess(NamedTuple):
     """A process that we waited for, with readings of its zombie."""
 
     exit: ChildExit
@@ -166,7 +166,7 @@ def counts_io() -> bool:
     return os.path.exists("/proc/self/io")
 
 
-def read_exit(end: ChildExit) -> Reaped:
+def read_exit(end: ChildExit) -> ReapedProcess:
     """Parse the supervisor's reading of a zombie."""
     stat, io, ignored = None, None, False
     with contextlib.suppress(ValueError, IndexError):
@@ -175,4 +175,4 @@ def read_exit(end: ChildExit) -> Reaped:
         io = None if end.io is None else parse_io(end.io)
     with contextlib.suppress(ValueError):
         ignored = end.status is not None and parse_ignores_sigchld(end.status)
-    return Reaped(end, stat, io, ignored)
+    return ReapedProcess(end, stat, io, ignored)

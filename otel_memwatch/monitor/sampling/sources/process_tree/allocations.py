@@ -16,7 +16,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
 
 if TYPE_CHECKING:
-    from otel_memwatch.runtime.procfs.system import Allocated
+    from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 _READ = 16384
 _STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
@@ -38,7 +38,7 @@ class Allocations:
     """
 
     def __init__(
-        self, proc: str, sys: str | os.PathLike[str], allocated_before: Allocated | None = None
+        self, proc: str, sys: str | os.PathLike[str], allocated_before: AllocationCounters | None = None
     ) -> None:
         self._vmstat = os.open(f"{proc}/vmstat", os.O_RDONLY | os.O_CLOEXEC)
         pages = f"{sys}/kernel/mm/transparent_hugepage"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
-    from otel_memwatch.runtime.procfs.system import Allocated
+    from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 UNKNOWN = 1 << 62
 """Placeholder for an unknown number of bytes, larger than any real value."""
@@ -125,7 +125,7 @@ class FaultLedgerBounds:
         root: int,
         *,
         joined: bool,
-        allocated_before: Allocated | None = None,
+        allocated_before: AllocationCounters | None = None,
     ) -> None:
         self._machine = Allocations(proc, sys, allocated_before)
         self._root = root

@@ -10,8 +10,8 @@ from time import monotonic
 from otel_memwatch.errors import TargetEnded, Unavailable
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
     Account,
-    Reaped,
     ReapedBy,
+    ReapedProcess,
     read_exit,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
@@ -200,7 +200,7 @@ class Membership:
         if not self.pids.settled:
             self.faults.compare_with_own()
 
-    def _read_exit(self, reaped: Reaped, changes: TickDelta) -> None:
+    def _read_exit(self, reaped: ReapedProcess, changes: TickDelta) -> None:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return

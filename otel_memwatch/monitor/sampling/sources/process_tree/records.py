@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
-from otel_memwatch.monitor.sampling.sources.process_tree.accounting import Reaped
+from otel_memwatch.monitor.sampling.sources.process_tree.accounting import ReapedProcess
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Figures, Member
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
 from otel_memwatch.runtime.kernel import monotonic_start
@@ -106,7 +106,7 @@ class Records:
         """
         self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
-    def reaped(self, reaped: Reaped, member: Member | None, hidden: float | None = None) -> None:
+    def reaped(self, reaped: ReapedProcess, member: Member | None, hidden: float | None = None) -> None:
         """Record the exact exit of a process that we waited for, known or not.
 
         `hidden`: time at which it was found to be hidden.
@@ -136,7 +136,7 @@ class Records:
             )
         )
 
-    def reaped_elsewhere(self, reaped: Reaped, member: Member | None) -> None:
+    def reaped_elsewhere(self, reaped: ReapedProcess, member: Member | None) -> None:
         """Record that a process that we waited for ended outside the run's cgroup. Call this before `reaped`."""
         stat = reaped.stat
         self._on_process(
@@ -150,7 +150,7 @@ class Records:
             )
         )
 
-    def _reaped_bound(self, reaped: Reaped, member: Member | None) -> int | None:
+    def _reaped_bound(self, reaped: ReapedProcess, member: Member | None) -> int | None:
         """Return an upper bound of the peak of a process that we waited for; `None`: unknown.
 
         ==========================================================  ======================================================
@@ -226,13 +226,13 @@ def _note(member: Member) -> ProcessNote | None:
     return ProcessNote.IGNORES_CHILDREN if member.ignores_sigchld else None
 
 
-def _end_note(reaped: Reaped, member: Member | None) -> ProcessNote | None:
+def _end_note(reaped: ReapedProcess, member: Member | None) -> ProcessNote | None:
     if reaped.ignored_sigchld or (member is not None and member.ignores_sigchld):
         return ProcessNote.IGNORES_CHILDREN
     return ProcessNote.NEVER_SEEN if member is None else None
 
 
-def _start(reaped: Reaped) -> float:
+def _start(reaped: ReapedProcess) -> float:
     """Return the start of a process that was never seen. If unknown, return its end, the latest possible start."""
     if reaped.stat is not None:
         return monotonic_start(reaped.stat.start)

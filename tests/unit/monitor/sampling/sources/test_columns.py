@@ -47,7 +47,7 @@ def test_values_of_the_host_stand_in_their_columns(tmp_path: Path) -> None:
 
 def process(**facts: Any) -> Any:
     figures = {"num_fds": 7, "num_ctx_switches": SimpleNamespace(voluntary=3, involuntary=4)}
-    used = portable._Used(1.5, 0.5, 100, None)
+    used = portable._ProcessCounters(1.5, 0.5, 100, None)
     return SimpleNamespace(
         **{
             "rss": 10,

@@ -18,7 +18,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descr
 from otel_memwatch.monitor.sampling.sources.process_tree.sample_steps import ProcessTree
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
 from otel_memwatch.runtime.procfs import address_spaces
-from otel_memwatch.runtime.procfs.system import Allocated
+from otel_memwatch.runtime.procfs.system import AllocationCounters
 from otel_memwatch.truth.process import sum_error
 from otel_memwatch.truth.tree_estimates import likely_of_tasks
 from tests.support.proc_tree import ProcTree
@@ -53,7 +53,7 @@ class Watched:
                 proc=self.proc.path,
                 sys=path / "sys",
                 adopt=True,
-                allocated_before=Allocated(0, 0, 0),
+                allocated_before=AllocationCounters(0, 0, 0),
             )
         )
         _trees.append(self.tree)
