@@ -146,19 +146,24 @@ class RunAggregator:
             (attrgetter(field), maximum) for field, maximum in maxima
         ]
 
+    def pass_over(self, time: float, missed: int) -> None:
+        """Count a sample that equals those before and after it, so only its time matters."""
+        self.last_time = time - self.conditions.started
+        if self._latest is None:
+            self.first_time = self.last_time
+        elif self._longest_gap is None or time - self._latest > self._longest_gap:
+            self._longest_gap = time - self._latest
+        self.samples += 1
+        self.missed += missed
+        self._latest = self._evidence.last_tick = time
+
     def add(self, sample: Sample, missed: int = 0) -> None:
         """Add a sample; `missed`: deadlines that passed without one before it."""
         with self._lock:
             time = sample.time
-            self.last_time = time - self.conditions.started
-            if self._latest is None:
-                self.first_time = self.last_time
-            elif self._longest_gap is None or time - self._latest > self._longest_gap:
-                self._longest_gap = time - self._latest
+            self.pass_over(time, missed)
             if sample.reading is not None and sample.reading > self.reading:
                 self.reading = float(sample.reading)
-            self.samples += 1
-            self.missed += missed
             for get, maximum in self._largest:
                 value = get(sample)
                 if value is not None and (maximum.value is None or value > maximum.value):
@@ -171,7 +176,6 @@ class RunAggregator:
             self.ledger.add(sample)
             self._devices.add(sample)
             self._held_by_tree.add(sample)
-            self._latest = self._evidence.last_tick = time
             self.processes.settle(time)
 
     def _add_totals(self, sample: Sample) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from otel_memwatch.model import Column, Snapshot
+    from otel_memwatch.model import Column, Snapshot, Value
     from otel_memwatch.run.aggregate import RunAggregator
     from otel_memwatch.run.curves import Curves
     from otel_memwatch.run.tick_history import TickHistory
@@ -48,13 +49,12 @@ class SampleBatcher:
 
     def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
         """Create the consumers, which receive these columns of each sample. `drawn`: include curves."""
-        from otel_memwatch.record.schema import sample_maker
         from otel_memwatch.run.aggregate import RunAggregator
         from otel_memwatch.run.tick_history import TickHistory
 
-        self._aggregator, self._columns = RunAggregator(columns, info), columns
+        self._aggregator = RunAggregator(columns, info)
+        self._declare(columns)
         self._history = TickHistory(self._aggregator.conditions)
-        self._make = sample_maker(columns)
         if drawn:
             from otel_memwatch.run.curves import Curves
 
@@ -62,13 +62,21 @@ class SampleBatcher:
 
     def join(self, columns: Sequence[Column]) -> None:
         """Receive these columns of the following samples: those so far, and others of devices."""
-        from otel_memwatch.record.schema import sample_maker
-
         self._process_batch()
         if self._aggregator is not None:
             self._aggregator.join(columns)
-        self._columns, self._make = columns, sample_maker(columns)
+        self._declare(columns)
         self._curves = None  # the page reads the record instead
+
+    def _declare(self, columns: Sequence[Column]) -> None:
+        """Set the columns of the following samples. Those read at every sample come first."""
+        from otel_memwatch.record.schema import sample_maker
+
+        self._columns, self._make = columns, sample_maker(columns)
+        self._fast = sum(not column.period for column in columns)
+        self._machine = [
+            place for place, column in enumerate(columns) if column.metric == catalog.SYSTEM_MEMORY_USAGE
+        ]
 
     def process(self, record: ProcessRecord) -> None:
         """Add a record of a process."""
@@ -85,7 +93,7 @@ class SampleBatcher:
         aggregator, history, curves = self._aggregator, self._history, self._curves
         if aggregator is None or history is None:
             return
-        for record in self._waiting:
+        for record, alike in zip(self._waiting, list(self._alike()), strict=True):
             if isinstance(record, ProcessRecord):
                 aggregator.process(record)
                 if curves is not None:
@@ -97,9 +105,33 @@ class SampleBatcher:
                 known = dict(zip(columns, values, strict=True))
                 values = [known.get(column) for column in self._columns]
             sample = self._make((snapshot.time, *values))
-            aggregator.add(sample, snapshot.missed)
+            if alike:
+                aggregator.pass_over(snapshot.time, snapshot.missed)
+            else:
+                aggregator.add(sample, snapshot.missed)
             history.add(sample)
             if curves is not None:
                 curves.add(sample)
         self._waiting.clear()
         self._samples = 0
+
+    def _alike(self) -> Iterator[bool]:
+        """Yield for each record of the batch whether it is a sample between two of the same values.
+
+        Such a sample has nothing for the aggregator but its time. The machine's memory, which other programs change, does
+        not count.
+        """
+        figures = [self._figures(record) for record in self._waiting]
+        for before, now, after in zip([None, *figures], figures, [*figures[1:], None]):  # noqa: B905 - the first is longer
+            yield now is not None and before == now == after
+
+    def _figures(self, record: ProcessRecord | tuple[Sequence[Column], Snapshot]) -> Sequence[Value] | None:
+        """Return the values of a sample without slow ones; `None` for a sample with some and for a record of a process."""
+        if isinstance(record, ProcessRecord) or record[0] is not self._columns:
+            return None
+        values = list(record[1].values)
+        if values[self._fast :].count(None) < len(values) - self._fast:
+            return None
+        for place in self._machine:
+            values[place] = None
+        return values

@@ -79,5 +79,7 @@ class NeededBounds:
             self._window = self._bounds.add(self._make((time, *values)))
         window = self._window
         if window is not None:
-            values[low] = low_with_processes(window.low, whole_of(there), window.high)
+            values[low] = (
+                window.low if there is None else low_with_processes(window.low, whole_of(there), window.high)
+            )
             values[high] = window.high

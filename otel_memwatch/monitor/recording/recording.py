@@ -353,7 +353,8 @@ class RunRecording:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
         for action in (*self.followed.actions, self._peaks_so_far, self._leaks_so_far, self._stall_checks):
-            action.run_if_due(snapshot.time)
+            if snapshot.time >= action.due:
+                action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
         if self._composition is not None and (level := snapshot.values[self._level_column]):

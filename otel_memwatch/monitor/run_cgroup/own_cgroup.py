@@ -14,6 +14,7 @@ import select
 import time
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     ancestors,
@@ -67,11 +68,6 @@ _MANAGED = (".slice", ".scope", ".service")
 """Suffixes of systemd's cgroups."""
 _DELEGATING = "systemd-run --user --scope -p Delegate=yes otel-memwatch ..."
 """Command that gets a delegated cgroup."""
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _write(path: str, text: bytes) -> None:
@@ -128,8 +124,8 @@ class OwnCgroup:
     ) -> OwnCgroup:
         """Make the cgroup, with a `limit` in bytes. Raises `Unavailable` if that is impossible. Costs 1 ms, once."""
         try:
-            memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
-            mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
+            memberships = parse_memberships(read_once(f"{proc}/self/cgroup"))
+            mounts = parse_mounts(read_once(f"{proc}/self/mountinfo"))
             group = _make(locate(memberships, mounts, "memory"))
             if limit is not None:
                 try:
@@ -155,9 +151,9 @@ class OwnCgroup:
         Version 1 reports the root cgroup for an ending process. Costs 13 us for a process inside, 26 us for one outside.
         """
         try:
-            if self._is_on(_read(f"{proc}/{pid}/cgroup")):
+            if self._is_on(read_once(f"{proc}/{pid}/cgroup")):
                 return True
-            return None if is_exiting(_read(f"{proc}/{pid}/stat")) else False
+            return None if is_exiting(read_once(f"{proc}/{pid}/stat")) else False
         except OSError:
             return None
 
@@ -172,7 +168,7 @@ class OwnCgroup:
     def pids(self) -> list[int]:
         """Return the processes in the cgroup itself; none if it is gone."""
         with contextlib.suppress(OSError):
-            return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
+            return [int(pid) for pid in read_once(f"{self.path}/cgroup.procs").split()]
         return []
 
     def all_pids(self) -> list[int]:
@@ -251,7 +247,7 @@ class OwnCgroup:
 
     def oom_kills(self) -> int:
         """Return the number of processes that the OOM killer killed here; 0 on kernels that do not count (before 4.13)."""
-        return parse_keyed(_read(f"{self.path}/{self._events}")).get("oom_kill", 0)
+        return parse_keyed(read_once(f"{self.path}/{self._events}")).get("oom_kill", 0)
 
     def kills_at_limit(self) -> int:
         """Return `oom_kills` if memory ran out at this cgroup's limit; 0 if only at an enclosing limit. Raises `OSError`.
@@ -259,15 +255,15 @@ class OwnCgroup:
         Version 1 does not count this, only how often the limit was reached. Memory may have been reclaimed then: if a limit
         around it is exceeded later, its kills are counted too.
         """
-        counts = parse_keyed(_read(f"{self.path}/{self._events}"))
+        counts = parse_keyed(read_once(f"{self.path}/{self._events}"))
         reached = counts.get("oom", 0)
         if self.version == 1:
-            reached = int(_read(f"{self.path}/memory.failcnt"))
+            reached = int(read_once(f"{self.path}/memory.failcnt"))
         return counts.get("oom_kill", 0) if reached else 0
 
     def limit(self) -> int | None:
         """Return the cgroup's limit in bytes, as copied from its parents; `None`: none."""
-        return parse_limit(_read(f"{self.path}/{_LIMIT_FILES[self.version]}"))
+        return parse_limit(read_once(f"{self.path}/{_LIMIT_FILES[self.version]}"))
 
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
@@ -299,7 +295,7 @@ def _pids_below(path: str) -> list[int]:
     pids = []
     for folder, _, _ in os.walk(path):
         with contextlib.suppress(OSError):
-            pids += [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()]
+            pids += [int(pid) for pid in read_once(f"{folder}/cgroup.procs").split()]
     return pids
 
 
@@ -325,7 +321,7 @@ def _sweep(parent: str) -> None:
             with contextlib.suppress(OSError):
                 if not _pids_below(path):
                     _remove_tree(path)
-                elif _read(f"{path}/cgroup.freeze").strip() == b"1":
+                elif read_once(f"{path}/cgroup.freeze").strip() == b"1":
                     _write(f"{path}/cgroup.freeze", b"0")
 
 
@@ -368,7 +364,7 @@ def _make_v1(location: Location) -> OwnCgroup:
         raise Unavailable(
             f"{parent} belongs to systemd.", "systemd-run --scope -p Delegate=yes otel-memwatch ..."
         )
-    if _read(f"{parent}/memory.use_hierarchy").strip() != b"1":
+    if read_once(f"{parent}/memory.use_hierarchy").strip() != b"1":
         raise Unavailable(f"{parent} does not count its children's memory (memory.use_hierarchy is 0).")
     return _make_below(parent, location)
 
@@ -398,7 +394,7 @@ def _make_below(parent: str, location: Location, leaf: str | None = None) -> Own
     try:
         for above in ancestors(location):
             with contextlib.suppress(OSError):  # the root of version 2 has no such file
-                limits.append(parse_limit(_read(f"{above}/{file}")))
+                limits.append(parse_limit(read_once(f"{above}/{file}")))
         finite = [limit for limit in limits if limit is not None]
         if finite:
             _write(f"{path}/{file}", str(min(finite)).encode())
@@ -412,17 +408,17 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
     """Return the cgroup to make ours in, and the leaf that we had to move to for it."""
     ours = location.path
     for group in ancestors(location):
-        if b"memory" in _read(f"{group}/cgroup.subtree_control").split():
+        if b"memory" in read_once(f"{group}/cgroup.subtree_control").split():
             if os.access(group, os.W_OK) and os.access(f"{group}/cgroup.procs", os.W_OK):
                 return group, None
             break
         if any(_attribute(group, name) for name in _DELEGATED) or _is_kept_to(group):
             break
-    if b"memory" not in _read(f"{ours}/cgroup.controllers").split():
+    if b"memory" not in read_once(f"{ours}/cgroup.controllers").split():
         raise UnusableDelegation(
             f"{ours} has no memory controller.", "enable it in cgroup.subtree_control of the parent cgroup"
         )
-    if _read(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
+    if read_once(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
         raise UnusableDelegation(
             f"{ours} holds other processes, which we do not move.",
             "start otel-memwatch as the only process of its unit, container or scope",
@@ -460,7 +456,7 @@ def limit_of(group: str) -> str | None:
     """Return the first limit of a version 2 cgroup, as "file value"; `None`: none."""
     for name, none in _NO_LIMIT.items():
         try:
-            value = _read(f"{group}/{name}").decode("ascii", "replace").strip()
+            value = read_once(f"{group}/{name}").decode("ascii", "replace").strip()
         except OSError:  # the controller is off
             continue
         if not value.startswith(none) if none else value:

@@ -11,7 +11,7 @@ import time
 
 from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
-from otel_memwatch.runtime.kernel import KERNEL_STACK
+from otel_memwatch.runtime.kernel import KERNEL_STACK, read_once
 from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_threads
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
@@ -111,8 +111,8 @@ class Composition:
         """Return resident bytes and PID of the processes, the largest first."""
         sizes = []
         for pid in pids[:_PROCESSES]:
-            with contextlib.suppress(OSError, ValueError), open(f"{self._proc}/{pid}/statm", "rb") as file:
-                sizes.append((parse_resident(file.read()), pid))
+            with contextlib.suppress(OSError, ValueError):
+                sizes.append((parse_resident(read_once(f"{self._proc}/{pid}/statm")), pid))
         return sorted((one for one in sizes if one[0]), reverse=True)
 
     def _round(self, level: int, chosen: Sequence[tuple[int, int]], number: int, now: float) -> None:

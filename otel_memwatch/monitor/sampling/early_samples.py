@@ -43,12 +43,14 @@ class EarlySampleScheduler:
 
     def plan(self, now: float, next_tick: float) -> None:
         """Schedule the next probe, after a sample or a probe at `now`."""
-        self.due = math.inf
-        if not self._sources or self._left(now) <= 0:
-            return
-        due = max(self._rests_until, now + min(source.probe_after for source in self._sources))
-        if due < next_tick - LEAST_LEFT:
-            self.due = due
+        after = self.due = math.inf
+        for source in self._sources:
+            after = min(after, source.probe_after)
+        due = now + after
+        if due < next_tick - LEAST_LEFT and self._left(now) > 0:
+            due = max(self._rests_until, due)
+            if due < next_tick - LEAST_LEFT:
+                self.due = due
 
     def ask(self, now: float) -> bool:
         """Return whether a source requests a sample now. A failing source is not asked again: its readings show the error."""

@@ -83,7 +83,7 @@ class SourceHealth(NamedTuple):
     reads: int
     failures: int
     seconds: float
-    """CPU seconds of all its reads."""
+    """CPU seconds of all its reads, at most."""
     stretched: int
     """Samples without it, because it had used up its share of a core."""
     error: str | None
@@ -115,6 +115,7 @@ class _Reader:
         self.up = True
         self.reads = self.failures = self.stretched = 0
         self.seconds = 0.0
+        """CPU seconds of all its reads, at most."""
         self.error: str | None = None
         self.rests_until = 0.0
         """Monotonic end of a pause that keeps it within its share of a core."""
@@ -131,13 +132,6 @@ class _Reader:
         """Let the next reading be complete. After an OOM kill, the counters of a surrounding cgroup are read for the last time."""
         for pace in getattr(self.source, "paces", ()):
             pace.next = -math.inf
-
-    def rests(self, now: float) -> bool:
-        """Return whether a sample at `now` does without it: nothing is due, or it has used up its share of a core."""
-        if self.pace is not None and now < self.pace.next:
-            return True
-        self.stretched += now < self.rests_until
-        return now < self.rests_until
 
     def spent(self, now: float, seconds: float) -> None:
         """Account for a read at `now` that took `seconds` of CPU time."""
@@ -219,6 +213,8 @@ class Sampler:
         self._clock = clock or SystemClock()
         self._on_health = on_health
         self._subscribers: list[Callable[[Snapshot], None]] = []
+        self._dear = True
+        """The last sample used more than the share of one source, or one rests: the CPU time of the next sample is measured."""
         self._last: Snapshot | None = None
         self._deadline: float | None = None
         self._early = EarlySampleScheduler(sources)
@@ -274,8 +270,7 @@ class Sampler:
         late, missed = (0.0, 0) if called_for else self._lateness(now)
         values = self._nothing.copy()
         begun = clock.cpu() if called_for else 0.0
-        self._read_sources(now, values, last=last, early=called_for)
-        took = clock.monotonic() - now
+        took = self._read_sources(now, values, last=last, early=called_for) - now
         if took > READING_SECONDS:
             values[-1] = round(took + 5e-5, 4)
         if values[self._fast_count :] != self._no_slow:
@@ -302,32 +297,48 @@ class Sampler:
         self._early.plan(now, self._deadline)
         return snapshot
 
-    def _read_sources(self, now: float, values: list[Value], *, last: bool, early: bool) -> None:
-        """Put the values of all sources that are due into `values`.
+    def _read_sources(self, now: float, values: list[Value], *, last: bool, early: bool) -> float:
+        """Put the values of all sources that are due into `values`; return the monotonic time of the end.
 
         A source that an `early` sample reads is still due at the next regular one, or that would lack its values.
         """
         clock = self._clock
-        cpu, began, elapsed = clock.cpu(), clock.monotonic(), []
+        cpu = clock.cpu() if self._dear else 0.0
+        began = ended = clock.monotonic()
+        elapsed = []
         for reader in self._readers:
+            pace, was_up = reader.pace, reader.up
             if last:
                 reader.make_due()
-            elif reader.rests(now):
+            elif pace is not None and now < pace.next:
                 continue
-            was_up, pace = reader.up, reader.pace
+            elif now < reader.rests_until:
+                reader.stretched += 1
+                continue
             due = math.inf if pace is None else pace.next
             if reader.read(now, values):
-                ended = clock.monotonic()
-                elapsed.append((reader, ended - began))
-                began = ended
+                before, ended = ended, clock.monotonic()
+                elapsed.append((reader, ended - before))
             if early and pace is not None:
                 pace.next = due
             if reader.up is not was_up or not was_up:
                 self._health_changed(reader, was_up)
-        used = clock.cpu() - cpu
+        self._account(now, elapsed, ended - began, cpu)
+        return ended
+
+    def _account(self, now: float, elapsed: Iterable[tuple[_Reader, float]], took: float, cpu: float) -> None:
+        """Account for the readings of a sample at `now`, which together took `took` seconds and began at `cpu` seconds of CPU."""
+        if not self._dear:
+            for reader, seconds in elapsed:
+                reader.seconds += seconds
+            self._dear = took > CPU_SHARE * self.interval
+            return
+        used = self._clock.cpu() - cpu
         for reader, seconds in elapsed:
             # A reading used no more CPU than it took time, nor than all of them: the kernel's clock costs 1 us a call.
             reader.spent(now, min(seconds, used))
+        rests = any(now < reader.rests_until for reader in self._readers)
+        self._dear = rests or min(took, used) > CPU_SHARE * self.interval
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
         """Report that a source fails or works again, and drop the earlier values of a failing one."""
@@ -356,9 +367,9 @@ class Sampler:
         """Wait for the next regular or early sample (`False`), or until `stop` is set (`True`)."""
         if self._deadline is None:
             return stop.is_set()
-        clock = self._clock
-        while not clock.wait(stop, self.left_to_probe()):
-            if self._early.due >= self._deadline or self._probe():
+        clock, early = self._clock, self._early
+        while not clock.wait(stop, max(0.0, min(self._deadline, early.due) - clock.monotonic())):
+            if early.due >= self._deadline or self._probe():
                 return False
         return True
 

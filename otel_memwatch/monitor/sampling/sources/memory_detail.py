@@ -16,7 +16,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
-from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, sum_known
+from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, read_once, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
     Rollup,
@@ -136,6 +136,8 @@ class MemoryDetail:
             self._thread = None
         done, self._done = self._done, None
         if done is None:
+            if not self._bounds_needed and self._thread is None:
+                self.pace.next = self._next  # until then only bounds can require a round
             return self.idle
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
@@ -237,8 +239,7 @@ class MemoryDetail:
         total = 0
         for pid in pids:
             try:
-                with open(f"{self._proc}/{pid}/statm", "rb") as file:
-                    total += parse_resident(file.read())
+                total += parse_resident(read_once(f"{self._proc}/{pid}/statm"))
             except OSError:
                 continue
         return total

@@ -8,6 +8,7 @@ import os
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.system import parse_busy, parse_run_delay
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -61,8 +62,8 @@ class RunQueue:
             return self.idle
         before, self._delays = self._delays, {}
         for tid, path in self._threads():
-            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
-                self._delays[tid] = delay = parse_run_delay(file.read())
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                self._delays[tid] = delay = parse_run_delay(read_once(path))
                 self._total += max(0.0, delay - before.get(tid, delay))
         return round(self._total, 6), parse_busy(os.pread(self._stat, 512, 0), self._ticks)
 

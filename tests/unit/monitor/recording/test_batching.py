@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Snapshot
 from otel_memwatch.monitor.recording.batching import SampleBatcher
 from otel_memwatch.record.schema import sample_maker
@@ -63,3 +65,42 @@ def test_earlier_samples_take_the_columns_of_later_ones() -> None:
     assert aggregator is not None
     assert aggregator.quality()["ticks"] == 41
     assert aggregator.tree_low == 5_000_000
+
+
+ANON, USAGE, WINDOW, FILE = (
+    Column("memwatch.cgroup.memory.anon"),
+    Column("memwatch.cgroup.memory.usage"),
+    Column("memwatch.cgroup.memory.window"),
+    Column("memwatch.cgroup.memory.file"),
+)
+MACHINE = Column("system.memory.usage", (("system.memory.state", "used"),))
+CPU = Column("memwatch.tree.cpu.time", (("cpu.mode", "user"),))
+
+
+def test_samples_between_equal_ones_change_no_figure() -> None:
+    columns = (RSS, COUNT, ANON, USAGE, WINDOW, FILE, CPU, MACHINE, PSS._replace(period=1.0))
+    info = INFO | {"cgroup": {"own": True}}
+    chosen, number = random.Random(1), 0
+    for _ in range(30):
+        batcher, alone, make = SampleBatcher(), RunAggregator(columns, info), sample_maker(columns)
+        batcher.open(columns, info)
+        values, time = [1000, 1, 500, 2000, 2000, 0, 0.0], 100.0
+        for _ in range(300):
+            time += chosen.choice((0.01, 0.1, 0.1, 0.3))
+            if chosen.random() < 0.1:
+                place = chosen.randrange(7)
+                values[place] += chosen.choice((-1, 1, 7)) * (1 if place in {1, 6} else 10_000_000)
+                values[place] = max(0, values[place])
+            slow = chosen.choice((None, None, None, 3000))
+            row = (*values, chosen.randrange(1 << 30), slow)
+            snapshot = Snapshot(time, 0.0, row, 0.0, chosen.randrange(2))
+            batcher.sample(columns, snapshot)
+            alone.add(make((time, *row)), snapshot.missed)
+        folded = batcher.aggregator
+        assert folded is not None
+        assert folded.peaks() == alone.peaks()
+        assert folded.quality() == alone.quality()
+        assert folded.stalls() == alone.stalls()
+        assert folded.findings(None, job=False) == alone.findings(None, job=False)
+        number += folded.samples
+    assert number == 9000

@@ -104,6 +104,10 @@ class _Files:
         self.highest: int | None = None
         self._usage: bytes | None = None
         """Last content of the usage file."""
+        self._usage_descriptor = -1
+        """Its descriptor, once a watermark was reset."""
+        self._stat = b""
+        """Last content of memory.stat."""
         self._peak: bytes | None = None
         """Last content of the watermark's file, if `peak` read it."""
 
@@ -151,11 +155,12 @@ class _Files:
                 and self._needed(self.usage_file) == self._usage
                 and self._optional(f"{self._groups.memory}/{self.peak_file}") == self._peak
             )
-        if self._usage is None or self._resettable is None or self._resettable < 0:
+        usage = self._usage
+        if usage is None or self._resettable is None or self._resettable < 0:
             return False
-        return (
-            self._needed(self.usage_file) == self._usage and os.pread(self._resettable, 64, 0) == self._usage
-        )
+        if self._usage_descriptor < 0:
+            self._usage_descriptor = self._descriptors[f"{self._groups.memory}/{self.usage_file}"]
+        return os.pread(self._usage_descriptor, 64, 0) == usage and os.pread(self._resettable, 64, 0) == usage
 
     def has_moved(self) -> bool:
         """Return whether the usage, or a watermark that is only read, differs noticeably from the last sample."""
@@ -191,6 +196,11 @@ class _Files:
         if data is None:
             raise FileNotFoundError(f"{self._groups.memory}/{name} cannot be read")
         return data
+
+    def _last_stat(self) -> bytes:
+        """Return memory.stat of this sample."""
+        stat, self._stat = self._stat, b""
+        return stat or self._needed("memory.stat")
 
     def _number(self, name: str) -> int | None:
         data = self._optional(f"{self._groups.memory}/{name}")
@@ -274,7 +284,7 @@ class Version1(_Files):
 
     def statistics(self) -> tuple[int | None, ...]:
         """Return the fields of `CgroupSample` from `file` on, from memory.stat (one read, 7 us)."""
-        stat = self._needed("memory.stat")
+        self._stat = stat = self._needed("memory.stat")
         cache = parse_key(stat, b"total_cache")
         shmem = parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0
         return (
@@ -300,27 +310,29 @@ class Version1(_Files):
 
         The fields with `total_` include the cgroups below.
         """
-        stat = parse_keyed(self._needed("memory.stat"))
+        stat = self._last_stat()
         usage = int(self._needed("memory.usage_in_bytes"))
-        cache, shmem = stat.get("total_cache"), stat.get("total_shmem", stat.get("total_mapped_shmem"))
-        effective = stat.get("hierarchical_memory_limit")
+        cache, shmem = parse_key(stat, b"total_cache"), parse_key(stat, b"total_shmem")
+        if shmem is None:
+            shmem = parse_key(stat, b"total_mapped_shmem")
+        effective = parse_key(stat, b"hierarchical_memory_limit")
         limits = (
             self._smallest("memory.limit_in_bytes"),
             None if effective is None else parse_limit(b"%d" % effective),
         )
         return Details(
-            max(0, usage - stat.get("total_inactive_file", 0)),
-            stat.get("total_rss"),
+            max(0, usage - (parse_key(stat, b"total_inactive_file") or 0)),
+            parse_key(stat, b"total_rss"),
             None if cache is None else cache - (shmem or 0),
             shmem,
             self._number("memory.kmem.usage_in_bytes"),
-            stat.get("total_swap"),
+            parse_key(stat, b"total_swap"),
             min((limit for limit in limits if limit is not None), default=None),
             None,
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_time"), 1e9),
             self._events(),
             self._stalls(),
-            stat.get("total_workingset_refault_file"),
+            parse_key(stat, b"total_workingset_refault_file"),
             self._cores(),
         )
 
@@ -360,7 +372,7 @@ class Version2(_Files):
 
         The kernel reclaims dentries and inodes (slab_reclaimable) like page cache.
         """
-        stat = self._needed("memory.stat")
+        self._stat = stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
         slab = parse_key(stat, b"slab_reclaimable") or 0
         unevictable = parse_key(stat, b"unevictable")
@@ -388,7 +400,7 @@ class Version2(_Files):
 
     def details(self) -> Details:
         """Read the slow values. Raises `OSError` if the cgroup is gone."""
-        stat = parse_keyed(self._needed("memory.stat"))
+        stat = parse_keyed(self._last_stat())
         usage = int(self._needed("memory.current"))
         file, shmem = stat.get("file"), stat.get("shmem")
         return Details(

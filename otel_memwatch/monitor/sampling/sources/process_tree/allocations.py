@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
-from otel_memwatch.runtime.kernel import PAGE_SIZE, processors, vmstat_error
+from otel_memwatch.runtime.kernel import PAGE_SIZE, processors, read_once, vmstat_error
 from otel_memwatch.runtime.procfs.system import (
     other_page_sizes,
     parse_allocated,

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile, read_once
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.process import parse_stat, parse_thread_group
 from otel_memwatch.runtime.procfs.system import parse_last_pid
 from otel_memwatch.runtime.typed import TYPE_CHECKING

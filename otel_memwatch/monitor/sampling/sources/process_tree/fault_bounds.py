@@ -24,13 +24,13 @@ from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allo
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.outside_memory import OutsideMemory
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
 from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import SharedMemory
 from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
     counter_error,
     has_thread_counters,
     processors,
+    read_once,
     sum_known,
 )
 from otel_memwatch.runtime.procfs.process import parse_swapped

@@ -17,9 +17,9 @@ from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, read_once
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
-from otel_memwatch.runtime.kernel import CLOCK_TICKS
+from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING

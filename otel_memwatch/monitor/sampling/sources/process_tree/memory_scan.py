@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 

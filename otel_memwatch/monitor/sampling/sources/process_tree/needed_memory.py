@@ -12,8 +12,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
     TickFindings,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
-from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 

@@ -87,16 +87,3 @@ class KeptFile:
             os.close(self._descriptor)
             self._descriptor = -1
             self._descriptors.free += 1
-
-
-def read_once(path: str) -> bytes:
-    """Return the whole of a file that is not read again soon. Raises `OSError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data = part = os.read(fd, READ)
-        while part:
-            part = os.read(fd, READ)
-            data += part
-        return data
-    finally:
-        os.close(fd)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import ReapedProcess
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Figures, Member
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import read_once
-from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.kernel import monotonic_start, read_once
 from otel_memwatch.runtime.procfs.process import Io, Stat, parse_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
