@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from operator import attrgetter
 
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample, whole_of
@@ -14,8 +15,26 @@ from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_memwatch.model import Value
     from otel_memwatch.record.samples import Array, Samples
     from otel_memwatch.run.conditions import RunConditions
+
+
+_readings_of = attrgetter(
+    "window",
+    "file",
+    "watermark",
+    "moved",
+    "locked",
+    "gap",
+    "usage",
+    "anon",
+    "needed_low",
+    "needed_high",
+)
+
+_SAME = 3
+"""Number of equal samples before one from which on its window has the bounds of the window before."""
 
 
 class CgroupWindow(NamedTuple):
@@ -51,6 +70,12 @@ class CgroupBounds:
         self._current: Sample | None = None
         if conditions.own_from_start or not conditions.joined:
             self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
+        self._readings: tuple[Value, ...] = ()
+        """Readings of the last sample on which bounds depend."""
+        self._alike = 0
+        """Number of samples before it with the same."""
+        self._last: CgroupWindow | None = None
+        """The last window that followed from the rule."""
         self.reset_by_others = False
         """The watermark of a group that we joined fell: another program reset it, so what it was before is not known."""
         self.most_in_gap = 0
@@ -63,9 +88,16 @@ class CgroupBounds:
             self.most_in_gap = max(self.most_in_gap, reached)
         before, current = self._before, self._current
         self._before, self._current = current, sample
+        readings, last = _readings_of(sample), self._last
+        self._alike = self._alike + 1 if readings == self._readings else 0
+        self._readings = readings
+        if self._alike >= _SAME and last is not None and before is not None and current is not None:
+            until = self._conditions.read_until(current.time, current.reading)
+            return CgroupWindow(before.time, current.time, until, last.low, last.high, last.likely)
         if current is not None and self._conditions.joined and _fell(current.watermark, sample.watermark):
             self.reset_by_others = True
-        return None if before is None or current is None else self._window(before, current, sample)
+        self._last = None if before is None or current is None else self._window(before, current, sample)
+        return self._last
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """Yield the window that no later sample completes; asking changes nothing.

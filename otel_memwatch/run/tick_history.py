@@ -41,6 +41,9 @@ _NEIGHBOURS = 2
 _MAXIMA = ("main", "rss", "pss", "needed", "unmapped", "certain", "likely", "left")
 
 _totals_of = attrgetter(*TOTALS)
+_figures_of = attrgetter(
+    "main", "rss", "pss", "usage", "file", "shmem", "kernel", "needed_low", "needed", "needed_left", *TOTALS
+)
 
 _UNTIL = -4
 """Place in a row of the moment by which its sample was read."""
@@ -86,6 +89,9 @@ class TickHistory:
 
         The four numbers are the moment by which the sample was read and, for short-lived processes, start, largest number
         in one window, and 1 if several windows are merged."""
+        self._figures: tuple[Value, ...] = ()
+        self._row: tuple[float, ...] = ()
+        """Figures of the last sample, and their part of its row."""
         self._bounds = CgroupBounds(conditions)
         self._ledger = LedgerWindows(conditions)
         self._windows: list[CgroupWindow] = []
@@ -102,30 +108,16 @@ class TickHistory:
     def add(self, sample: Sample) -> None:
         """Add a sample."""
         time = round(sample.time, TICK_DECIMALS)
-        usage, file, shmem, kernel = sample.usage, sample.file, sample.shmem, sample.kernel
         since, new, level = time, 0.0, sample.unseen
         if level is not None:
             # Short-lived processes since the last sample that counted them.
             since, self._unseen_before = self._unseen_before, time
             new, self._unseen_level = max(0, level - self._unseen_level), max(level, self._unseen_level)
-        self._rows.append(
-            (
-                time,
-                _known(sample.main),
-                _known(sample.rss),
-                _known(sample.pss),
-                -1 if usage is None or file is None else max(0, usage - file),
-                -1 if shmem is None or kernel is None else shmem + kernel,
-                _known(sample.needed_low),
-                _known(sample.needed),
-                _known(sample.needed_left),
-                *map(_known, _totals_of(sample)),
-                self._conditions.read_until(time, sample.reading),
-                since,
-                new,
-                0,
-            )
-        )
+        figures = _figures_of(sample)
+        if figures != self._figures:
+            self._figures, self._row = figures, _row_of(sample)
+        until = self._conditions.read_until(time, sample.reading)
+        self._rows.append((time, *self._row, until, since, new, 0))
         watermark = sample.watermark
         if watermark is not None and (self._most_charged is None or watermark > self._most_charged[1]):
             self._most_charged = time, int(watermark)
@@ -241,6 +233,22 @@ def _merged_windows(windows: list[CgroupWindow]) -> CgroupWindow:
     highs = [window.high for window in windows]
     high = None if None in highs else max(high for high in highs if high is not None)
     return CgroupWindow(windows[0].start, windows[-1].end, windows[-1].until, max(lows, default=None), high)
+
+
+def _row_of(sample: Sample) -> tuple[float, ...]:
+    """Return the `_MAXIMA` and the `TOTALS` of a sample."""
+    usage, file, shmem, kernel = sample.usage, sample.file, sample.shmem, sample.kernel
+    return (
+        _known(sample.main),
+        _known(sample.rss),
+        _known(sample.pss),
+        -1 if usage is None or file is None else max(0, usage - file),
+        -1 if shmem is None or kernel is None else shmem + kernel,
+        _known(sample.needed_low),
+        _known(sample.needed),
+        _known(sample.needed_left),
+        *map(_known, _totals_of(sample)),
+    )
 
 
 def _known(value: Value) -> float:
