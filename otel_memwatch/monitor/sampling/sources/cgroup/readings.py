@@ -77,6 +77,9 @@ At 2 GB/s per core (the speed of page faults), less memory is added meanwhile th
 """
 
 
+_LIMITS = 10
+"""Readings of details after which limits that seldom change are read again: those of cgroups above, and of CPU."""
+
 _NOTICED, _NOTICED_SHARE = 1 << 20, 0.05
 """Bytes, and share of the usage, that are no noticeable change."""
 
@@ -108,6 +111,12 @@ class _Files:
         """Its descriptor, once a watermark was reset."""
         self._stat = b""
         """Last content of memory.stat."""
+        self._details = 0
+        """Number of calls of `details`."""
+        self._above: dict[str, list[int | None]] = {}
+        """Limits of the cgroups above by file."""
+        self._known_cores: tuple[float | None] | None = None
+        """Result of `_cores`; `None`: to be read."""
         self._peak: bytes | None = None
         """Last content of the watermark's file, if `peak` read it."""
 
@@ -197,8 +206,12 @@ class _Files:
             raise FileNotFoundError(f"{self._groups.memory}/{name} cannot be read")
         return data
 
-    def _last_stat(self) -> bytes:
-        """Return memory.stat of this sample."""
+    def _begin_details(self) -> bytes:
+        """Return memory.stat of this sample; forget the limits of the cgroups above now and then."""
+        self._details += 1
+        if self._details % _LIMITS == 0:
+            self._above.clear()
+            self._known_cores = None
         stat, self._stat = self._stat, b""
         return stat or self._needed("memory.stat")
 
@@ -211,12 +224,17 @@ class _Files:
         return {} if data is None else parse_keyed(data)
 
     def _smallest(self, name: str) -> int | None:
-        """Return the smallest limit of this name in the cgroup and those above it."""
-        limits = []
-        for group in self._groups.above:
-            data = self._optional(f"{group}/{name}")
-            limits.append(None if data is None else parse_limit(data))
+        """Return the smallest limit of this name in the cgroup and those above it. Those above are read now and then."""
+        below, *above = self._groups.above
+        limits = [self._limit(f"{below}/{name}")]
+        if name not in self._above:
+            self._above[name] = [self._limit(f"{group}/{name}") for group in above]
+        limits += self._above[name]
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def _limit(self, path: str) -> int | None:
+        data = self._optional(path)
+        return None if data is None else parse_limit(data)
 
     def _stalls(self) -> Mapping[tuple[str, str], float]:
         stalls: dict[tuple[str, str], float] = {}
@@ -230,7 +248,9 @@ class _Files:
         return stalls
 
     def _cores(self) -> float | None:
-        """Return the smallest CPU limit of the cgroup and those above it, in processors."""
+        """Return the smallest CPU limit of the cgroup and those above it, in processors. They are read now and then."""
+        if self._known_cores is not None:
+            return self._known_cores[0]
         found, group = [], self._groups.cpu
         while group is not None and os.path.exists(f"{group}/cgroup.procs"):
             maximum = self._optional(
@@ -243,7 +263,8 @@ class _Files:
             if quota != b"max" and int(quota) > 0:
                 found.append(int(quota) / int(period))
             group = os.path.dirname(group)
-        return min(found, default=None)
+        self._known_cores = (min(found, default=None),)
+        return self._known_cores[0]
 
     def close(self) -> None:
         """Close all files."""
@@ -310,7 +331,7 @@ class Version1(_Files):
 
         The fields with `total_` include the cgroups below.
         """
-        stat = self._last_stat()
+        stat = self._begin_details()
         usage = int(self._needed("memory.usage_in_bytes"))
         cache, shmem = parse_key(stat, b"total_cache"), parse_key(stat, b"total_shmem")
         if shmem is None:
@@ -400,7 +421,7 @@ class Version2(_Files):
 
     def details(self) -> Details:
         """Read the slow values. Raises `OSError` if the cgroup is gone."""
-        stat = parse_keyed(self._last_stat())
+        stat = parse_keyed(self._begin_details())
         usage = int(self._needed("memory.current"))
         file, shmem = stat.get("file"), stat.get("shmem")
         return Details(
