@@ -19,7 +19,7 @@ from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
-from otel_memwatch.truth.growth import ServiceLoad
+from otel_memwatch.truth.service_growth import ServiceLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,15 +5,8 @@ from __future__ import annotations
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.growth import (
-    LEAK,
-    LEAST_SECONDS,
-    GrowthShape,
-    Point,
-    ServiceLoad,
-    judge,
-    judge_service,
-)
+from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, judge
+from otel_memwatch.truth.service_growth import LEAST_SECONDS, ServiceLoad, judge_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

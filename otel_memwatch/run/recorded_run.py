@@ -166,10 +166,8 @@ class RecordedRun:
         """The peaks of the run."""
         written = self.info.get("peaks")
         if self.state == "finished" and isinstance(written, dict):
-            try:
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
                 return Peaks.from_json(written)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                pass
         from otel_memwatch.run.attribution import Candidates
 
         operations = Candidates(self.record.operation_table)
@@ -318,11 +316,10 @@ class RecordedRun:
             return False
         from otel_memwatch.run.operation_aggregator import LIMIT
 
-        if known is not None:
-            closed = 0 if known.so_far is None else known.so_far.closed
-            return closed + len(known.still_open) > LIMIT
-        so_far, still_open = self._aggregated_operations
-        return so_far.closed + len(still_open) > LIMIT
+        so_far, still_open = (
+            self._aggregated_operations if known is None else (known.so_far, known.still_open)
+        )
+        return (0 if so_far is None else so_far.closed) + len(still_open) > LIMIT
 
     @property
     def marked(self) -> bool:

@@ -18,7 +18,8 @@ Nothing here reads the machine. The recorder, live views and recorded runs colle
 | `kernel_memory` | page tables and kernel stacks of processes |
 | `refaults` | files read again for lack of memory |
 | `stalls` | time lost for lack of memory, disk or CPU |
-| `growth` | growth that does not end: memory kept at each repeat, a service over hours |
+| `growth` | shapes of growth: memory that each repeat of an operation keeps |
+| `service_growth` | growth of a service over hours |
 | `time_left` | time until growing memory reaches a limit |
 | `estimates` | best estimates, none of which is a bound |
 

@@ -21,7 +21,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from otel_memwatch.run.growth import FloorCurve, TimeFloors
-from otel_memwatch.truth.growth import LEAK, ServiceLoad, judge
+from otel_memwatch.truth.growth import LEAK, judge
+from otel_memwatch.truth.service_growth import ServiceLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable

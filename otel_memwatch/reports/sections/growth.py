@@ -5,7 +5,8 @@ from __future__ import annotations
 from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
-from otel_memwatch.truth.growth import FILLING, LEAK, LEAST_SECONDS, SAWTOOTH, WARM_UP
+from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
+from otel_memwatch.truth.service_growth import LEAST_SECONDS
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page

@@ -8,7 +8,7 @@ from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
 from otel_memwatch.reports.sections.growth import leak_words
 from otel_memwatch.run.growth import GrowthFinding, Repeats, TimeFloors
-from otel_memwatch.truth.growth import ServiceLoad
+from otel_memwatch.truth.service_growth import ServiceLoad
 
 MIB = 1 << 20
 

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_memwatch.run.growth import FloorCurve, TimeFloors
-from otel_memwatch.truth.growth import (
-    LEAK,
-    UNKNOWN,
-    WARM_UP,
-    GrowthShape,
-    Point,
-    ServiceLoad,
-    judge,
-    judge_service,
-)
+from otel_memwatch.truth.growth import LEAK, UNKNOWN, WARM_UP, GrowthShape, Point, judge
+from otel_memwatch.truth.service_growth import ServiceLoad, judge_service
 from tests.bench.growth import DAY, LEAKS, NO_LEAK, SCATTERS, SERVICES, Service, named, verdict
 
 if TYPE_CHECKING:

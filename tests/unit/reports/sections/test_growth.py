@@ -9,7 +9,7 @@ import pytest
 
 from otel_memwatch.reports.sections.growth import words
 from otel_memwatch.run.growth import TimeFloors
-from otel_memwatch.truth.growth import ServiceLoad
+from otel_memwatch.truth.service_growth import ServiceLoad
 
 MIB = 1 << 20
 
