@@ -10,12 +10,19 @@ from pathlib import Path
 import click
 
 from otel_memwatch._version import __version__
-from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.errors import RunError
+from otel_memwatch.reports import destination
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.terminal import say
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean
 from otel_memwatch.wings.index.find import find_run
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
+from otel_memwatch.wings.ranks.group_commands import rank_directories, redacted_group
+from otel_memwatch.wings.ranks.groups import find_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @click.command(cls=RedactingCommand)
@@ -34,10 +41,22 @@ def command(run: str | None, *, output: str, force: bool, redact: str) -> None:
     """Pack the run directory RUN into one file, for a bug report or a colleague.
 
     It adds the versions of kernel, Python and otel-memwatch. Without --redact the record is complete, with command lines and
-    paths. Without RUN, or with "latest", it is the newest run below memwatch-runs.
+    paths. For a group, the file has a directory for each rank. Without RUN, or with "latest", it is the newest run below
+    memwatch-runs.
     """
-    if Path(output).exists() and not force:
-        raise UsageError(f"{output} exists.", "replace it with --force")
+    target = Path(output)
+    group = find_group(run)
+    if group is not None:
+        with redacted_group(group, redact) as ranks:
+            _write(target, rank_directories(ranks), redact, force=force)
+    else:
+        with redacted(find_run(run), redact) as directory:
+            _write(target, {"run": directory}, redact, force=force)
+    say(clean(output))
+
+
+def _write(target: Path, runs: Mapping[str, Path], redact: str, *, force: bool) -> None:
+    """Write the bundle atomically; `runs`: run directories by their names in it. Raises `RunError`."""
     facts = {
         "otel_memwatch": __version__,
         "python": platform.python_version(),
@@ -45,19 +64,21 @@ def command(run: str | None, *, output: str, force: bool, redact: str) -> None:
         "libc": " ".join(platform.libc_ver()),
         "redacted": redact or None,
     }
-    with redacted(find_run(run), redact) as directory:
-        try:
-            with tarfile.open(output, "w:gz") as archive:
-                for path in sorted(directory.iterdir()):
-                    if path.is_file() and not path.is_symlink():
-                        archive.add(path, f"run/{path.name}", filter=_without_owner)
-                data = strict_json.dumps(facts, indent=1).encode()
-                entry = tarfile.TarInfo("facts.json")
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
-        except OSError as error:
-            raise RunError(f"{output} cannot be written: {error.strerror}.") from None
-    say(clean(output))
+    for directory in runs.values():
+        if not directory.is_dir():
+            raise RunError(f"{directory} is no run directory.")
+    with (
+        destination(target, target.parent / "-", force=force) as out,
+        tarfile.open(fileobj=out, mode="w:gz") as archive,
+    ):
+        for name, directory in runs.items():
+            for path in sorted(directory.iterdir()):
+                if path.is_file() and not path.is_symlink():
+                    archive.add(path, f"{name}/{path.name}", filter=_without_owner)
+        data = strict_json.dumps(facts, indent=1).encode()
+        entry = tarfile.TarInfo("facts.json")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -10,7 +10,7 @@ from otel_memwatch.reports.output import STDOUT, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
-from otel_memwatch.wings.ranks.group_commands import export_group
+from otel_memwatch.wings.ranks.group_commands import export_group, redacted_group
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.trackers import TRACKERS, send
 
@@ -60,9 +60,10 @@ def command(
         return
     if into is not None:
         raise UsageError("--into is for trackers.", "name the file with -o")
-    group = None if redact else find_group(run)
+    group = find_group(run)
     if group is not None:
-        export_group(group, form, output, force=force)
+        with redacted_group(group, redact) as exported:
+            export_group(exported, form, output, force=force)
         return
     directory = REPORTS[form].directory
     with redacted(find_run(run), redact) as path:

@@ -15,8 +15,8 @@ from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.live.seconds import Seconds
-from otel_memwatch.wings.ranks.group_commands import old_clock_options, print_group, put_group
-from otel_memwatch.wings.ranks.groups import find_group
+from otel_memwatch.wings.ranks.group_commands import old_clock_options, print_group, put_group, redacted_group
+from otel_memwatch.wings.ranks.groups import find_group, groups_of
 
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
@@ -102,20 +102,19 @@ def command(
             raise UsageError("--html excludes other formats.", "pass one of them")
         _put_page(run, page, redact, force=force)
         return
-    if redact:
-        with redacted(find_run(run), redact) as copy:
-            put("json" if as_json else form or "text", load(copy), None, force=force)
-        return
     if follow:
         from otel_memwatch.wings.live import lines
 
         lines.follow(LiveRun(find_running(run)), every)
         return
+    form = "json" if as_json else form or "text"
     group = find_group(run)
     if group is not None:
-        print_group(group, "json" if as_json else form or "text")
+        with redacted_group(group, redact) as shown:
+            print_group(shown, form)
         return
-    print_report("json" if as_json else form or "text", load(find_run(run)))
+    with redacted(find_run(run), redact) as path:
+        print_report(form, load(path))
 
 
 def _print_outputs(run: str | None, within: str | None, *, as_json: bool, other: bool) -> None:
@@ -138,16 +137,18 @@ def _print_day(run: str | None, day: str, *, as_json: bool, other: bool) -> None
 
 
 def _put_page(run: str | None, page: str, redact: str, *, force: bool) -> None:
-    """Write the page of a run, a group, or the runs of a directory."""
-    group = None if redact else find_group(run)
-    if group is not None:
-        from otel_memwatch.wings.ranks.group_page import html
-
-        put_group(html(group).encode("utf-8", "backslashreplace"), page, force=force)
-    elif rows := runs_below(run):
+    """Write the page of a run, a group, or the runs of a directory. A directory with one group alone is that group."""
+    rows = runs_below(run)
+    groups = groups_of(rows)
+    if rows and not (len(groups) == 1 and len(groups[0].rows) == len(rows)):
         from otel_memwatch.wings.index import runs_page
 
         put_group(runs_page.html(rows, None, page, redacted=bool(redact)), page, force=force)
+    elif (group := find_group(run)) is not None:
+        from otel_memwatch.wings.ranks.group_page import html
+
+        with redacted_group(group, redact) as shown:
+            put_group(html(shown).encode("utf-8", "backslashreplace"), page, force=force)
     else:
         with redacted(find_run(run), redact) as path:
             put("html", load(path), page, force=force)

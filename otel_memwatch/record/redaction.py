@@ -35,7 +35,7 @@ REDACTED = "redacted"
 
 _KEPT = frozenset(
     {"certainty", "how", "evidence", "metric", "unit", "event", "mode", "system", "release", "machine", "version", "python", "kind",
-     "status", "verdict", "figure", "period", "vendor"}
+     "status", "verdict", "figure", "period", "vendor", "launcher"}
 )  # fmt: skip
 """Keys with values of the program's own vocabulary, or of the kernel's version."""
 _NAMES = frozenset({"operation", "operations", "function"})
@@ -123,7 +123,7 @@ class Redactor:
 
 def _kind(key: str) -> str:
     kinds = {"argv": "argument", "command": "argument", "cwd": "path", "file": "path", "path": "path"}
-    return kinds.get(key, key if key in ("name", "host", "operation", "function") else "text")
+    return kinds.get(key, key if key in ("name", "host", "group", "operation", "function") else "text")
 
 
 def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:

@@ -275,7 +275,7 @@ def write(
 
     target = Path(path)
     options.setdefault("suffix", target.suffix.lower())
-    with _destination(target, run.path, force=force) as out:
+    with destination(target, run.path, force=force) as out:
         make(run, out, {**options, **(REPORTS[name].options or {})})
     return target
 
@@ -291,7 +291,7 @@ def clear_away(path: str) -> None:
 
 def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
     """Write the bytes of a report atomically, and return the path. Raises like `write`."""
-    with _destination(path, path.parent / "-", force=force) as out:
+    with destination(path, path.parent / "-", force=force) as out:
         out.write(data)
     return str(path)
 
@@ -311,7 +311,8 @@ def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) 
 
 
 @contextlib.contextmanager
-def _destination(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
+def destination(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Yield a stream to a file that is written atomically. Raises like `write`."""
     try:
         with _opened(path, run_directory, force=force) as out:
             yield out

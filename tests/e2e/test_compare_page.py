@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -26,6 +27,20 @@ with operation("load"):
 with operation(sys.argv[3]):
     more = bytearray(int(sys.argv[1]) << 20)
     time.sleep(0.25)
+"""
+
+
+RANK = """
+import pathlib, sys, time
+from otel_memwatch import operation
+with operation("load"):
+    model = bytearray(30 << 20)
+with operation("grow"):
+    more = bytearray(int(sys.argv[1]) << 20)
+    pathlib.Path(sys.argv[2], sys.argv[1]).touch()
+    while len(list(pathlib.Path(sys.argv[2]).iterdir())) < int(sys.argv[3]):  # all ranks have their memory at one time
+        time.sleep(0.02)
+    time.sleep(0.4)
 """
 
 
@@ -54,23 +69,30 @@ def test_of_several_runs_the_page_names_the_drawn_ones(place: Path, tmp_path: Pa
     assert "Drawn are the runs with median memory: base of 1 run, base of 2 runs." in page.read_text()
 
 
-def test_a_page_of_groups_draws_the_largest_ranks_and_is_not_redacted(place: Path, tmp_path: Path) -> None:
-    for name, rank, amount in (("one", "0", 20), ("one", "1", 40), ("two", "0", 80), ("two", "1", 5)):
-        words = ("--runs", str(tmp_path / name), "--group", name, "--rank", rank)
-        command = (sys.executable, "-c", f"import time; x = bytearray({amount} << 20); time.sleep(0.2)")
-        run("wrap", "--quiet", *words, "--", *command, place=place)
+def test_groups_have_the_curve_of_all_ranks_and_reasons_of_equal_ranks(place: Path, tmp_path: Path) -> None:
+    for name, amounts in (("one", (20, 40)), ("two", (50, 70, 60))):
+        (tmp_path / f"{name}-ready").mkdir()
+        ranks = []
+        for rank, amount in enumerate(amounts):
+            words = ["--runs", str(tmp_path / name), "--group", name, "--rank", str(rank)]
+            ready = [str(amount), str(tmp_path / f"{name}-ready"), str(len(amounts)), SECRET]
+            command = [*PROGRAM, "wrap", "--quiet", *words, "--", sys.executable, "-c", RANK, *ready]
+            ranks.append(subprocess.Popen(command, cwd=place, env=environment()))
+        assert [one.wait(60) for one in ranks] == [0] * len(ranks)
     words = ("compare", str(tmp_path / "one"), str(tmp_path / "two"), "--page", str(tmp_path / "page.html"))
-    run(*words, place=place)
+    printed = run(*words, place=place)
+    assert re.search(r"\+(5\d|60)\.\d MiB in grow \(operation\), in 2 of 2 ranks", printed), printed
+    assert "for 1 rank more, " in printed
+    assert "unknown command" not in printed
     text = (tmp_path / "page.html").read_text()
-    assert "of the rank with most memory of each group" in text
-    # The ranks with 40 and 80 MiB are drawn: the other ones would be smaller in the head.
-    base, head = re.findall(r"base: ([\d.]+)[^;<]*; head: ([\d.]+)", text)[0]
-    assert float(base) < float(head)
-    done = subprocess.run(
-        [*PROGRAM, *words, "--redact"], capture_output=True, text=True, timeout=60, env=environment()
-    )
-    assert done.returncode == 2
-    assert "A page of groups cannot be redacted" in done.stderr
+    assert "Curve and figures of a group are those of all its ranks." in text
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
+    assert data["label"] == "memory of all ranks"
+    assert max(data["sides"][0]["bytes"]) >= 70 << 20  # more than the largest rank has
+    run(*words, "--redact", place=place)
+    redacted = (tmp_path / "page.html").read_text()
+    assert SECRET not in redacted
+    assert "in grow (operation), in 2 of 2 ranks" in redacted
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from otel_memwatch.reports import REPORTS
 from tests.support.programs import need
 from tests.support.wrapped import PROGRAM, environment
 
-SECRET = "hunter2"
+SECRET, COMMIT = "hunter2", "5ec4e7" + 34 * "a"
 OPERATION = "Fold"
 TARGET = f"""
 import subprocess, sys, time
@@ -36,6 +38,10 @@ except ValueError:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("redact") / f"{SECRET}-folder"
     place.mkdir()
+    (place / ".git" / "refs" / "heads").mkdir(parents=True)
+    (place / ".git" / "HEAD").write_text(f"ref: refs/heads/{SECRET}-branch\n")
+    (place / ".git" / "refs" / "heads" / f"{SECRET}-branch").write_text(f"{COMMIT}\n")
+    (place / ".git" / "COMMIT_EDITMSG").write_text(f"{SECRET}-message\n")
     script = place / f"{SECRET}-script.py"
     script.write_text(TARGET)
     options = [
@@ -52,6 +58,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "OTEL_RESOURCE_ATTRIBUTES": f"{SECRET}-team={SECRET}-team",
         "OTEL_SERVICE_NAME": f"{SECRET}-service",
         "SLURM_JOB_NAME": f"{SECRET}-job",
+        "USER": f"{SECRET}-user",
+        "LOGNAME": f"{SECRET}-user",
+        f"{SECRET}_KEY": f"{SECRET}-environment",
         "MALLOC_CONF": f"prof_prefix:{SECRET}-allocator",
     }
     command = [*PROGRAM, "wrap", *options, "--", sys.executable, str(script), f"--password={SECRET}-argument"]
@@ -89,16 +98,63 @@ def peaks(data: bytes) -> object:
     ]
 
 
+@pytest.fixture(scope="module")
+def group(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three ranks, each a copy of the run."""
+    place = tmp_path_factory.mktemp("group") / f"{SECRET}-job"
+    for rank in range(3):
+        shutil.copytree(run, place / f"{SECRET}-{rank}")
+        path = place / f"{SECRET}-{rank}" / "run.json"
+        document = json.loads(path.read_text())
+        document["group"] = {"group": f"{SECRET}-group", "launcher": "slurm", "rank": rank, "size": 3}
+        document["trace"] = {}
+        path.write_text(json.dumps(document))
+    return place
+
+
+def is_safe(data: bytes) -> bool:
+    return SECRET.encode() not in data and COMMIT.encode() not in data
+
+
+def test_secrets_are_planted_in_the_record(run: Path) -> None:
+    record = b"".join(one.read_bytes() for one in run.glob("*.json*")).decode()
+    names = "folder script name sample tag run patient attribute child team service argument branch allocator"
+    assert [name for name in names.split() if f"{SECRET}-{name}" not in record] == []
+    assert COMMIT in record
+
+
+def test_no_byte_of_an_output_of_a_group_has_a_secret(group: Path, tmp_path: Path) -> None:
+    assert not is_safe(told(group, "report", str(group), "--json"))
+    for words in (("report", "--json"), ("report", "--format", "text"), ("export", "--to", "json")):
+        data = told(group, words[0], str(group), "--redact", *words[1:])
+        assert is_safe(data)
+        assert b"redacted" in data
+    plain, hidden = (
+        json.loads(told(group, "report", str(group), "--json", *more)) for more in ((), ("--redact",))
+    )
+    assert plain["memory"]["together"] == hidden["memory"]["together"]
+    page, compared, bundle = (tmp_path / name for name in ("group.html", "compared.html", "b.tar.gz"))
+    told(group, "report", str(group), "--redact", "--html", str(page))
+    told(group, "compare", str(group), str(group), "--redact=all", "--page", str(compared))
+    told(group, "bundle", str(group), "--redact", "-o", str(bundle))
+    data = gzip.decompress(bundle.read_bytes())
+    for rank in range(3):
+        assert f"rank-{rank}/run.json".encode() in data
+    for content in (page.read_bytes(), compared.read_bytes(), data):
+        assert is_safe(content)
+    assert OPERATION.encode() not in compared.read_bytes()
+
+
 def test_no_byte_of_a_report_has_a_secret_and_figures_stay(run: Path, tmp_path: Path) -> None:
     assert SECRET.encode() in told(run, "report", str(run), "--json")
     for form in ("text", "markdown", "json"):
         data = told(run, "report", str(run), "--redact", "--format", form)
-        assert SECRET.encode() not in data
+        assert is_safe(data)
         assert OPERATION.encode() in data
         assert b"redacted" in data
     page = tmp_path / "page.html"
     told(run, "report", "--redact", str(run), "--html", str(page))
-    assert SECRET not in page.read_text()
+    assert is_safe(page.read_bytes())
     plain, hidden = (told(run, "report", str(run), "--json", *more) for more in ((), ("--redact",)))
     assert peaks(plain) == peaks(hidden)
 
@@ -120,14 +176,27 @@ def test_no_byte_of_an_export_has_a_secret(run: Path, tmp_path: Path) -> None:
         assert files, form
         for file in files:
             data = file.read_bytes()
-            assert SECRET.encode() not in (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data), form
+            assert is_safe(data), form
+            assert is_safe(plain(data)), form
+
+
+def plain(data: bytes) -> bytes:
+    """Return what a compressed file has."""
+    if data[:2] == b"\x1f\x8b":
+        return gzip.decompress(data)
+    if data[:4] == b"PAR1":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(io.BytesIO(data))
+        return f"{table.to_pylist()} {table.schema}".encode()
+    return data
 
 
 @pytest.mark.parametrize("how", ["--redact", "--redact=all"])
 def test_no_byte_of_a_page_of_two_runs_has_a_secret(run: Path, tmp_path: Path, how: str) -> None:
     page = tmp_path / "compared.html"
     told(run, "compare", str(run), str(run), how, "--page", str(page))
-    assert SECRET not in page.read_text()
+    assert is_safe(page.read_bytes())
     assert (OPERATION in page.read_text()) == (how == "--redact")
 
 
@@ -135,10 +204,10 @@ def test_no_byte_of_a_bundle_or_a_page_of_runs_has_a_secret(run: Path, tmp_path:
     bundle, page = tmp_path / "b.tar.gz", tmp_path / "runs.html"
     told(run, "bundle", str(run), "--redact", "-o", str(bundle))
     data = gzip.decompress(bundle.read_bytes())
-    assert SECRET.encode() not in data
+    assert is_safe(data)
     assert OPERATION.encode() in data
     told(run, "runs", str(run), "--redact", "--page", str(page))
-    assert SECRET not in page.read_text()
+    assert is_safe(page.read_bytes())
     assert "Redacted" in page.read_text()
     told(run, "bundle", str(run), "-o", str(tmp_path / "plain.tar.gz"))
     assert SECRET.encode() in gzip.decompress((tmp_path / "plain.tar.gz").read_bytes())

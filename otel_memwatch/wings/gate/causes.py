@@ -37,6 +37,7 @@ from otel_memwatch.text import clean, count, duration, shorten, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.model import Peak
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.results import ProcessFigures
 
@@ -115,7 +116,7 @@ def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explana
         return None
     was, now = _makeup(one), _makeup(other)
     change = now.memory - was.memory
-    least = max(_LEAST, int(_SHARE * was.memory))
+    least = smallest_cause(was.memory)
     notes = _notes(one, other, was, now, least)
     if abs(change) < least and not notes:
         return None
@@ -127,6 +128,16 @@ def explain(base: Sequence[RecordedRun], head: Sequence[RecordedRun]) -> Explana
     return Explanation(str(one.path), str(other.path), change, found, rest, notes)
 
 
+def smallest_cause(base: int) -> int:
+    """Return the smallest difference that is a cause, in bytes; `base`: memory of the base."""
+    return max(_LEAST, int(_SHARE * base))
+
+
+def known_memory(peak: Peak) -> int:
+    """Return the best estimate of a peak in bytes."""
+    return peak.bytes if peak.estimate is None else peak.estimate
+
+
 def median_run(runs: Sequence[RecordedRun]) -> RecordedRun | None:
     """Return the run with median memory, the smaller of two; `None`: no run has a memory figure."""
     known = sorted((run for run in runs if run.peaks.tree is not None), key=_memory)
@@ -136,7 +147,7 @@ def median_run(runs: Sequence[RecordedRun]) -> RecordedRun | None:
 def _memory(run: RecordedRun) -> int:
     peak = run.peaks.tree
     assert peak is not None
-    return peak.bytes if peak.estimate is None else peak.estimate
+    return known_memory(peak)
 
 
 def _makeup(run: RecordedRun) -> _Makeup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,17 +10,18 @@ from pathlib import Path
 import click
 
 from otel_memwatch.config import parse_effect, parsed
-from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.errors import UsageError
 from otel_memwatch.record.redaction import Redactor, redacted_copy
+from otel_memwatch.reports import write_data
 from otel_memwatch.run import load
 from otel_memwatch.run.figures import OPERATION
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean
 from otel_memwatch.wings.gate import baseline as baselines
-from otel_memwatch.wings.gate.causes import explain
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
 from otel_memwatch.wings.gate.comparison_formats import FORMATS, regressions
+from otel_memwatch.wings.gate.group_causes import Side, explain_sides
 from otel_memwatch.wings.gate.judged_runs import comparable, fed, successful
 from otel_memwatch.wings.gate.project import project
 from otel_memwatch.wings.gate.verdicts import (
@@ -36,12 +38,13 @@ from otel_memwatch.wings.gate.verdicts import (
 )
 from otel_memwatch.wings.index.open_option import open_option
 from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
+from otel_memwatch.wings.ranks.group_commands import redacted_group
 from otel_memwatch.wings.ranks.group_figures import group_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.figures import RunFigures
     from otel_memwatch.wings.gate.comparison import Comparison
 
 _DIVIDER = "\0"
@@ -113,8 +116,6 @@ def command(
     base_names, head_names = _sides(runs, has_baseline=baseline is not None)
     base_names, base_groups = find_groups(base_names)
     head_names, head_groups = find_groups(head_names)
-    if redact and (base_groups or head_groups):
-        raise UsageError("A page of groups cannot be redacted.", "compare their runs")
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
     enough, starved = fed([*before, *after])
@@ -140,12 +141,13 @@ def command(
     name_skipped(found.left_out)
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
     if baseline is None:
-        sides = [[run for run in side if run in succeeded] for side in (before, after)]
-        found = found._replace(explanation=explain(*sides))
+        sides = [
+            Side([run for run in runs if run in succeeded], groups)
+            for runs, groups in ((before, base_groups), (after, head_groups))
+        ]
+        found = found._replace(explanation=explain_sides(*sides))
         if page is not None:
-            for side, groups in zip(sides, (base_groups, head_groups), strict=True):
-                side += [ranks[0][0].run for group in groups if (ranks := group.by_memory())]
-            _write_page(found, sides, page, redact, grouped=bool(base_groups or head_groups))
+            _write_page(found, sides, page, redact)
     print_verdicts(found, form, others, FORMATS)
     annotate_failures(regressions(found))
     return _exit_code(found, require_operations=require_operations, strict=strict)
@@ -166,46 +168,41 @@ def _exit_code(found: Comparison, *, require_operations: bool, strict: bool) -> 
     return UNKNOWN if strict and open_ else 0
 
 
-def _write_page(
-    found: Comparison, sides: Sequence[Sequence[RecordedRun]], file: str, redact: str, *, grouped: bool
-) -> None:
-    """Write the page; with `redact` from redacted copies of the runs. Raises `RunError`.
-
-    `grouped`: some of the runs stand for a group, as its rank with most memory.
-    """
+def _write_page(found: Comparison, sides: Sequence[Side], file: str, redact: str) -> None:
+    """Write the page; with `redact` from redacted copies of the runs. Raises `RunError`."""
     from otel_memwatch.wings.gate.comparison_page import html
 
     if not redact:
-        content = html(found, *sides, redacted=False, grouped=grouped)
+        content = html(found, *sides, redacted=False)
     else:
-        with tempfile.TemporaryDirectory() as place:
-            copies = _redacted(sides, Path(place), everything=redact == "all")
-            figures = [
-                [one._replace(name=Path(one.name).name) for one in comparable(side)[0]] for side in copies
-            ]
-            again = compare(figures[0], figures[1])._replace(explanation=explain(*copies), left_out=())
-            content = html(again, *copies, redacted=True)
-    try:
-        Path(file).write_bytes(content)
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror}.") from None
-    say(clean(file))
+        with contextlib.ExitStack() as stack:
+            base, head = _redacted(sides, stack, everything=redact == "all")
+            again = compare(_figures(base), _figures(head))
+            content = html(
+                again._replace(explanation=explain_sides(base, head), left_out=()), base, head, redacted=True
+            )
+    say(clean(write_data(content, Path(file), force=True)))
 
 
-def _redacted(
-    sides: Sequence[Sequence[RecordedRun]], place: Path, *, everything: bool
-) -> list[list[RecordedRun]]:
-    """Copy the runs into a directory with placeholders for their texts; return the copies."""
+def _figures(side: Side) -> list[RunFigures]:
+    runs = [one._replace(name=Path(one.name).name) for one in comparable(side.runs)[0]]
+    return [*runs, *map(group_figures, side.groups)]
+
+
+def _redacted(sides: Sequence[Side], stack: contextlib.ExitStack, *, everything: bool) -> list[Side]:
+    """Copy the runs into temporary directories with placeholders for their texts; return the copies."""
     redactor = Redactor(everything=everything)
+    place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     found = []
-    for side, runs in zip(("base", "head"), sides, strict=True):
+    for name, side in zip(("base", "head"), sides, strict=True):
         copies = []
-        for number, run in enumerate(runs, 1):
-            copy = place / f"{side}-{number}"
+        for number, run in enumerate(side.runs, 1):
+            copy = place / f"{name}-{number}"
             copy.mkdir()
             redacted_copy(run.path, copy, redactor)
             copies.append(load(copy))
-        found.append(copies)
+        groups = [stack.enter_context(redacted_group(group, "names", redactor)) for group in side.groups]
+        found.append(Side(copies, groups))
     return found
 
 

@@ -22,7 +22,7 @@ from otel_memwatch.run.figures import (
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import amount, bounds, clean, command_line, count, digits, table
+from otel_memwatch.text import amount, bounds, clean, command_line, count, digits, size_in, size_scale, table
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 from otel_memwatch.wings.gate.junit import Case, junit
 
@@ -143,13 +143,13 @@ def as_table(comparison: Comparison) -> str:
 
 def causes(explanation: Explanation) -> list[str]:
     """Return a line for each cause of the difference in memory, one for the rest, and the notes."""
-
-    def signed(value: int) -> str:
-        return f"{'-' if value < 0 else '+'}{amount(abs(value), 'By')}"
-
-    lines = [f"{signed(one.bytes)} {one.text}" for one in explanation.causes]
-    if explanation.rest and abs(explanation.rest) >= max(1 << 20, abs(explanation.change) // 20):
-        lines.append(f"{signed(explanation.rest)} not explained")
+    rest = explanation.rest
+    parts = [(one.bytes, one.text) for one in explanation.causes]
+    if rest and abs(rest) >= max(1 << 20, abs(explanation.change) // 20):
+        parts.append((rest, "not explained"))
+    # One unit, in which the smallest part can be read.
+    scale = size_scale(min((abs(value) for value, _ in parts), default=0))
+    lines = [f"{'-' if value < 0 else '+'}{size_in(abs(value), *scale)} {words}" for value, words in parts]
     return [*lines, *explanation.notes]
 
 

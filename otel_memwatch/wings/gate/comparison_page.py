@@ -19,7 +19,7 @@ from otel_memwatch.run.curves import LEAST, NEEDED
 from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, command_line, count, duration, peak_figure, shorten, size
-from otel_memwatch.wings.gate.causes import median_run, role_of
+from otel_memwatch.wings.gate.causes import role_of
 from otel_memwatch.wings.gate.comparison_formats import (
     ALIGNED,
     HEADER,
@@ -30,10 +30,13 @@ from otel_memwatch.wings.gate.comparison_formats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
+    from otel_memwatch.model import Peak
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.wings.gate.comparison import Comparison
+    from otel_memwatch.wings.gate.group_causes import Side
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _ROWS, _NAME, _COMMAND = 100, 90, 160
 _POINTS = 2000
@@ -46,30 +49,20 @@ _WIDTH, _HEIGHT = 960, 260
 _COLOURS = {"base": "#2f7fb8", "head": "#00795c"}
 
 
-def html(
-    comparison: Comparison,
-    base: Sequence[RecordedRun],
-    head: Sequence[RecordedRun],
-    *,
-    redacted: bool,
-    grouped: bool = False,
-) -> bytes:
-    """Return the page; each side has at least one run with a memory figure, or the page has no curves.
-
-    `grouped`: some runs stand for a group, whose figures are those of all its ranks.
-    """
-    sides = {"base": median_run(base), "head": median_run(head)}
-    runs = {name: run for name, run in sides.items() if run is not None}
+def html(comparison: Comparison, base: Side, head: Side, *, redacted: bool) -> bytes:
+    """Return the page; each side has at least one run with a memory figure, or the page has no curves."""
+    sides = {"base": base, "head": head}
+    runs = {name: run for name, side in sides.items() if (run := side.run) is not None}
     page = HtmlPage()
     data: dict[str, Any] = {}
     if len(runs) == len(sides):
-        one, other = runs["base"], runs["head"]
-        data = _data(one, other)
+        data = _data(base, head)
+        words = _in_words(sides)
         page.section("Memory over time")
         page.raw('<div id="charts"></div>')
-        page.raw(tag("figure", _picture(data), class_="paper", role="img", aria_label=_in_words(one, other)))
-        page.paragraph(_in_words(one, other))
-        _drawn(base, head, one, other, page, grouped=grouped)
+        page.raw(tag("figure", _picture(data), class_="paper", role="img", aria_label=words))
+        page.paragraph(words)
+        _drawn(base, head, page)
     else:
         page.paragraph("No curves: the runs of a side have no memory figure.")
     if comparison.explanation is not None:
@@ -93,9 +86,7 @@ def html(
         page.item(line)
     for left_out in comparison.left_out:
         page.item(f"excluded: {clean(left_out.name)}: {clean(left_out.why)}")
-    head_line = tag("h1", escaped("Two sides compared" if grouped else _title(runs))) + tag(
-        "p", escaped(headline(comparison)), class_="second"
-    )
+    head_line = tag("h1", escaped(_title(sides))) + tag("p", escaped(headline(comparison)), class_="second")
     if redacted:
         head_line += tag("p", "Redacted: texts are placeholders, figures are unchanged.", class_="second")
     foot = tag("footer", tag("p", "This page loads nothing and sends nothing."))
@@ -103,59 +94,78 @@ def html(
     return document("comparison", body, data, "compare.js")
 
 
-def _drawn(
-    base: Sequence[RecordedRun],
-    head: Sequence[RecordedRun],
-    one: RecordedRun,
-    other: RecordedRun,
-    page: HtmlPage,
-    *,
-    grouped: bool,
-) -> None:
-    """Name the runs that are drawn, if a side has several."""
-    if grouped:
+def _drawn(base: Side, head: Side, page: HtmlPage) -> None:
+    """Name what is drawn of groups, and of sides with several runs."""
+    if base.group is not None or head.group is not None:
         page.paragraph(
-            "The curves and the tables below the figures are of the rank with most memory of each group. "
-            "The figures are of the whole group."
+            "Curve and figures of a group are those of all its ranks. The tables below the figures have the rank with most memory."
         )
-    if len(base) > 1 or len(head) > 1:
-        page.paragraph(
-            f"Drawn are the runs with median memory: {clean(one.path.name)} of {count(len(base), 'run')}, "
-            f"{clean(other.path.name)} of {count(len(head), 'run')}."
-        )
+    named = [
+        f"{clean(str(_drawn_name(side)))} of {count(len(side.runs) + len(side.groups), 'run')}"
+        for side in (base, head)
+    ]
+    if any(len(side.runs) + len(side.groups) > 1 for side in (base, head)):
+        page.paragraph(f"Drawn are the runs with median memory: {', '.join(named)}.")
 
 
-def _title(runs: Mapping[str, RecordedRun]) -> str:
-    peaks = [run.peaks.tree for run in runs.values()]
-    if len(peaks) < len(_COLOURS) or None in peaks:
+def _drawn_name(side: Side) -> str:
+    if side.group is not None:
+        return side.group.name
+    return side.run.path.name if side.run is not None else ""
+
+
+def _peak(side: Side) -> Peak | None:
+    if side.group is not None:
+        return side.group.together.peak
+    return side.run.peaks.tree if side.run is not None else None
+
+
+def _title(sides: Mapping[str, Side]) -> str:
+    peaks = [peak for side in sides.values() if (peak := _peak(side)) is not None]
+    if len(peaks) < len(_COLOURS):
         return "Two sides compared"
-    before, after = (peak_figure(peak) for peak in peaks if peak is not None)
-    return f"Memory {before} to {after}"
+    return "Memory {} to {}".format(*map(peak_figure, peaks))
 
 
-def _in_words(base: RecordedRun, head: RecordedRun) -> str:
+def _in_words(sides: Mapping[str, Side]) -> str:
     words = []
-    for name, run in (("base", base), ("head", head)):
-        peak = run.peaks.tree
-        at = f" at {duration(peak.at)}" if peak is not None and peak.at is not None else ""
-        words.append(
-            f"{name}: {peak_figure(peak)}{at}, {duration(run.seconds)} long" if peak is not None else ""
-        )
-    return "; ".join(filter(None, words)) + "."
+    for name, side in sides.items():
+        peak, long = _peak(side), side.group or side.run
+        if peak is not None and long is not None:
+            at = f" at {duration(peak.at)}" if peak.at is not None else ""
+            words.append(f"{name}: {peak_figure(peak)}{at}, {duration(long.seconds)} long")
+    return "; ".join(words) + "."
 
 
 # -- curves
 
 
-def _data(base: RecordedRun, head: RecordedRun) -> dict[str, Any]:
-    both = [run.curves.curves.get((NEEDED, ())) is not None for run in (base, head)]
-    label = "memory needed" if all(both) else "resident sizes added up"
-    starts = [_starts(run) for run in (base, head)]
+def _data(base: Side, head: Side) -> dict[str, Any]:
+    sides = (base, head)
+    runs = [side.run for side in sides if side.run is not None]
+    needed = all(run.curves.curves.get((NEEDED, ())) is not None for run in runs)
+    label = "memory needed" if needed else "resident sizes added up"
+    if all(side.group is not None for side in sides):
+        label = "memory of all ranks"
+    starts = [_starts(side) for side in sides]
     shared = [name for name in starts[0] if name in starts[1]][:_ALIGNABLE]
     return {
         "label": label,
-        "sides": [_curve(base, needed=all(both)), _curve(head, needed=all(both))],
+        "sides": [
+            _curve(run, needed=needed) if side.group is None else _group_curve(side.group)
+            for side, run in zip(sides, runs, strict=True)
+        ],
         "align": [[shorten(clean(name), _NAME), starts[0][name], starts[1][name]] for name in shared],
+    }
+
+
+def _group_curve(group: RankGroup) -> dict[str, Any]:
+    """Return times in seconds and bytes of all ranks together."""
+    times, _, values = group.sum_curve(_POINTS)
+    return {
+        "seconds": round(group.seconds, 3),
+        "times": [round(min(max(0.0, time), group.seconds), 4) for time in times.tolist()],
+        "bytes": [round(value) for value in values.tolist()],
     }
 
 
@@ -180,12 +190,16 @@ def _curve(run: RecordedRun, *, needed: bool) -> dict[str, Any]:
     }
 
 
-def _starts(run: RecordedRun) -> dict[str, float]:
-    """Return the first start of each operation."""
+def _starts(side: Side) -> dict[str, float]:
+    """Return the first start of each operation; of a group, in its largest rank."""
     found: dict[str, float] = {}
-    if run.marked and not run.too_many_operations:
+    run, later = side.run, 0.0
+    if side.group is not None:
+        largest = side.group.by_memory()[0][0]
+        later = max(0.0, side.group.end_of(largest) - largest.run.seconds)
+    if run is not None and run.marked and not run.too_many_operations:
         for figures in run.iterate_operations():
-            found.setdefault(figures.operation.name, round(figures.start, 4))
+            found.setdefault(figures.operation.name, round(later + figures.start, 4))
     return found
 
 

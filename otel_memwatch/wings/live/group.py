@@ -49,7 +49,7 @@ class LiveGroup:
             open_now = one.operations[-1].name if one.operations else ""
             rows.append(
                 [
-                    "all" if rank.rank is None else str(rank.rank),
+                    shorten(rank.short, 40),
                     shorten(clean(rank.host), 24),
                     size(one.now) if one.state == "running" else "-",
                     peak_figure(one.peaks.tree),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.record.redaction import REDACTED, Redactor, redacted_copy
 from otel_memwatch.reports import REPORTS, write, write_data, write_files
 from otel_memwatch.reports.output import STDOUT, print_bytes, print_text
 from otel_memwatch.runtime.terminal import display_of
+from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -32,6 +36,42 @@ def old_clock_options(function: _F) -> _F:
     for name in ("--barrier", "--clock-error"):
         function = click.option(name, hidden=True, expose_value=False, callback=note)(function)
     return function
+
+
+def rank_directories(group: RankGroup) -> dict[str, Path]:
+    """Return the run directories of a group by a name for each.
+
+    Names: "rank-0", "host-4" around ranks, "run-5" without a rank, "earlier-6" of earlier attempts.
+    """
+    digits = len(str(max((rank.rank or 0 for rank in group.ranks), default=0)))
+    names = [
+        f"rank-{rank.rank:0{digits}d}"
+        if rank.rank is not None
+        else f"{'host' if rank.around else 'run'}-{place}"
+        for place, rank in enumerate(group.ranks)
+    ]
+    names += [f"earlier-{place}" for place in range(len(group.earlier))]
+    return dict(zip(names, (rank.run.path for rank in (*group.ranks, *group.earlier)), strict=True))
+
+
+@contextlib.contextmanager
+def redacted_group(group: RankGroup, redact: str, redactor: Redactor | None = None) -> Iterator[RankGroup]:
+    """Yield the group, or with `redact` ("names" or "all") a temporary redacted copy. Raises `RunError`.
+
+    `redactor`: placeholders shared with other copies.
+    """
+    if not redact:
+        yield group
+        return
+    redactor = redactor or Redactor(everything=redact == "all")
+    with tempfile.TemporaryDirectory() as place:
+        for name, path in rank_directories(group).items():
+            copy = Path(place, REDACTED, name)
+            copy.mkdir(parents=True)
+            redacted_copy(path, copy, redactor)
+        found = find_group(str(Path(place, REDACTED)))
+        assert found is not None
+        yield found
 
 
 def put_group(data: bytes, output: str, *, force: bool) -> None:
@@ -70,9 +110,7 @@ def export_group(group: RankGroup, form: str, output: str | None, *, force: bool
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory} cannot be made: {error.strerror}.") from None
-    digits = len(str(max((rank.rank or 0 for rank in group.ranks), default=0)))
-    for number, rank in enumerate(group.ranks):
-        name = f"host-{number}" if rank.rank is None else f"rank-{rank.rank:0{digits}d}"
+    for name, rank in zip(rank_directories(group), group.ranks, strict=False):
         if REPORTS[form].directory:
             write_files(form, rank.run, directory / name)
         else:

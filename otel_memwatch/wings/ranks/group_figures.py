@@ -50,7 +50,9 @@ def group_figures(group: RankGroup) -> RunFigures:
         elif name == GPU or name.startswith(OPERATION.rstrip(":")):
             found[name] = largest(known)
     found[SECONDS] = Figure.measured(group.seconds)
-    return RunFigures(found, conditions_of(group.numbered[0].run), group.started, group.name)
+    return RunFigures(
+        found, conditions_of(group.numbered[0].run), group.started, group.name, tuple(group.command)
+    )
 
 
 def host_rows(group: RankGroup) -> list[IndexedRun]:

@@ -162,7 +162,7 @@ def ranks(group: RankGroup, page: Page, most: int = SHOWN) -> None:
         gpu = max((one.bytes for one in rank.run.peaks.gpu_of_run.values()), default=None)
         rows.append(
             [
-                "all" if rank.rank is None else str(rank.rank),
+                shorten(rank.short, 40),
                 shorten(clean(rank.host), 24),
                 peak_figure(peak),
                 certainty(peak),

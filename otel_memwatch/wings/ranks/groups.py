@@ -154,7 +154,7 @@ def opened(group: FoundGroup) -> RankGroup:
     # A run that only encloses ranks of an earlier attempt belongs to that attempt.
     kept = dict.fromkeys(outer[run] for run in last if run in outer)
     ranks = [rank_of(run, inside=outer.get(run) in kept) for run in last]
-    hosts = [rank_of(run, inside=outer.get(run) in kept)._replace(rank=None) for run in kept]
+    hosts = [rank_of(run, inside=outer.get(run) in kept)._replace(rank=None, around=True) for run in kept]
     places = [run.fields.group for run in last]
     size = max((place.size or 0 for place in places), default=0)
     return RankGroup(

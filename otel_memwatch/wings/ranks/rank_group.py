@@ -12,6 +12,7 @@ from functools import cached_property
 from otel_memwatch.model import Evidence
 from otel_memwatch.record.fields import text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import clean
 from otel_memwatch.truth.ranks import Bins, Bound, in_bins, sum_at_one_instant
 from otel_memwatch.wings.ranks.host_sums import HostFigures, HostRuns, RankPlace, in_wall_time, sum_hosts
 from otel_memwatch.wings.ranks.rank_windows import windows_of
@@ -46,6 +47,8 @@ class Rank(NamedTuple):
     """Identity of the clock of its samples: one boot of a machine."""
     inside: bool
     """True if another run of the group on the same machine includes it; then it is not added up again."""
+    around: bool = False
+    """True if it includes the ranks of its host."""
 
     @property
     def peak(self) -> Peak | None:
@@ -54,8 +57,21 @@ class Rank(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Label: "rank 3", or the name of the host if the run has no rank."""
-        return f"rank {self.rank}" if self.rank is not None else f"all of {self.host}"
+        """Label: "rank 3", "all of HOST" around the ranks of a host, or the directory of a run without a rank."""
+        return (
+            f"rank {self.rank}"
+            if self.rank is not None
+            else f"all of {clean(self.host)}"
+            if self.around
+            else self.short
+        )
+
+    @property
+    def short(self) -> str:
+        """Label in a column of ranks."""
+        return (
+            str(self.rank) if self.rank is not None else "all" if self.around else clean(self.run.path.name)
+        )
 
     @property
     def died(self) -> bool:
