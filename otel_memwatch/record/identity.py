@@ -103,7 +103,10 @@ def _from_launcher(environ: Environment, resource: Mapping[str, object]) -> Grou
         if found is not None:
             # Without a group name, use that of the enclosing job. Without either, only the rank identifies the run.
             jobs = (f"{kind}-{environ[name]}" for name, kind in _BATCH_JOBS.items() if environ.get(name))
-            return found._replace(group=found.group or next(jobs, "") or _address(environ))
+            # All ranks of a job share PyTorch's rendezvous, but a later job may reuse it.
+            address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+            rendezvous = f"{address}:{port}" if address and port else address
+            return found._replace(group=found.group or next(jobs, "") or rendezvous)
     found, job = _kubernetes(environ, resource), _id(environ, "RAY_JOB_ID")
     return GroupIdentity(f"ray-{job}", "ray") if found is None and job else found
 
@@ -201,12 +204,6 @@ def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupId
         return None
     namespace = str(resource.get("k8s.namespace.name") or "")
     return GroupIdentity(f"{namespace}.{job}" if namespace else job, "kubernetes", index)
-
-
-def _address(environ: Environment) -> str:
-    """Return the address of PyTorch's rendezvous. All ranks of a job share it, but a later job may reuse it."""
-    address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
-    return f"{address}:{port}" if address and port else address
 
 
 def _id(environ: Environment, variable: str) -> str:

@@ -92,7 +92,16 @@ def write_stacks(directory: Path, stacks: Stacks) -> None:
         "schema": SCHEMA,
         "highest": stacks.highest,
         "problems": stacks.problems,
-        "captures": [_as_object(capture) for capture in stacks.captures],
+        "captures": [
+            {
+                **capture._asdict(),
+                "threads": [
+                    {**thread._asdict(), "frames": [frame[:3] for frame in thread.frames]}
+                    for thread in capture.threads
+                ],
+            }
+            for capture in stacks.captures
+        ],
     }
     path = directory / STACKS_FILE
     temporary = directory / f".{STACKS_FILE}.{os.getpid()}"
@@ -104,13 +113,6 @@ def write_stacks(directory: Path, stacks: Stacks) -> None:
     except OSError:
         os.unlink(temporary)
         raise
-
-
-def _as_object(capture: Capture) -> dict[str, Any]:
-    threads = [
-        {**thread._asdict(), "frames": [frame[:3] for frame in thread.frames]} for thread in capture.threads
-    ]
-    return {**capture._asdict(), "threads": threads}
 
 
 def read_stacks(directory: Path) -> Stacks:

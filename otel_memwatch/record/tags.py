@@ -101,7 +101,9 @@ def engine_tags(
     """
     tags = _named(environ, _VARIABLES)
     if environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0"):
-        tags["attempt"] = str(_number(environ["SLURM_RESTART_COUNT"]) + 1)
+        restarts = environ["SLURM_RESTART_COUNT"]
+        is_number = restarts.isascii() and restarts.isdecimal() and len(restarts) < 10
+        tags["attempt"] = str(int(restarts) + 1 if is_number else 1)
     if environ.get("GITHUB_ACTIONS"):
         tags |= _named(environ, _GITHUB)
     if environ.get("GITLAB_CI"):
@@ -139,10 +141,6 @@ def input_bytes(argv: Sequence[str], directory: str | os.PathLike[str] | None) -
 
 def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> Tags:
     return {tag: environ[variable] for variable, tag in names.items() if environ.get(variable)}
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:

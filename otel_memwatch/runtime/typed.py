@@ -124,7 +124,11 @@ else:
         """Metaclass that turns the attributes of a class into its members, like that of `enum.Enum`."""
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
-            values = {key: value for key, value in namespace.items() if _is_member(key, value)}
+            values = {
+                key: value
+                for key, value in namespace.items()
+                if not key.startswith("_") and not hasattr(value, "__get__")
+            }
             members: dict[str, Any] = {}
             by_value: dict[Any, Any] = {}
             made = type.__new__(
@@ -155,9 +159,6 @@ else:
 
         def __len__(cls) -> int:
             return len(cls.__members__)
-
-    def _is_member(name: str, value: Any) -> bool:
-        return not name.startswith("_") and not hasattr(value, "__get__")
 
     class Enum(metaclass=_EnumMeta):
         """Base of enumerations."""

@@ -158,7 +158,10 @@ def serve(work: Callable[[Mapping[str, Any], Callable[..., None]], None]) -> Non
         with contextlib.suppress(BrokenPipeError):  # the starter may have left
             os.write(output, json.dumps(answer).encode() + b"\n")
 
-    line = _first_line()
+    # Without a buffer, so `stop_requested` sees the end of stdin.
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(0, 65536)):
+        line += more
     if not line:
         return
     try:
@@ -170,14 +173,6 @@ def serve(work: Callable[[Mapping[str, Any], Callable[..., None]], None]) -> Non
 def stop_requested(seconds: float) -> bool:
     """Wait up to `seconds` for the starter to close stdin; return whether it has."""
     return bool(readable([0], seconds))
-
-
-def _first_line() -> bytes:
-    """Read the job without buffering, so `stop_requested` sees the end of stdin."""
-    data = b""
-    while not data.endswith(b"\n") and (more := os.read(0, 65536)):
-        data += more
-    return data
 
 
 def _leave(*_: object) -> NoReturn:

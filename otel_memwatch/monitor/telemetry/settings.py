@@ -93,6 +93,7 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Telemetry
             # Plug-ins export the program's own logs; our logs go to the OTLP endpoint.
             continue
         plugins += [(signal, name) for name in names if name not in _OF_THE_TARGET and name != "otlp"]
+    milliseconds = _number(environ.get("OTEL_METRIC_EXPORT_INTERVAL"))
     return TelemetryConfig(
         settings.get("prometheus"),
         settings.get("textfile"),
@@ -100,7 +101,7 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Telemetry
         endpoints["traces"],
         endpoints["logs"],
         tuple(plugins),
-        _interval(settings, environ),
+        float(settings.get("metric_interval") or (milliseconds or 0.0) / 1000 or DEFAULT_INTERVAL),
     )
 
 
@@ -132,14 +133,6 @@ def _endpoint(
 
 def _of_base(base: str, signal: str, protocol: str) -> str:
     return base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}"
-
-
-def _interval(settings: Mapping[str, Any], environ: Mapping[str, str]) -> float:
-    given = settings.get("metric_interval")
-    if given:
-        return float(given)
-    milliseconds = _number(environ.get("OTEL_METRIC_EXPORT_INTERVAL"))
-    return milliseconds / 1000 if milliseconds else DEFAULT_INTERVAL
 
 
 def _timeout(text: str | None) -> float:

@@ -46,7 +46,11 @@ def made_of(run: RecordedRun, page: Page) -> None:
             rows.append((str(one.pid), *_row(one.parts, shown), program))
     page.table(rows, columns)
     page.gap()
-    named = ", ".join(_files(found.tree))
+    least = _SMALL * sum(part.bytes for part in found.tree)
+    large = [part for part in found.tree if part.name and part.bytes >= least][:_FILES]
+    named = ", ".join(
+        f"{shorten(clean(os.path.basename(one.name)), _NAME)} {size(one.bytes)}" for one in large
+    )
     if named:
         page.paragraph(f"Largest files and shared memory: {named}.")
     words = [f"Resident memory was {size(found.level)} at this sample, the last new peak that was read."]
@@ -67,10 +71,3 @@ def _row(parts: Iterable[MemoryPart], shown: Iterable[tuple[str, str]]) -> Itera
     yield size(sum(sums.values()))
     for kind, _ in shown:
         yield size(sums[kind]) if kind in sums else "-"
-
-
-def _files(parts: Iterable[MemoryPart]) -> Iterator[str]:
-    least = _SMALL * sum(part.bytes for part in parts)
-    named = [part for part in parts if part.name and part.bytes >= least]
-    for part in named[:_FILES]:
-        yield f"{shorten(clean(os.path.basename(part.name)), _NAME)} {size(part.bytes)}"

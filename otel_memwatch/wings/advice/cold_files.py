@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -35,14 +34,7 @@ def files_of(pid: int) -> set[str]:
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 found.add(os.readlink(descriptor.path))
-    return {path for path in found if path.startswith("/") and _is_regular(path)}
-
-
-def _is_regular(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:
-        return False
+    return {path for path in found if path.startswith("/") and os.path.isfile(path)}
 
 
 def collect(process: subprocess.Popen[bytes], files: set[str], deadline: float | None) -> bool:

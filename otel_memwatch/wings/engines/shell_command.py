@@ -119,7 +119,10 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
         raise UsageError(f"{path} is there already.", "--force replaces it")
     real, python = shlex.quote(os.path.abspath(found)), shlex.quote(os.path.abspath(sys.executable))
     place_of_runs = shlex.quote(os.path.abspath(runs or ""))
-    recorder = _recorder()
+    compiled = f"{PACKAGE_PARENT}/{_RECORDER}"
+    recorder = (
+        shlex.quote(compiled) if os.access(compiled, os.X_OK) else ""
+    )  # empty if this installation has none
     text = _SHIM.format(
         real=real,
         python=python,
@@ -136,9 +139,3 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
     click.echo(path)
-
-
-def _recorder() -> str:
-    """Return the compiled recorder as a word of the shell; empty if this installation has none."""
-    path = f"{PACKAGE_PARENT}/{_RECORDER}"
-    return shlex.quote(path) if os.access(path, os.X_OK) else ""

@@ -64,7 +64,9 @@ class Target:
             follow_stop(self.pid)
             taken = signals.take_next()
             if self._is_for_target(taken) and not _is_overtaken(taken) and not takes(taken.number):
-                self._send(taken.number)
+                # The target is not reaped yet, so its pid is valid. A target of another user is out of reach, as without us.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self.pid, taken.number)
 
     def end_witness(self) -> None:
         """End the witness, if it was kept."""
@@ -101,11 +103,6 @@ class Target:
         return (
             taken.code is not None or self._witness.pid is not None or taken.number not in signals.FROM_KEYS
         )
-
-    def _send(self, number: int) -> None:
-        # The target is not reaped yet, so its pid is still valid. A target of another user is out of reach, as without us.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, number)
 
 
 def follow_stop(pid: int) -> None:

@@ -67,7 +67,10 @@ class Events:
         while not stop.is_set():
             try:
                 event = nvml.nvmlEventSetWait(event_set, _WAIT_MILLISECONDS)
-                self._count(str(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData))
+                uuid, code = str(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)
+                self.counts[uuid] = self.counts.get(uuid, 0) + 1
+                if len(self.kept) < KEPT:
+                    self.kept.append({"time": time.monotonic(), "uuid": uuid, "code": code})
             except Exception as error:  # noqa: BLE001 - also those of the library's own code
                 name = driver.error_name(error)
                 if name in ABSENT or name == "NVML_ERROR_UNINITIALIZED":
@@ -76,8 +79,3 @@ class Events:
                     stop.wait(_WAIT_MILLISECONDS / 1000)
         with suppress(nvml.NVMLError):  # closed with the library
             nvml.nvmlEventSetFree(event_set)
-
-    def _count(self, uuid: str, code: int) -> None:
-        self.counts[uuid] = self.counts.get(uuid, 0) + 1
-        if len(self.kept) < KEPT:
-            self.kept.append({"time": time.monotonic(), "uuid": uuid, "code": code})

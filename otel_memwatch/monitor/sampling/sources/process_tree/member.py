@@ -269,7 +269,9 @@ class Member:
                 data = self._io_file.read_changed()
             except (PermissionError, FileNotFoundError):
                 # Access is denied, or the kernel does not count I/O. If the process has ended, its stat shows it.
-                self._deny_io()
+                self._io_file.close()
+                self._io_file = self.io = self._totals = None
+                self.status_outdated = True
             else:
                 if data is not None:
                     self.io, self._totals = parse_io(data), None
@@ -310,12 +312,6 @@ class Member:
         """Note that it has left its parent's memory. The next `refresh` reads its memory."""
         self.shares_memory = False
         self._statm_file.last = None
-
-    def _deny_io(self) -> None:
-        assert self._io_file is not None
-        self._io_file.close()
-        self._io_file = self.io = self._totals = None
-        self.status_outdated = True
 
     def retry_io(self) -> None:
         """Retry the denied read of I/O. An exec may have made the process readable."""
