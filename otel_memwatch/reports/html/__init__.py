@@ -34,7 +34,7 @@ HASHES = {
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "MhnzH4N9zIGYqu8S8B7fWuaP+PZJYe67T5UQzPoLZbA=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
-    "page.js": "735enAMWT1RqB+Ytdxraftzj6dT89cN1fDY4U4sVxX4=",
+    "page.js": "n9taN2ui8cquV5IyA9p1SwOywTTT8Xllo1mbkR69RNw=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

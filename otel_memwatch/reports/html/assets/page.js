@@ -140,7 +140,7 @@ function addChart(into, { title, note, height, xy, series, top, splits, text, dr
     },
     select: { show: true, left: 0, top: 0, width: 0, height: 0 },
     series: [{}, ...series.map((one) => ({
-      label: one.label, show: one.shown !== false, spanGaps: false, width: one.width ?? 1.6, dash: one.dash,
+      label: one.label, show: one.shown !== false, spanGaps: Boolean(one.connect), width: one.width ?? 1.6, dash: one.dash,
       stroke: () => colour(one.colour), fill: one.fill ? () => colour(one.fill) : undefined, points: { show: Boolean(one.points), size: 5 },
     }))],
     bands: series.flatMap((one, i) => (one.bandTo === undefined ? [] : [{ series: [i + 1, one.bandTo + 1], fill: () => colour(one.bandFill) }])),
@@ -431,13 +431,13 @@ function gpuCharts(into) {
       if (!found) continue;
       for (const v of found) if (v > top) top = v;
       used.push(found);
-      series.push({ label: gpu.label + words, colour: `s${(i % 8) + 1}`, dash, width: 1.5 });
+      series.push({ label: gpu.label + words, colour: `s${(i % 8) + 1}`, dash, width: 1.5, connect: true });
     }
     if (gpu.peak) top = Math.max(top, gpu.peak.bytes);
-    if (gpu.busy) { busy.push(values(gpu.busy, 0.1)); busySeries.push({ label: gpu.label, colour: `s${(i % 8) + 1}`, width: 1.2 }); }
+    if (gpu.busy) { busy.push(values(gpu.busy, 0.1)); busySeries.push({ label: gpu.label, colour: `s${(i % 8) + 1}`, width: 1.2, connect: true }); }
   });
   top *= 1.1;
-  if (used.length) addChart(into, { title: "GPU memory", height: 180, xy: asSteps(used), series, top: () => top, splits: sizeSplits(top), text: size });
+  if (used.length) addChart(into, { title: "GPU memory", height: 180, note: "The driver is read once per second, less often while it answers slowly. Lines connect readings.", xy: asSteps(used), series, top: () => top, splits: sizeSplits(top), text: size });
   if (busy.length) addChart(into, { title: "GPU busy", height: 130, xy: asSteps(busy), series: busySeries, top: () => 105,
     splits: { found: [0, 50, 100], label: (v) => v + " %" }, text: (v) => v.toFixed(0) + " %" });
 }
