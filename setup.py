@@ -18,7 +18,7 @@ FLAGS = ["-g0", f"-ffile-prefix-map={HERE}=."]  # the same bytes wherever it is 
 
 NATIVE = Extension(
     "otel_memwatch.in_target.operations._native",
-    ["otel_memwatch/in_target/operations/_native.c"],
+    [f"otel_memwatch/in_target/operations/{name}.c" for name in ("_native", "_heap")],
     extra_compile_args=FLAGS,
     py_limited_api=True,
     optional=KIND != "compiled",  # without a compiler Python code does the same, more slowly

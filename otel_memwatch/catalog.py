@@ -310,6 +310,10 @@ MEMWATCH_RUN_LEAK = _row(
     "memwatch.run.leak", _G, "By/s", "Growth rate of a leak: an operation that keeps memory at each repeat, or the whole run if "
     "no operation is named.", ("memwatch.operation.name",), "telemetry",
     note="Absent without a leak. Judged once a minute.", integer=False)
+MEMWATCH_RUN_KEPT = _row(
+    "memwatch.run.kept", _G, "By", "Free memory that an allocator keeps, of processes that consist of it by half or more.",
+    ("memwatch.allocator",), "telemetry",
+    note="Absent below that. Best estimate from the allocator's statistics, once a minute. Needs operations or `watch()` in Python.")
 MEMWATCH_OPERATION_ACTIVE = _row(
     "memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),
     "telemetry", note="Limited to the first 100 names; all later names are counted together as (other).")

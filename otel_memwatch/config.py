@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -312,6 +313,16 @@ def parse_prediction(text: str) -> tuple[str, float]:
     if value <= 0:
         raise ValueError(f"{text!r} is not above zero")
     return name, value
+
+
+def recorded_predictions(written: object) -> dict[str, float]:
+    """Return the valid predictions of a record."""
+    found: dict[str, float] = {}
+    for entry in written if isinstance(written, list | tuple) else ():
+        with suppress(ValueError):
+            name, value = parse_prediction(str(entry))
+            found[name] = value
+    return found
 
 
 def _prediction(text: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from otel_memwatch.config import OPTIONS, as_arguments
 from otel_memwatch.in_target import allocators
-from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
+from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate, record_heap
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT, interpreter
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -165,6 +165,7 @@ class MonitorProcess:
         if os.getpid() != self._owner or self not in _running:
             return True
         if self._watches_us:
+            record_heap()
             deactivate()
             if self._environment is None:
                 os.environ.pop(RUN_DIRECTORY_VARIABLE, None)

@@ -33,6 +33,8 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     verdict         only if the guard ended the run: its event, {"kind", "at", "largest", ...}. `kind` is "limit", "stalled",
                     "machine" or "timeout"
     findings        as in the report's contract, without "text"; absent in older records
+    heaps           [{"pid", "time", "anonymous", "private", "threads", "allocators"}]: the last reading of each large process, as
+                    in `operations-<pid>.jsonl`; absent in older records
     measured_by     only if another tool measured: its name; the run has no samples then, and its peaks are "sampled"
     imported_from   only then: the path of its file
     ==============  ==========================================================================
@@ -96,6 +98,9 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
         {"schema": 1, "pid", "start", "program", "exact": true|false, "floor", "rank"}: `start` is the start of the
         process in monotonic seconds. `exact` is true if the process resets its high-water mark itself. `rank` exists only
         if a launcher of many processes set it.
+    header with "heap"
+        A later line with the fields of the header, and "heap": {"time", "anonymous", "private", "threads", "allocators":
+        {name: {"live", "free", "scattered"}}}: statistics of the process's allocators, in bytes
     opening
         {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes",
         "exported"}: `exported` is true if the program's own tracer exports a span for it

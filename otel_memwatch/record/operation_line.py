@@ -59,6 +59,8 @@ class OperationLine:
     write_chars: int | None = None
     gpu: Object | None = None
 
+    heap: Object | None = None
+
     boundary: int | None = None
     """Number of the opening among the boundaries of its process; set by `OperationLines`."""
     offset: int = 0

@@ -7,7 +7,7 @@ from math import inf
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.operation_line import OperationLine
 from otel_memwatch.record.segments import Segments
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.operation import operation_peak, operation_peak_so_far
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class OperationLines:
         last_time: monotonic seconds of the last boundary.
         opened: number of operations that have begun.
         damaged: number of invalid lines.
+        first_heap: the first reading of its allocators, as written; `None`: none.
+        last_heap: the last one.
 
     """
 
@@ -122,6 +124,8 @@ class OperationLines:
         self.largest: tuple[int, float] | None = None
         self.last_time: float | None = None
         self.opened = self.damaged = 0
+        self.first_heap: dict[str, Any] | None = None
+        self.last_heap: dict[str, Any] | None = None
         self._segments = Segments()
         self._boundaries = 0
         self._open: dict[int, OperationLine] = {}
@@ -171,6 +175,8 @@ class OperationLines:
             return
         self.pid = line.pid or self.pid
         self.start, self.exact, self.rank = line.start, line.exact is True, line.rank
+        if line.heap is not None:
+            self.first_heap, self.last_heap = self.first_heap or line.heap, line.heap
 
     def row(self, opening: OperationLine, closing: OperationLine) -> OperationRow:
         """Return the row of two lines."""

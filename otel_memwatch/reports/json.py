@@ -14,8 +14,10 @@ from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.growth import words as growth_words
 from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import predictions
+from otel_memwatch.run.heaps import written_heap
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.truth.heap import free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
     from otel_memwatch.run.uncovered import Gap
+    from otel_memwatch.truth.heap import HeapReading
 
 SCHEMA = 1
 
@@ -129,6 +132,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "stalled", {name: getattr(stalls, name) for name in names}
     yield "stalls", stalls.to_json()
     yield "findings", [{**one._asdict(), "text": growth_words(run, one)} for one in run.findings]
+    yield "heaps", [_heap(run, one) for one in run.heaps]
     yield "asked", asked(run)._asdict()
     files = run.fields.files
     yield (
@@ -253,6 +257,16 @@ def _made_of(run: RecordedRun) -> dict[str, Any] | None:
         ],
         "unread_processes": found.unread,
     }
+
+
+def _heap(run: RecordedRun, one: HeapReading) -> dict[str, Any]:
+    fields = written_heap(one)
+    fields["at"] = _rounded(fields.pop("time") - run.started)
+    for books in one.allocators:
+        fields["allocators"][books.name] |= dict(
+            zip(("resident", "low", "high"), free_memory(one, books), strict=True)
+        )
+    return fields
 
 
 def _torch_snapshot(run: RecordedRun, one: TorchSnapshot) -> dict[str, Any]:

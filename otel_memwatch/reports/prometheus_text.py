@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from otel_memwatch import catalog
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
 from otel_memwatch.run.figures import at_end, bounded_at_end
-from otel_memwatch.run.growth import leak_rates
+from otel_memwatch.run.growth import exported
 from otel_memwatch.run.spans import resource_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import clean
@@ -104,20 +104,19 @@ def _every_sample(run: RecordedRun) -> Iterator[str]:
         for name, share in stalled.items():
             of_resource = {**common, "memwatch.pressure.resource": name}
             yield from _series(catalog.MEMWATCH_RUN_STALLED, of_resource, [end], [share])
-    yield from _leaks(run, common, end)
+    yield from _findings(run, common, end)
     yield "# TYPE target info\n# HELP target Who the run is.\n"
     labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
     yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))
 
 
-def _leaks(run: RecordedRun, common: Mapping[str, str], end: float) -> Iterator[str]:
-    """Yield the rates of leaks at the end of the run."""
-    leaks = leak_rates(run.findings)
-    if leaks:
-        yield _head(catalog.MEMWATCH_RUN_LEAK)
-    for name, rate in leaks.items():
-        of_operation = {**common, "memwatch.operation.name": name} if name else common
-        yield from _series(catalog.MEMWATCH_RUN_LEAK, of_operation, [end], [rate])
+def _findings(run: RecordedRun, common: Mapping[str, str], end: float) -> Iterator[str]:
+    """Yield leaks and memory that allocators keep, at the end of the run."""
+    for name, points in exported(run.findings).items():
+        if points:
+            yield _head(name)
+        for attributes, value in points:
+            yield from _series(name, {**common, **attributes}, [end], [value])
 
 
 def _series(

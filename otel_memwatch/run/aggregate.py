@@ -11,6 +11,7 @@ from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.growth import TimeFloors
+from otel_memwatch.run.heaps import Heaps
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.growth import GrowthFinding, Repeats
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stalls import Stalls
+    from otel_memwatch.truth.heap import HeapReading
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
 """Counters of the tree; the last value of each is a total of the run."""
@@ -108,6 +110,7 @@ class RunAggregator:
         self._lock = threading.Lock()
         self.conditions = RunConditions.of(info)
         self.processes = TreeBounds(self.conditions)
+        self._heaps = Heaps()
         self.samples = self.missed = 0
         self.first_time: float | None = None
         """Seconds from the start of the run to the first sample."""
@@ -306,7 +309,9 @@ class RunAggregator:
         Call it before `peaks` if processes reset their own high-water mark. The kernel then reports only the maximum since
         the last reset.
         """
+        lines = list(lines)
         with self._lock:
+            self._heaps.add(lines)
             for line in lines:
                 if line.largest is not None:
                     self.processes.add_segment(line.pid, line.start, *line.largest)
@@ -361,14 +366,19 @@ class RunAggregator:
             return processes_high(self._evidence)
 
     def findings(self, repeats: Repeats | None, *, job: bool) -> list[GrowthFinding]:
-        """Return what the run so far shows about the growth of its memory.
+        """Return what the run so far shows about the growth of its memory, and about memory that allocators keep.
 
         `job`: the command ended by itself without an error. A job may collect data until its end, a service must not.
         """
         error = self.conditions.sum_error
         found = [] if repeats is None else repeats.findings(self.anonymous, error)
         of_service = None if job else self.anonymous.finding(error)
-        return found if of_service is None else [*found, of_service]
+        return self._heaps.findings(found if of_service is None else [*found, of_service])
+
+    @property
+    def heaps(self) -> list[HeapReading]:
+        """The last readings of allocators by process."""
+        return self._heaps.readings()
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +34,7 @@ class GrowthFinding(NamedTuple):
     """One sentence about the growth of a run's memory. Rates are in bytes per second."""
 
     kind: str
-    """A kind of `truth.growth`."""
+    """A kind of `truth.growth` or `truth.heap`."""
     operation: str | None
     """Name of the repeated operation; `None`: the tree over time."""
     pid: int | None
@@ -49,6 +50,12 @@ class GrowthFinding(NamedTuple):
     """Repeats in it."""
     inside: bool = True
     """True if memory grows within the operation, not between two of them."""
+    allocator: str | None = None
+    """Allocator of memory that is kept: then `bytes` lie between `low` and `high`, and there is no rate."""
+    anonymous: int | None = None
+    """Anonymous memory of its process, in bytes."""
+    threads: int | None = None
+    """Threads of its process."""
 
     @property
     def per_repeat(self) -> tuple[float, float, float] | None:
@@ -57,6 +64,12 @@ class GrowthFinding(NamedTuple):
             return None
         seconds = self.seconds / self.repeats
         return self.rate * seconds, self.low * seconds, self.high * seconds
+
+    @classmethod
+    def each_of(cls, written: Any) -> list[GrowthFinding]:
+        """Return the findings of `run.json`."""
+        found = map(cls.of, written if isinstance(written, list) else ())
+        return [one for one in found if one is not None]
 
     @classmethod
     def of(cls, written: Any) -> GrowthFinding | None:
@@ -76,18 +89,39 @@ class GrowthFinding(NamedTuple):
             whole(fields.get("pid")),
             whole(fields.get("repeats")),
         )
+        inside, allocator = fields.get("inside") is not False, text(fields.get("allocator"))
+        anonymous, threads = whole(fields.get("anonymous")), whole(fields.get("threads"))
         return cls(
-            kind, operation, pid, bytes_, rate, low, high, seconds, repeats, fields.get("inside") is not False
+            kind,
+            operation,
+            pid,
+            bytes_,
+            rate,
+            low,
+            high,
+            seconds,
+            repeats,
+            inside,
+            allocator,
+            anonymous,
+            threads,
         )
 
 
-def leak_rates(found: Iterable[GrowthFinding]) -> dict[str, float]:
-    """Return the rates of leaks by operation, in bytes per second; the empty name stands for the whole run."""
-    rates: dict[str, float] = {}
+def exported(found: Iterable[GrowthFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return attributes and values by metric: rates of leaks by operation, bytes that allocators keep."""
+    leaks: dict[str, float] = {}
+    kept: dict[str, float] = {}
     for one in found:
-        if one.kind == LEAK:
-            rates[one.operation or ""] = rates.get(one.operation or "", 0.0) + one.rate
-    return rates
+        if one.kind == LEAK:  # without an operation: of the whole run
+            leaks[one.operation or ""] = leaks.get(one.operation or "", 0.0) + one.rate
+        elif one.allocator is not None:
+            kept[one.allocator] = kept.get(one.allocator, 0.0) + one.bytes
+    of_operations = [
+        ({"memwatch.operation.name": name} if name else {}, rate) for name, rate in leaks.items()
+    ]
+    of_allocators = [({"memwatch.allocator": name}, bytes_) for name, bytes_ in kept.items()]
+    return {catalog.MEMWATCH_RUN_LEAK: of_operations, catalog.MEMWATCH_RUN_KEPT: of_allocators}
 
 
 class FloorCurve:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from math import isinf
 
-from otel_memwatch.config import AUTO, auto_interval, parse_prediction
+from otel_memwatch.config import AUTO, auto_interval, recorded_predictions
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.format import BUDGETS_FILE, STACKS_FILE
@@ -15,6 +15,7 @@ from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.growth import GrowthFinding
+from otel_memwatch.run.heaps import heaps_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.tick_history import HistoricTicks
     from otel_memwatch.run.ticks import TreeTicks
     from otel_memwatch.run.uncovered import Gap
+    from otel_memwatch.truth.heap import HeapReading
 
 
 class KnownOperations(NamedTuple):
@@ -196,21 +198,20 @@ class RecordedRun:
     def findings(self) -> Sequence[GrowthFinding]:
         """Growth of memory that deserves a sentence; empty in older records."""
         if self.state == "finished":
-            written = self.info.get("findings")
-            entries = map(GrowthFinding.of, written if isinstance(written, list) else ())
-            return [one for one in entries if one is not None]
+            return GrowthFinding.each_of(self.info.get("findings"))
         repeats = self._aggregated_operations[0].repeats if self.record.marked else None
         return self._replayed.aggregator.findings(repeats, job=False)
 
     @cached_property
+    def heaps(self) -> Sequence[HeapReading]:
+        """The last readings of allocators by process; empty without operations, and in older records."""
+        finished = self.state == "finished"
+        return heaps_of(self.info.get("heaps")) if finished else self._replayed.aggregator.heaps
+
+    @cached_property
     def predicted(self) -> Mapping[str, float]:
         """Predictions of `--predicted`, in bytes and seconds, by the name of the figure."""
-        written, found = self.settings.get("predicted"), {}
-        for entry in written if isinstance(written, list | tuple) else ():
-            with suppress(ValueError):
-                name, value = parse_prediction(str(entry))
-                found[name] = value
-        return found
+        return recorded_predictions(self.settings.get("predicted"))
 
     @cached_property
     def path(self) -> Path:
@@ -252,9 +253,8 @@ class RecordedRun:
         from otel_memwatch.run.stacks import peak_stack
 
         tree = self.peaks.tree
-        return peak_stack(
-            self.stacks, None if tree is None else tree.low if tree.low is not None else tree.bytes
-        )
+        level = None if tree is None else tree.bytes if tree.low is None else tree.low
+        return peak_stack(self.stacks, level)
 
     @cached_property
     def capture_spans(self) -> Mapping[Capture, RecordedOperation]:

@@ -20,6 +20,7 @@ Nothing here reads the machine. The recorder, live views and recorded runs colle
 | `stalls` | time lost for lack of memory, disk or CPU |
 | `growth` | shapes of growth: memory that each repeat of an operation keeps |
 | `service_growth` | growth of a service over hours |
+| `heap` | free memory that an allocator keeps |
 | `time_left` | time until growing memory reaches a limit |
 | `estimates` | best estimates, none of which is a bound |
 

@@ -15,7 +15,7 @@ from otel_memwatch.runtime import lazy
 TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.api import Operation, mark, operation
-    from otel_memwatch.in_target.operations.recorder import activate, deactivate
+    from otel_memwatch.in_target.operations.recorder import activate, deactivate, record_heap
     from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_DIRECTORY_VARIABLE
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "deactivate",
     "mark",
     "operation",
+    "record_heap",
 ]
 
 __getattr__ = lazy.names(
@@ -40,5 +41,6 @@ __getattr__ = lazy.names(
         "deactivate": "recorder",
         "mark": "api",
         "operation": "api",
+        "record_heap": "recorder",
     },
 )

@@ -1039,11 +1039,12 @@ static PyObject *boundaries_use(Boundaries *self, PyObject *args)
 static PyObject *boundaries_use_journal(Boundaries *self, PyObject *args)
 {
     int journal;
-    long long written;
-    if (!PyArg_ParseTuple(args, "iL", &journal, &written))
+    long long written, read;
+    if (!PyArg_ParseTuple(args, "iLL", &journal, &written, &read))
         return NULL;
     acquire(self);
     self->own_written += written;
+    self->own_read += read;
     set_journal(self, journal);
     release(self);
     Py_RETURN_NONE;
@@ -1276,8 +1277,11 @@ static int fill(PyObject *module)
     return 0;
 }
 
+PyObject *heap_books(PyObject *module, PyObject *threads); /* _heap.c */
+
 static PyMethodDef functions[] = {
     {"children_mark", children_mark, METH_NOARGS, NULL},
+    {"heap_books", heap_books, METH_O, NULL},
     {"in_main_interpreter", in_main_interpreter, METH_NOARGS, NULL},
     VARIADIC("judge", judged),
     {NULL, NULL, 0, NULL},

@@ -42,6 +42,8 @@ Lock = _thread.RLock if TYPE_CHECKING or not COMPILED else _native.Lock
 
 children_mark = _native.children_mark if TYPE_CHECKING or COMPILED else None
 """Function that reads the counters of this process's children in one call; `None` without compiled code."""
+heap_books = _native.heap_books if TYPE_CHECKING or COMPILED else None
+"""Function that reads the statistics of this process's allocators (`heap.py`); `None` without compiled code."""
 
 
 def in_main_interpreter() -> bool:
@@ -121,7 +123,16 @@ class NativeBoundaries:
                 journal.recover(data, OSError(error, os.strerror(error)))
             else:
                 journal.write(data)
-            self._native.use_journal(journal.descriptor, journal.written - before)
+            self._native.use_journal(journal.descriptor, journal.written - before, 0)
+
+    def write(self, line: bytes, read: int) -> None:
+        """Append a line that took `read` bytes of /proc. Neither is I/O of the program."""
+        with self._lock:
+            journal = self._journal
+            if not self._stopped and journal.is_ours():
+                before = journal.written
+                journal.write(line)
+                self._native.use_journal(journal.descriptor, journal.written - before, read)
 
     def shutdown(self, *, forked: bool = False) -> None:
         """Stop recording and close the descriptors."""

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         def figures(self, opening: Any, /) -> tuple[Peak, int | None, int | None, IoTotals | None] | None:
             """Return peak, sizes at start and end, and I/O of a closed operation; `None` while it is open."""
 
+        def write(self, line: bytes, read: int) -> None:
+            """Append a line that took `read` bytes of /proc. Neither is I/O of the program."""
+
         def shutdown(self, *, forked: bool = False) -> None:
             """Stop recording and close the descriptors. `forked`: threads of the parent may hold locks."""
 

@@ -325,6 +325,13 @@ class PlainBoundaries:
             return None
         return opening.peak, opening.first.rss, opening.end, opening.moved
 
+    def write(self, line: bytes, read: int) -> None:
+        """Append a line that took `read` bytes of /proc. Neither is I/O of the program."""
+        with self._lock:
+            if not self._stopped and self._journal.is_ours():
+                self._journal.write(line)
+                self._own_read += read
+
     def shutdown(self, *, forked: bool = False) -> None:
         """Stop recording and close the descriptors."""
         if forked:  # the thread that holds the lock may not exist in the child

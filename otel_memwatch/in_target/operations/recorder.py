@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
+from math import inf
 from sys import modules
 from time import monotonic
 
+from otel_memwatch.in_target.operations.heap import HeapReader
 from otel_memwatch.in_target.operations.journal import Journal, header_line, warn_once
 from otel_memwatch.in_target.operations.native import (
     COMPILED,
@@ -55,6 +57,10 @@ __all__ = [
 
 EXACT_VARIABLE = "OTEL_MEMWATCH_EXACT"
 """Environment variable that disables resets of the process's high-water mark if set to 0."""
+_LEAST_HEAP = 32 << 20
+"""Resident bytes from which allocators are read."""
+_HEAP_PAUSE = 0.1
+"""Seconds until the size of a smaller process is compared again."""
 
 
 class Recorder:
@@ -65,6 +71,9 @@ class Recorder:
 
     __slots__ = (
         "_allocators",
+        "_header",
+        "_heap",
+        "_heap_due",
         "_here",
         "_modules",
         "boundaries",
@@ -93,8 +102,12 @@ class Recorder:
         self.journal = journal = Journal(directory, str(self.pid))
         watermark = open_watermark(exact)
         alone = watermark.claim is None or watermark.claim.alone
+        self._header = header_line(watermark.exact, watermark.floor)
         if alone or journal.is_new:
-            journal.write(header_line(watermark.exact, watermark.floor))
+            journal.write(self._header)
+        self._heap: HeapReader | None = None
+        self._heap_due = 0.0
+        """Monotonic time of the next reading of the allocators; infinity: none."""
         # Several interpreters of one process write to the same file. All but the first begin at a random, high number.
         first_id = journal.first_id if alone else 1 << 48 | int(self.new_span(), 16) >> 16
         self.boundaries = _implementation(journal, watermark, first_id)
@@ -155,7 +168,26 @@ class Recorder:
             self._here()
             return False
         live.closed = True
+        if monotonic() >= self._heap_due:
+            figures = self.boundaries.figures(live.opening)
+            self.read_heap(0 if figures is None else figures[2] or 0)
         return closed
+
+    def read_heap(self, resident: int) -> None:
+        """Record what the allocators keep, if the process is large enough and the budget allows it. Never raises."""
+        try:
+            if resident < _LEAST_HEAP:
+                self._heap_due = monotonic() + _HEAP_PAUSE
+                return
+            if self._heap is None:
+                self._heap = HeapReader()
+            found = self._heap.read()
+            self._heap_due = self._heap.due() if self._heap.may_read else inf
+            if found is not None:
+                text, read = found
+                self.boundaries.write(_with_heap(self._header, text), read)
+        except Exception:  # noqa: BLE001 - a program must not fail because it is watched
+            self._heap_due = inf
 
     def figures(self, live: LiveOperation) -> Figures | None:
         """Return the figures of an operation; `None` while it is open."""
@@ -285,6 +317,29 @@ def deactivate() -> None:
         State.settled, State.directory, State.root = True, None, None
         if old is not None:
             old.shutdown()
+
+
+def record_heap() -> None:
+    """Record what this process's allocators keep, at the end of `watch()`. Never raises.
+
+    Without operations, only the line is written: a recorder would reset the process's high-water mark.
+    """
+    recorder, directory = State.recorder, os.environ.get(RUN_DIRECTORY_VARIABLE)
+    if recorder is not None:
+        recorder.read_heap(_LEAST_HEAP)
+    elif directory:
+        try:
+            found = HeapReader().read()
+            if found is not None:
+                journal = Journal(directory, str(os.getpid()))
+                journal.write(_with_heap(header_line(False, None), found[0]))
+                journal.close()
+        except Exception:  # noqa: BLE001, S110 - a program must not fail because it is watched
+            pass
+
+
+def _with_heap(header: bytes, heap: bytes) -> bytes:
+    return header[: -len(lines.END)] + b',"heap":' + heap + lines.END
 
 
 def _start(directory: str) -> None:

@@ -90,7 +90,7 @@ class FollowedOperations:
         assert self.follower is not None
         if self.follower.poll(last=last, on_close=self._close).opened:
             self._opened_aggregator()
-        if last and self.aggregator is not None:
+        if last and self.follower.files and self._batcher.aggregator is not None:
             self._add_boundaries()
         return self.follower.behind
 

@@ -79,8 +79,8 @@ _LOADING_SECONDS = 0.02
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""
-_PEAKS_SECONDS, _LEAKS_SECONDS = 1.0, 60.0
-"""Seconds between two updates of the peaks for telemetry and of the stalls for the guard, and of the leaks for telemetry."""
+_PEAKS_SECONDS, _GROWTH_SECONDS = 1.0, 60.0
+"""Seconds between two updates of the peaks for telemetry and of the stalls for the guard, and of growth for telemetry."""
 
 
 class RunRecording:
@@ -133,8 +133,8 @@ class RunRecording:
             PeriodicAction(self._update_peaks, _PEAKS_SECONDS),
             PeriodicAction(self._watch_stalls),
         )
-        self._leaks: Mapping[str, float] = {}
-        self._leaks_so_far = PeriodicAction(self._watch_leaks, _LEAKS_SECONDS)
+        self._findings: list[GrowthFinding] = []
+        self._growth_so_far = PeriodicAction(self._watch_growth, _GROWTH_SECONDS)
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
@@ -352,7 +352,7 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        for action in (*self.followed.actions, self._peaks_so_far, self._leaks_so_far, self._stall_checks):
+        for action in (*self.followed.actions, self._peaks_so_far, self._growth_so_far, self._stall_checks):
             if snapshot.time >= action.due:
                 action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
@@ -394,16 +394,13 @@ class RunRecording:
             self._peaks, self._stalls = aggregator.peaks(), aggregator.stalls().by_resource()
 
     def judge_growth(self, *, job: bool) -> list[GrowthFinding]:
-        """Return what the run so far shows about the growth of its memory; note leaks for telemetry."""
-        from otel_memwatch.run.growth import leak_rates
-
+        """Return what the run so far shows about the growth of its memory, and note it for telemetry."""
         aggregator, operations = self.batcher.aggregator, self.followed.aggregator
         repeats = None if operations is None else operations.repeats
-        found = [] if aggregator is None else aggregator.findings(repeats, job=job)
-        self._leaks = leak_rates(found)
-        return found
+        self._findings = [] if aggregator is None else aggregator.findings(repeats, job=job)
+        return self._findings
 
-    def _watch_leaks(self, now: float) -> None:  # noqa: ARG002
+    def _watch_growth(self, now: float) -> None:  # noqa: ARG002
         self.judge_growth(job=False)
 
     def _watch_stalls(self, now: float) -> None:  # noqa: ARG002
@@ -437,7 +434,7 @@ class RunRecording:
             ticks=lambda: (self.sampler.ticks, self.sampler.missed),
             peaks=lambda: self._peaks,
             stalls=lambda: self._stalls,
-            leaks=lambda: self._leaks,
+            findings=lambda: self._findings,
             directory=Path(writer.path),
             environment=dict(os.environ),
             listening=listening,
@@ -445,7 +442,7 @@ class RunRecording:
         )
         self.telemetry = Telemetry(self._settings, parts)
         if self.telemetry.active:
-            self._peaks_so_far.due = self._leaks_so_far.due = 0.0
+            self._peaks_so_far.due = self._growth_so_far.due = 0.0
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
         """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
     from otel_memwatch.monitor.telemetry.span_sender import Follower
     from otel_memwatch.run import Peaks
+    from otel_memwatch.run.growth import GrowthFinding
 
 OPENING_SECONDS = 20.0
 """Longest time to load and open everything, in seconds; after it the run ends without telemetry. It takes 0.3 s."""
@@ -69,7 +70,7 @@ class TelemetryInputs:
         ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
         peaks: Callable[[], Any] = lambda: None,
         stalls: Callable[[], Mapping[str, float]] = dict,
-        leaks: Callable[[], Mapping[str, float]] = dict,
+        findings: Callable[[], Sequence[GrowthFinding]] = list,
         follow: Callable[[], Follower] | None = None,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
@@ -89,8 +90,8 @@ class TelemetryInputs:
         """Peaks so far: `tree` and `process` are exported."""
         self.stalls = stalls
         """Shares of the time without progress so far, by resource."""
-        self.leaks = leaks
-        """Rates of leaks by operation; the empty name stands for the whole run."""
+        self.findings = findings
+        """Leaks, and memory that allocators keep."""
         self.directory = directory
         """Run directory."""
         self.follow = follow or self._follow_directory

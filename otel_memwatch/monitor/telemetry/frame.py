@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Attributes, Column, RecordedOperation, Snapshot, Value
+from otel_memwatch.run.growth import GrowthFinding, exported
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import Any
 
@@ -50,7 +51,7 @@ class Frame:
         ticks: returns the samples taken and deadlines missed so far.
         peaks: returns the peaks so far, with the attributes `tree` and `process`; may return `None`, or raise.
         stalls: returns shares of the time without progress so far, by resource.
-        leaks: returns rates of leaks by operation; the empty name stands for the whole run.
+        findings: returns leaks, and memory that allocators keep.
         failures: returns the batches that each exporter could not deliver.
 
     """
@@ -64,7 +65,7 @@ class Frame:
         ticks: Callable[[], tuple[int, int]],
         peaks: Callable[[], Any],
         stalls: Callable[[], Mapping[str, float]] = dict,
-        leaks: Callable[[], Mapping[str, float]] = dict,
+        findings: Callable[[], Sequence[GrowthFinding]] = list,
         failures: Callable[[], Mapping[str, int]],
     ) -> None:
         self.columns: tuple[Column, ...] = ()
@@ -74,7 +75,7 @@ class Frame:
         self._ticks = ticks
         self._peaks = peaks
         self._stalls = stalls
-        self._leaks = leaks
+        self._findings = findings
         self._failures = failures
         self._values: Sequence[Value] = ()
         self._moment_peaks: Any = None
@@ -184,10 +185,8 @@ class Frame:
                 (share, {"memwatch.pressure.resource": resource})
                 for resource, share in self._stalls().items()
             ),
-            catalog.MEMWATCH_RUN_LEAK: lambda: (
-                (rate, {"memwatch.operation.name": name} if name else {})
-                for name, rate in self._leaks().items()
-            ),
+            catalog.MEMWATCH_RUN_LEAK: lambda: self._judged(catalog.MEMWATCH_RUN_LEAK),
+            catalog.MEMWATCH_RUN_KEPT: lambda: self._judged(catalog.MEMWATCH_RUN_KEPT),
             catalog.MEMWATCH_RUN_END_TIME: lambda: iter([(self._ended, {})]),
             catalog.MEMWATCH_OPERATION_ACTIVE: lambda: self._by_name(self._open),
             catalog.MEMWATCH_OPERATION_COUNT: self._counts,
@@ -214,6 +213,10 @@ class Frame:
         peak = getattr(self._moment_peaks, which, None)
         if peak is not None:
             yield peak.high, {}
+
+    def _judged(self, metric: str) -> Iterator[Series]:
+        for attributes, value in exported(self._findings())[metric]:
+            yield value, attributes
 
     def _by_name(self, values: Mapping[str, Value]) -> Iterator[Series]:
         # Copy in one step: another thread adds to it.

@@ -86,7 +86,7 @@ class Pipeline:
             ticks=parts.ticks,
             peaks=parts.peaks,
             stalls=parts.stalls,
-            leaks=parts.leaks,
+            findings=parts.findings,
             failures=self._failures,
         )
 

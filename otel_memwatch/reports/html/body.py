@@ -14,6 +14,7 @@ from otel_memwatch.reports.sections.basics import memory, processes, recording, 
 from otel_memwatch.reports.sections.file_use import files
 from otel_memwatch.reports.sections.gpus import gpus
 from otel_memwatch.reports.sections.growth import leak_sentences
+from otel_memwatch.reports.sections.heaps import heaps
 from otel_memwatch.reports.sections.made_of import made_of
 from otel_memwatch.reports.sections.operations import operations, uncovered
 from otel_memwatch.reports.sections.stacks import stacks
@@ -67,6 +68,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
     processes(run, page)
     memory(run, page)
     made_of(run, page)
+    heaps(run, page)
     totals(run, page)
     files(run, page)
     page.section("Run")

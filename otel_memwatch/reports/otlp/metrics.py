@@ -12,7 +12,7 @@ from otel_memwatch.reports.otlp.values import Json, Times, attributes, request
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.run.figures import bounded_at_end
-from otel_memwatch.run.growth import leak_rates
+from otel_memwatch.run.growth import exported
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.partial_records import exported_fields
 
@@ -140,12 +140,12 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     ]  # fmt: skip
     if stalled:
         yield _metric(catalog.MEMWATCH_RUN_STALLED, stalled)
-    leaks = [
-        _point(catalog.MEMWATCH_RUN_LEAK, attributes({"memwatch.operation.name": name} if name else {}), rate, times.end, times.start)
-        for name, rate in leak_rates(run.findings).items()
-    ]  # fmt: skip
-    if leaks:
-        yield _metric(catalog.MEMWATCH_RUN_LEAK, leaks)
+    for name, points in exported(run.findings).items():
+        if points:
+            yield _metric(
+                name,
+                [_point(name, attributes(more), value, times.end, times.start) for more, value in points],
+            )
     yield from _operations(run, times)
 
 

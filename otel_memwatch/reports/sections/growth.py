@@ -1,4 +1,7 @@
-"""Sentences about the growth of a run's memory: leaks in the summary and the page, all kinds in the report."""
+"""Sentences about the growth of a run's memory and about memory that allocators keep.
+
+Leaks and kept memory stand in summary, page and report, other kinds of growth in the report.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
 from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
+from otel_memwatch.truth.heap import FRAGMENTATION
 from otel_memwatch.truth.service_growth import LEAST_SECONDS
 
 if TYPE_CHECKING:
@@ -14,21 +18,34 @@ if TYPE_CHECKING:
     from otel_memwatch.run.growth import GrowthFinding
 
 _NAME = 40
+_NARROW = 0.9
+"""Least ratio of the ends of a range that is printed as one figure."""
+_ARENAS = "MALLOC_ARENA_MAX=2 or jemalloc"
+_REMEDIES = {
+    "glibc": "malloc_trim(0) or jemalloc",
+    "jemalloc": "MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0",
+    "mimalloc": "mi_collect(true)",
+    "pymalloc": "work that makes many small objects belongs in a child process",
+}
+"""Ways to give kept memory back."""
 _SHOWN = 3
 _FAR = 90 * 86400
 """Seconds after which a limit counts as not reached."""
 
 
 def leaks(run: RecordedRun, page: Page) -> None:
-    """Write the leaks of the run."""
+    """Write the leaks of the run, and what its allocators keep."""
     for index, leak in enumerate(leak_sentences(run)):
         page.fact("" if index else "leak", leak, "bad")
+    kept = [one for one in run.findings if one.allocator is not None]
+    for index, one in enumerate(kept[:_SHOWN]):
+        page.fact("" if index else "kept", words(run, one), "warning")
 
 
 def growth(run: RecordedRun, page: Page) -> None:
-    """Write the leaks of the run, and its other kinds of growth."""
+    """Write the leaks of the run, what its allocators keep, and its other kinds of growth."""
     leaks(run, page)
-    others = [one for one in run.findings if one.kind != LEAK]
+    others = [one for one in run.findings if one.kind != LEAK and one.allocator is None]
     for index, one in enumerate(others[:_SHOWN]):
         page.fact("" if index else "growth", words(run, one))
 
@@ -40,7 +57,24 @@ def leak_sentences(run: RecordedRun) -> list[str]:
 
 def words(run: RecordedRun, one: GrowthFinding) -> str:
     """Return a finding in words."""
+    if one.allocator is not None:
+        return kept_words(one, alone=run.totals.get("processes") == 1)
     return _leak(run, one) if one.kind == LEAK else _other(run, one)
+
+
+def kept_words(one: GrowthFinding, *, alone: bool) -> str:
+    """Return memory that an allocator keeps in words; `alone`: there is one process."""
+    allocator, all_ = clean(one.allocator or ""), size(one.anonymous or 0)
+    of_process = all_ if alone else f"{all_} of pid {one.pid}"
+    kept = size(one.bytes)
+    if one.low < _NARROW * one.high:
+        kept += f" (best estimate of {size_range(one.low, one.high, '-')})"
+    if one.kind == FRAGMENTATION:
+        return f"{kept} of {of_process} is free memory between blocks in use ({allocator}: fragmentation)"
+    remedy = _REMEDIES.get(allocator)
+    if allocator == "glibc" and (one.threads or 1) > 1:
+        remedy = _ARENAS
+    return f"{kept} of {of_process} is free memory of {allocator}" + (f": {remedy}" if remedy else "")
 
 
 def leak_words(one: GrowthFinding, *, alone: bool) -> str:

@@ -6,7 +6,7 @@ import time
 
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.output import print_report, print_text
-from otel_memwatch.reports.sections.growth import leak_words
+from otel_memwatch.reports.sections.growth import kept_words, leak_words
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import (
     clean,
@@ -36,7 +36,7 @@ _FULL = 0.9
 _OPERATION = 40
 _WIDTH = 100
 _PROCESSES = 6
-_LEAKS = 3
+_FINDINGS = 3
 _ONE_LOOK = 2.0
 """Longest time in seconds to read a long record for figures once."""
 _SHARE = 0.5
@@ -85,8 +85,12 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
             text += f", reached in {duration(left)} at this pace ({size(figures.pace)}/s)"
             tone = "warning" if left < _SOON else ""
         yield Fact("limit", text, "bad" if figures.now / figures.limit >= _FULL else tone)
-    for one in figures.leaks[:_LEAKS]:
-        yield Fact("leak", leak_words(one, alone=len(figures.processes) < 2), "bad")
+    alone = len(figures.processes) < 2
+    for one in figures.findings[:_FINDINGS]:
+        if one.allocator is None:
+            yield Fact("leak", leak_words(one, alone=alone), "bad")
+        else:
+            yield Fact("kept", kept_words(one, alone=alone), "warning")
     silence = None if last_tick_wall is None else time.time() - last_tick_wall
     if (
         figures.state == "running"

@@ -103,7 +103,7 @@ class LiveFigures(NamedTuple):
     operations: Sequence[RecordedOperation]
     """Open operations, by start."""
     devices: Sequence[LiveDevice]
-    leaks: Sequence[GrowthFinding]
+    findings: Sequence[GrowthFinding]
     """Leaks so far."""
     started: float
     """Start of the run in monotonic seconds of its machine."""
@@ -197,7 +197,7 @@ class LiveRun:
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
             operations=open_operations,
             devices=self._devices(newest),
-            leaks=[one for one in growth if one.kind == LEAK],
+            findings=[one for one in growth if one.kind == LEAK or one.allocator is not None],
             started=started,
             read=self._samples.share if newest is self._newest else min(0.999, self._samples.share),
         )
