@@ -11,7 +11,6 @@ from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.growth import TimeFloors
-from otel_memwatch.run.heaps import Heaps
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import Candidates
     from otel_memwatch.run.growth import GrowthFinding, Repeats
+    from otel_memwatch.run.heaps import Heaps
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stalls import Stalls
     from otel_memwatch.truth.heap import HeapReading
@@ -110,7 +110,8 @@ class RunAggregator:
         self._lock = threading.Lock()
         self.conditions = RunConditions.of(info)
         self.processes = TreeBounds(self.conditions)
-        self._heaps = Heaps()
+        self._heaps: Heaps | None = None
+        """Readings of allocators; `None`: none so far."""
         self.samples = self.missed = 0
         self.first_time: float | None = None
         """Seconds from the start of the run to the first sample."""
@@ -311,10 +312,17 @@ class RunAggregator:
         """
         lines = list(lines)
         with self._lock:
-            self._heaps.add(lines)
+            self._add_heaps([line for line in lines if line.last_heap is not None])
             for line in lines:
                 if line.largest is not None:
                     self.processes.add_segment(line.pid, line.start, *line.largest)
+
+    def _add_heaps(self, lines: Sequence[OperationLines]) -> None:
+        if lines:
+            from otel_memwatch.run.heaps import Heaps
+
+            self._heaps = self._heaps or Heaps()
+            self._heaps.add(lines)
 
     @property
     def window(self) -> float:
@@ -373,12 +381,13 @@ class RunAggregator:
         error = self.conditions.sum_error
         found = [] if repeats is None else repeats.findings(self.anonymous, error)
         of_service = None if job else self.anonymous.finding(error)
-        return self._heaps.findings(found if of_service is None else [*found, of_service])
+        found = found if of_service is None else [*found, of_service]
+        return found if self._heaps is None else self._heaps.findings(found)
 
     @property
     def heaps(self) -> list[HeapReading]:
         """The last readings of allocators by process."""
-        return self._heaps.readings()
+        return [] if self._heaps is None else self._heaps.readings()
 
     def stalls(self) -> Stalls:
         """Return the shares of the time without progress so far."""

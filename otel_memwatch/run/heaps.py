@@ -71,7 +71,7 @@ class Heaps:
                 (of_process.first_heap, self._first),
                 (of_process.last_heap, self._last),
             ):
-                if written is not None and (found := reading_of(of_process.pid, written)) is not None:
+                if (found := reading_of(of_process.pid, written)) is not None:
                     readings[found.pid] = found
 
     def readings(self) -> list[HeapReading]:

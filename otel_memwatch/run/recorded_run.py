@@ -15,7 +15,6 @@ from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.growth import GrowthFinding
-from otel_memwatch.run.heaps import heaps_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -205,6 +204,8 @@ class RecordedRun:
     @cached_property
     def heaps(self) -> Sequence[HeapReading]:
         """The last readings of allocators by process; empty without operations, and in older records."""
+        from otel_memwatch.run.heaps import heaps_of
+
         finished = self.state == "finished"
         return heaps_of(self.info.get("heaps")) if finished else self._replayed.aggregator.heaps
 
@@ -253,8 +254,7 @@ class RecordedRun:
         from otel_memwatch.run.stacks import peak_stack
 
         tree = self.peaks.tree
-        level = None if tree is None else tree.bytes if tree.low is None else tree.low
-        return peak_stack(self.stacks, level)
+        return peak_stack(self.stacks, None if tree is None else tree.bytes if tree.low is None else tree.low)
 
     @cached_property
     def capture_spans(self) -> Mapping[Capture, RecordedOperation]:

@@ -50,7 +50,6 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.monitor.recording.run_info import LIMIT, gpu_fields, health_fields, moment
 from otel_memwatch.monitor.workers.rendering import CompletedRecord
 from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
-from otel_memwatch.run.heaps import written_heap
 from otel_memwatch.runtime.fast_json import dumps, loads
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,6 +104,10 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         writer.note(limit=guard.limit.verdict(operations.still_open, _processes(recording), peak))
     if guard is not None and guard.verdict is not None:
         writer.note(verdict=guard.verdict)
+    if aggregator.heaps:
+        from otel_memwatch.run.heaps import written_heap
+
+        writer.note(heaps=[written_heap(one) for one in aggregator.heaps])
     writer.update(
         state=FINISHED,
         ended=moment(ended),
@@ -117,7 +120,6 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         quality=aggregator.quality(),
         stalls=aggregator.stalls().to_json(),
         findings=[one._asdict() for one in recording.judge_growth(job=ending.exit_code == 0)],
-        heaps=[written_heap(one) for one in aggregator.heaps],
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
