@@ -485,6 +485,9 @@ def test_a_driver_in_use_by_the_thread_of_events_is_not_shut_down(
         assert time.monotonic() < deadline, "the thread does not end"
         time.sleep(0.003)
     gpu.close()
+    while machine.calls("nvmlShutdown") == 0:  # on a busy machine, the thread may still be ending
+        assert time.monotonic() < deadline
+        gpu.close()
     assert machine.calls("nvmlShutdown") == 1
 
 
