@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.runtime import strict_json
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import amount, bounds, clean, count, size_in, size_scale, table
 from otel_memwatch.wings.index.listing import local
 
@@ -92,29 +92,32 @@ def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
 
 def as_json(found: Sequence[FigureChange], runs: int) -> str:
     """Return JSON: bytes or seconds, times in Unix seconds."""
-    document = {"schema": SCHEMA, "runs": runs, "changes": [_object(one) for one in found]}
-    return strict_json.dumps(document, indent=2) + "\n"
-
-
-def _object(change: FigureChange) -> dict[str, Any]:
-    return {
-        "name": change.group,
-        "figure": change.figure.name,
-        "unit": change.figure.unit,
-        "kind": "step" if change.is_step else "drift",
-        "before": change.before,
-        "after": change.after,
-        "change": change.size,
-        "share": change.share,
-        "low": change.low,
-        "high": change.high,
-        "certain": change.is_certain,
-        "last_run": change.last.path,
-        "first_run": change.first.path,
-        "started": change.first.started,
-        "possible_runs": change.runs,
-        "also_changed": list(change.notes),
+    document = {
+        "schema": SCHEMA,
+        "runs": runs,
+        "changes": [
+            {
+                "name": one.group,
+                "figure": one.figure.name,
+                "unit": one.figure.unit,
+                "kind": "step" if one.is_step else "drift",
+                "before": one.before,
+                "after": one.after,
+                "change": one.size,
+                "share": one.share,
+                "low": one.low,
+                "high": one.high,
+                "certain": one.is_certain,
+                "last_run": one.last.path,
+                "first_run": one.first.path,
+                "started": one.first.started,
+                "possible_runs": one.runs,
+                "also_changed": list(one.notes),
+            }
+            for one in found
+        ],
     }
+    return strict_json.dumps(document, indent=2) + "\n"
 
 
 FORMATS: Mapping[str, Callable[[Sequence[FigureChange], int], str]] = {

@@ -51,10 +51,8 @@ UNKNOWN = 1 << 62
 """Placeholder for an unknown number of bytes, larger than any real value."""
 
 _REST_SECONDS = 0.09
-"""Longest time between two readings of the machine's counts while the tree does not change; one takes 25 us.
-
-Shared memory that other programs release meanwhile, and the tree takes at once, would be missing.
-"""
+"""Longest time between two readings of the machine's counts while the tree does not change; one takes 25 us. Shared memory
+that other programs release meanwhile, and the tree takes at once, would be missing."""
 
 _LATE = 1e-3
 """Seconds after which counts of the machine no longer belong to the readings of the processes."""
