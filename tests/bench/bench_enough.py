@@ -9,7 +9,7 @@ Each program that is installed here runs three times:
 3. likewise, under the advised limit, or with `--tight` under the minimum
 
 Goal: at least half of the speed. A program that misses it runs twice more in each way, and its best times count, because
-the machine may be busy. Needs a memory hierarchy that it may make groups in.
+the machine may be busy. Waiting for processors that other programs use does not count. Needs a memory hierarchy that it may make groups in.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Result(NamedTuple):
     @property
     def speed(self) -> float | None:
         """Share of the speed; `None`: it did not end."""
-        alone, limited = self.alone.seconds, self.limited.seconds
+        alone, limited = self.alone.own_seconds, self.limited.own_seconds
         whole = limited and not self.limited.hung and self.limited.row and self.limited.row.exit_code == 0
         return alone / limited if whole and alone and limited else None
 

@@ -1,6 +1,7 @@
 """Advice and verdicts against the true knee: the smallest limit with at least 95 % of a program's speed.
 
-    python -m tests.bench.bench_knee [--only "NAME; ..."] [--knees] [--repeat 3] [--work DIR] [--disk 60MB] [--quick N --seed S]
+    python -m tests.bench.bench_knee [--only "NAME; ..."] [--knees [--save] | --stored] [--repeat 3] [--work DIR] [--disk 60MB]
+        [--quick N --seed S]
 
 Each of twelve programs with a known working set and ten real ones runs from a cold page cache:
 
@@ -9,7 +10,8 @@ Each of twelve programs with a known working set and ten real ones runs from a c
 3. under 40 to 105 % of the knee: a run that took 1.5 times as long, hung or was killed has to be called short of memory or
    killed; a run slowed by less than 5 % must not be
 
-`--knees` leaves out step 3. `--quick` runs scans, copies and starts under random limits instead, from half of the advice to none, and counts the verdicts on runs
+`--knees` leaves out step 3, and `--save` keeps its table for README. `--stored` takes the kept knees and leaves out step 2.
+`--quick` runs scans, copies and starts under random limits instead, from half of the advice to none. It counts the verdicts on runs
 that were slowed by less than 5 %.
 
 A wall clock finds no knee beside other programs: times of one run differ by a factor of three. So a limit costs no more than each
@@ -25,6 +27,7 @@ that it may make groups in. `--disk` limits the reads in a second from the disk 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -73,6 +76,7 @@ PROGRAMS: dict[str, list[str]] = {
     **{name: JOBS[name] for name in (
         "rustc", "ffmpeg", "pandas", "pytorch", "postgres", "chromium", "javac", "ripgrep", "r", "git log")},
 }  # fmt: skip
+RESULTS = Path(__file__).parent / "results/knees.json"
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.05)
 """Limits as shares of the knee."""
 FULL_SPEED, SLOW, NOT_SLOWED = 0.95, 1.5, 1.05
@@ -225,9 +229,12 @@ def without_limit(
 
 
 def measure(
-    pressure: Pressure, name: str, work: Path, repeat: int, shares: tuple[float, ...]
+    pressure: Pressure, name: str, work: Path, repeat: int, shares: tuple[float, ...], stored: int | None
 ) -> tuple[int, Knee, list[Verdict]] | None:
-    """Return advice and knee in MiB, and the verdicts; `None`: the program fails without a limit."""
+    """Return advice and knee in MiB, and the verdicts; `None`: the program fails without a limit.
+
+    `stored`: knee that is known.
+    """
     row, files = row_of(name, work), set[str]()
     started = without_limit(pressure, row, repeat, files)
     if started is None:
@@ -240,7 +247,9 @@ def measure(
         )
 
     assert alone.trial.row is not None
-    knee = bisect(max(4, mebibytes(alone.trial.row.low or 0) // 2), full, suffices, fine=FINE)
+    knee = Knee(stored, None)
+    if stored is None:
+        knee = bisect(max(4, mebibytes(alone.trial.row.low or 0) // 2), full, suffices, fine=FINE)
     found = []
     for share in shares if knee.enough else ():
         for _ in range(repeat):
@@ -301,6 +310,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--knees", action="store_true")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--stored", action="store_true")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--work")
     parser.add_argument("--disk", type=parse_size)
@@ -320,22 +331,35 @@ def main() -> None:
         if asked.quick:
             quick(pressure, work, asked.quick, asked.seed)
         else:
-            table(pressure, names, work, asked.repeat, () if asked.knees else SHARES)
+            stored = json.loads(RESULTS.read_text())["knees"] if asked.stored else {}
+            knees = table(pressure, names, work, asked.repeat, () if asked.knees else SHARES, stored)
+            if asked.save:
+                RESULTS.write_text(json.dumps({"load": os.getloadavg()[2], "knees": knees}, indent=1) + "\n")
     finally:
         pressure.close()
         if not asked.work:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def table(pressure: Pressure, names: list[str], work: Path, repeat: int, shares: tuple[float, ...]) -> None:
-    """Print advice, knee and verdicts of each program. The knee is between two limits; the larger one counts."""
+def table(
+    pressure: Pressure,
+    names: list[str],
+    work: Path,
+    repeat: int,
+    shares: tuple[float, ...],
+    stored: dict[str, tuple[int, int]],
+) -> dict[str, tuple[int, int]]:
+    """Print advice, knee and verdicts of each program; return knee and advice in MiB.
+
+    The knee is between two limits; the larger one counts. `stored`: knees that are known.
+    """
     heads = "| program | too little, MiB | knee, MiB | full-speed advice, MiB | ratio | slow runs, found | quick runs, called slow |"
     print(heads, "| --- |" + " ---: |" * 6, sep="\n", flush=True)
-    ratios, every = [], []
+    knees, every = {}, []
     for name in names:
         if shutil.which(PROGRAMS[name][0]) is None:
             continue
-        found = measure(pressure, name, work, repeat, shares)
+        found = measure(pressure, name, work, repeat, shares, stored[name][0] if name in stored else None)
         if found is None or found[1].enough is None:
             print(
                 f"| {name} | {'fails without a limit' if found is None else 'no knee up to four times the advice'} |",
@@ -343,17 +367,40 @@ def table(pressure: Pressure, names: list[str], work: Path, repeat: int, shares:
             )
             continue
         advice, knee, verdicts = found
-        ratios.append(advice / max(found[1].enough, mebibytes(LEAST_REQUEST)))
+        knees[name] = found[1].enough, advice
         every += verdicts
         print(
-            f"| {name} | {knee.less or '-'} | {knee.enough} | {advice} | {ratios[-1]:.2f} | {_counts(verdicts)} |",
+            f"| {name} | {knee.less or '-'} | {knee.enough} | {advice} | {ratio(*knees[name]):.2f} | {_counts(verdicts)} |",
             flush=True,
         )
-    within = sum(1.0 <= round(ratio, 2) <= 1.25 for ratio in ratios)
-    print(f"| all | | | | | {_counts(every)} |")
-    print(
-        f"advice is 1.00 to 1.25 times the knee for {within} of {len(ratios)} programs, below 0.95 for {sum(r < 0.95 for r in ratios)}"
+    print(f"| all | | | | | {_counts(every)} |", summary(knees), sep="\n\n")
+    return knees
+
+
+def ratio(knee: int, advice: int) -> float:
+    """Return advice over knee."""
+    return round(advice / max(knee, mebibytes(LEAST_REQUEST)), 2)
+
+
+def summary(knees: dict[str, tuple[int, int]]) -> str:
+    """Return the number of programs with good advice in words."""
+    ratios = [ratio(*one) for one in knees.values()]
+    return (
+        f"Advice is 1.00 to 1.25 times the knee for {sum(1 <= one <= 1.25 for one in ratios)} of {len(ratios)} programs, below 0.95"
+        f" for {sum(one < 0.95 for one in ratios)}, and between {min(ratios):.2f} and {max(ratios):.2f}."
     )
+
+
+def markdown(columns: int = 5) -> str:
+    """Return the stored knees for README, several programs in a row."""
+    knees = json.loads(RESULTS.read_text())["knees"]
+    cells = [
+        f"{name}: {knee} → {advice} ({ratio(knee, advice):.2f})" for name, (knee, advice) in knees.items()
+    ]
+    cells += [""] * (-len(cells) % columns)
+    rows = [cells[at : at + columns] for at in range(0, len(cells), columns)]
+    rows[:0] = ["knee → advice, MiB (ratio)", *[""] * (columns - 1)], ["---"] * columns
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _counts(verdicts: list[Verdict]) -> str:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.cli.metrics import markdown
 from otel_memwatch.config import OPTIONS
-from tests.bench import bench_install
+from tests.bench import bench_install, bench_knee
 from tests.page.shots import shoot_for_readme
 from tests.readme import drawings, reference
 
@@ -80,6 +80,7 @@ STEADY: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "comparison": comparison,
     "light": light,
+    "knees": bench_knee.markdown,
 }
 """Blocks that do not depend on the machine."""
 
