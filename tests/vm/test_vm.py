@@ -273,6 +273,29 @@ def test_a_run_that_reads_a_file_again_at_its_limit_is_short_of_memory(
     job.is_clean()
 
 
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_runs_at_limits_are_called_short_of_memory_only_if_they_are_slower(machine: Path, kind: str) -> None:
+    job = Job(machine, f"shortages-{kind}")
+    assert job.exit_code == 0, job.output
+    rows = job.json("truth")
+    slow, missed, wrong = [], [], []
+    for row in rows:
+        free = [one for one in rows if one["program"] == row["program"] and not one["share"]]
+        slower = row["seconds"] / min(one["seconds"] for one in free)
+        again = row["read"] > 1.2 * max(one["read"] for one in free)
+        if row["killed"] or row["exit_code"]:
+            continue
+        if slower >= 1.5 and (again or row["program"] == "copy"):
+            slow.append(row)
+            missed += [] if row["short"] else [row]
+        elif slower < 1.05 and row["short"]:
+            wrong.append(row)
+    assert slow
+    assert len(missed) <= 0.05 * len(slow), (len(slow), missed)
+    assert not wrong
+    job.is_clean()
+
+
 def test_a_signal_comes_once_and_the_exit_code_is_the_commands(machine: Path) -> None:
     job = Job(machine, "terminated")
     assert job.exit_code == 3, job.output

@@ -104,6 +104,10 @@ def jobs() -> dict[str, str]:
         "limit-delegated": "systemd-run --quiet --scope -p Delegate=yes " + limited("limit-delegated"),
         "limit-no-group": limited("limit-no-group"),
         "limit-rlimit": limited("limit-rlimit", "--limit-fallback rlimit"),
+        **{
+            f"shortages-{kind}": f"{BENCH} /opt/jobs/shortages.py /tmp/shortages-{kind}/truth.json {kind}"
+            for kind in ("own", "shared")
+        },
         "short": rereads("short", "again", "40MiB"),
         "short-of-nothing": rereads("short-of-nothing", "again", "200MiB"),
         "scan": rereads("scan", "once", "40MiB"),
@@ -163,7 +167,7 @@ def run(name: str, line: str, results: Path) -> None:
                 ["/bin/bash", "-c", line],
                 stdout=output,
                 stderr=output,
-                timeout=None if name == "zoo" else 300,
+                timeout=None if name == "zoo" else 900 if name.startswith("shortages") else 300,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
