@@ -41,7 +41,7 @@ def text(advice: Advice) -> str:
         )
     if advice.median is not None and advice.largest is not None:
         lines.append(
-            f"  needed       median {size(advice.median)}, largest {size(advice.largest)} ({count(advice.runs, 'run')})"
+            f"  needed       median {size(advice.median)}, largest at most {size(advice.largest)} ({count(advice.runs, 'run')})"
         )
     if advice.line is not None:
         line, unit, named = advice.line, float(MIB), size(MIB)
