@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.run.conditions import RunConditions
 
+    Numbers = array[float] | memoryview
+
 _BLOCK = 1024
 
 
@@ -31,7 +33,7 @@ class TickSeries:
 
     """
 
-    def __init__(self, times: array[float], values: array[float], untils: array[float] | None = None) -> None:
+    def __init__(self, times: Numbers, values: Numbers, untils: Numbers | None = None) -> None:
         self._times = times
         self._untils = times if untils is None else untils
         self._values = values
@@ -54,9 +56,9 @@ class TickSeries:
             return None
         low, high = -(-first // _BLOCK), last // _BLOCK
         if low >= high:
-            return max(self._values[first:last])
-        edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
-        return max(*self._blocks[low:high], *edges)
+            return float(max(self._values[first:last]))
+        edges = *self._values[first : low * _BLOCK], *self._values[high * _BLOCK : last]
+        return float(max(*self._blocks[low:high], *edges))
 
     def largest_known(self) -> float:
         """Return the largest finite value; 0 without one."""
@@ -73,7 +75,8 @@ class TickSeries:
         """Return a counter's growth between each of `starts` and its `ends`, as if it grew evenly between samples."""
         if len(self._times) < 2:
             return None
-        if self._values.count(self._values[0]) == len(self._values):
+        first = self._values[0]
+        if all(value == first for value in self._values):
             return [0.0] * len(starts)
         both = zip(self._levels(starts), self._levels(ends), strict=True)
         return [after - before if after > before else 0.0 for before, after in both]
@@ -122,11 +125,11 @@ class CgroupHistory:
 
     def __init__(
         self,
-        starts: array[float],
-        ends: array[float],
-        untils: array[float],
-        low: array[float],
-        high: array[float],
+        starts: Numbers,
+        ends: Numbers,
+        untils: Numbers,
+        low: Numbers,
+        high: Numbers,
     ) -> None:
         self._starts, self._ends, self._untils = starts, ends, untils
         self._low_values = low
@@ -161,7 +164,7 @@ class CgroupHistory:
         """The largest known upper bound of all windows; 0: none is known."""
         return self._high.largest_known()
 
-    def certain(self) -> tuple[array[float], array[float]]:
+    def certain(self) -> tuple[Numbers, Numbers]:
         """Return the ends of all windows, and the lower bound of each; 0: nothing is certain."""
         return self._ends, self._low_values
 
@@ -192,7 +195,7 @@ class TreeTicks:
         reading[reading != reading] = conditions.reading_seconds  # noqa: PLR0124 - NaN
         self._monotonic = samples.time + conditions.started
         self._read = self._monotonic + reading
-        self._times, self._untils = array("d", self._monotonic.tobytes()), array("d", self._read.tobytes())
+        self._times, self._untils = _view(self._monotonic), _view(self._read)
         self.longest_reading: float = float(reading.max()) if len(reading) else conditions.reading_seconds
         """The most seconds that reading a sample took."""
         self.main = self._series("main")
@@ -215,7 +218,7 @@ class TreeTicks:
         else:
             starts, ends, untils, low, high = ledger_between(samples, conditions, all_ended=all_ended)
         columns = starts, ends, untils, np.nan_to_num(low), np.where(np.isnan(high), inf, high)
-        self.windows = CgroupHistory(*(array("d", part.tobytes()) for part in columns))
+        self.windows = CgroupHistory(*(_view(np.ascontiguousarray(part, "f8")) for part in columns))
         self.mapped = self._series("main_file").largest(-inf, inf) or 0
         """Most file-backed memory of the target's process at a sample, in bytes."""
         self.needed = self._of(samples.field("usage") - samples.field("file"))
@@ -243,10 +246,13 @@ class TreeTicks:
         return int(faults.max()), max(0, int((faults - charged[later]).max()))
 
     def _of(self, values: Any) -> TickSeries:
+        """Return a series without a copy of the values, if all are known: those of a day take 7 MiB for each column."""
         known = values == values  # noqa: PLR0124 - not NaN
         if known.all():
-            times, untils = self._times, self._untils
-        else:
-            times = array("d", self._monotonic[known].tobytes())
-            untils = array("d", self._read[known].tobytes())
-        return TickSeries(times, array("d", values[known].astype("f8").tobytes()), untils)
+            return TickSeries(self._times, _view(values), self._untils)
+        times, untils = self._monotonic[known], self._read[known]
+        return TickSeries(_view(times), _view(values[known]), _view(untils))
+
+
+def _view(values: Any) -> memoryview:
+    return memoryview(values)
