@@ -59,7 +59,8 @@ def session(directory: Path, *options: str, **variables: str) -> subprocess.Comp
     )
 
 
-def cost() -> None:
+def cost() -> tuple[float, float]:
+    """Print the cost of the start and of an empty test; return both in seconds."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "times.py").write_text(TIMES)
@@ -85,6 +86,7 @@ def cost() -> None:
         print(
             f"an empty test  {quick * 1e6:6.1f} us   {quick / 40e-6:.2f} of the budget (median {median * 1e6:.1f} us)"
         )
+    return start, quick
 
 
 def planted(count: int) -> int:

@@ -93,8 +93,8 @@ def loops(rules: int, script: str) -> None:
         print(f"recorded: {recorded} of {rules + rules // 2 * 2}")
 
 
-def build(recipes: int) -> None:
-    """Prints wall and CPU time of a build of so many recipes with make, by the real shell and by ours."""
+def build(recipes: int) -> float:
+    """Prints wall and CPU time of a build of so many recipes with make, by the real shell and by ours; returns our CPU seconds."""
     print(f"\nmake, {recipes} recipes, s{'wall':>12}{'CPU':>9}")
     names = " ".join(f"t{number}" for number in range(recipes))
     with shells() as (folder, compared):
@@ -112,6 +112,7 @@ def build(recipes: int) -> None:
             print(f"  {name:<20}{time.perf_counter() - begun:>12.1f}{cpu:>9.2f}")
         print(f"budget {RECIPE_MS * recipes / 1000:g} s of CPU, ratio {1000 * cpu / RECIPE_MS / recipes:.2f}")
         assert len(index([folder / "memwatch-runs"])) == recipes
+    return cpu
 
 
 def snakemake(program: str, rules: int, seconds: float, rounds: int) -> None:

@@ -1,7 +1,7 @@
 """How long a person waits: the whole time of commands of 0, 1, 5 and 60 s under us and under other tools, in one run.
 
     python tests/bench/bench_waiting.py [--seconds 0 1 5 60] [--rounds 3] [--operations 100000]
-    python tests/bench/bench_waiting.py --only-short --watching 20    # the goals of a start and of 10 Hz, beside the tools
+    python -m tests.bench.costs    # all goals beside the tools, as a table
 
 Every tool in its default manner; the tools take turns. What a tool adds to the command alone is what one waits for. Behind
 it, for us: the time from the command's end until the shell is back, against the budget, also after many operations.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.bench.bench_samples import crowd, record
+from tests.bench.bench_samples import record
 from tests.bench.bench_shell import shells
 from tests.bench.compare import peers
 from tests.support.wrapped import PROGRAM, environment
@@ -124,8 +124,10 @@ def bare_record(command: Sequence[str], folder: Path) -> list[str]:
     return [*PROGRAM, "wrap", "--quiet", "--no-report", "--out", f"{folder}/run", "--", *command]
 
 
-def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
-    """Prints what short commands take, in turns, with the ratio to the goal; returns their CPU milliseconds."""
+def taken(
+    tools: Mapping[str, Start], rounds: int
+) -> tuple[list[Short], dict[str, list[tuple[float, float]]]]:
+    """Return the short commands, and wall and CPU seconds of each round by name. They take turns."""
     with shells() as (folder, compared):
         rows = short_rows(tools, compared["shells/bash"])
         found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
@@ -137,6 +139,12 @@ def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
                     found[row.name].append(
                         spent(argv, folder, variables, Path(used, "moment") if row.until_it_runs else None)
                     )
+    return rows, found
+
+
+def short_commands(tools: Mapping[str, Start], rounds: int) -> dict[str, float]:
+    """Prints what short commands take, in turns, with the ratio to the goal; returns their CPU milliseconds."""
+    rows, found = taken(tools, rounds)
     print(
         f"{'short commands, ms':<28}{'minimum':>9}{'median':>9}{'CPU':>9}{'beyond':>9}{'goal':>9}{'ratio':>9}"
     )
@@ -162,24 +170,6 @@ def beside_tools(title: str, figures: Mapping[str, float]) -> None:
     print(f"\n{title:<44}{'figure':>9}{'ours/it':>9}")
     for name, figure in sorted(figures.items(), key=lambda item: item[1]):
         print(f"  {name:<42}{figure:>9.2f}{ours / figure:>9.2f}")
-
-
-def watching(tools: Mapping[str, Start], seconds: float, rounds: int) -> None:
-    """CPU seconds of each tool that samples one idle process ten times a second, in turns; the least of all rounds."""
-    known = {peer.name: peer.at_10_hz for peer in peers.PEERS if peer.at_10_hz is not None}
-    starts = {name: known[name] for name in tools if name in known and name != "otel-memwatch"}
-    starts = {"alone": tools["alone"], "otel-memwatch": tools["otel-memwatch"], **starts}
-    found: dict[str, list[float]] = {name: [] for name in starts}
-    for _ in range(rounds):
-        for name, start in starts.items():
-            with tempfile.TemporaryDirectory() as folder:
-                argv = start(crowd(1, seconds), Path(folder))
-                found[name].append(spent(argv, Path(folder), environment())[1])
-    least = {name: min(times) for name, times in found.items()}
-    bare = least.pop("alone")
-    beside_tools(
-        f"CPU s over {seconds:g} s, 1 process, 10 Hz", {name: cpu - bare for name, cpu in least.items()}
-    )
 
 
 def spent(
@@ -210,6 +200,13 @@ def sample_costs(rounds: int, seconds: float = 5.0) -> dict[str, float]:
             1000 * (long.seconds - short.seconds) / (long.samples - short.samples)
         )
     return found
+
+
+def in_units(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the CPU times of short commands and of a sample in units of a bare Python."""
+    unit = figures["python, alone"]
+    together = {**figures, **sample_costs(2)}
+    return {name: round(cpu / unit, 4) for name, cpu in together.items() if ", alone" not in name}
 
 
 def beside(figures: Mapping[str, float], file: Path) -> str:
@@ -266,9 +263,6 @@ def main() -> None:
     parser.add_argument("--only-us", action="store_true", help="no other tools")
     parser.add_argument("--short", type=int, default=9, help="rounds of the short commands")
     parser.add_argument("--only-short", action="store_true", help="only the short commands")
-    parser.add_argument(
-        "--watching", type=float, metavar="SECONDS", help="also the CPU time of each tool over so long a run"
-    )
     parser.add_argument("--save", type=Path, help="file for the short commands' CPU times")
     parser.add_argument("--beside", type=Path, help="such a file, of the last release")
     arguments = parser.parse_args()
@@ -278,12 +272,8 @@ def main() -> None:
         peers.ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     tools = tools_to_compare(only_us=arguments.only_us)
     figures = short_commands(tools, arguments.short)
-    if arguments.watching:
-        watching(tools, arguments.watching, 1)
     if arguments.save or arguments.beside:
-        unit = figures["python, alone"]
-        figures |= sample_costs(2)
-        figures = {name: round(cpu / unit, 4) for name, cpu in figures.items() if ", alone" not in name}
+        figures = in_units(figures)
     if arguments.save:
         arguments.save.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.beside:

@@ -98,6 +98,7 @@ def start(peers: list[Peer], repeats: int) -> Result:
             with folder() as where:
                 began = time.time()
                 done = run(peer.start(command(where), where), where, peer)
+                assert done.code == 0, (peer.name, done.output)
                 if name == "until it runs":
                     seconds[peer.name].append(float((where / "moment").read_text()) - began)
                 else:
@@ -133,24 +134,25 @@ WATCHED_SECONDS = 6.0
 def watching(peers: list[Peer], repeats: int) -> Result:
     """CPU and memory of the tool itself, ten looks a second, at trees of idle processes; bytes on disk."""
     result: Result = {}
-    able = [peer for peer in peers if peer.at_10_hz is not None]
+    able = [peer for peer in peers if peer.sampling is not None]
     for size in SIZES:
         say(f"watching {size}")
         entries: dict[str, list[Any]] = {peer.name: [] for peer in able}
         for _, peer in turns(repeats, able):
-            entries[peer.name].append(_watch(peer, size))
+            entries[peer.name].append(watch(peer, size, 0.1, WATCHED_SECONDS))
         result[str(size)] = entries
     return {"seconds": WATCHED_SECONDS, "sizes": result}
 
 
-def _watch(peer: Peer, size: int) -> Result:
-    assert peer.at_10_hz is not None
+def watch(peer: Peer, size: int, interval: float, seconds: float) -> Result:
+    """What a tool costs that samples so many idle processes."""
+    assert peer.sampling is not None
     with folder() as where, open(where / "output", "wb") as output:
         note = where / "note"
-        command = [python(), str(WORKLOADS / "crowd.py"), str(note), str(size), str(WATCHED_SECONDS)]
-        process = begin(peer.at_10_hz(command, where), where, variables(peer), output.fileno())
-        watch = Watch(process.pid, note)
-        watch.until_the_end(WATCHED_SECONDS)
+        command = [python(), str(WORKLOADS / "crowd.py"), str(note), str(size), str(seconds)]
+        process = begin(peer.sampling(interval)(command, where), where, variables(peer), output.fileno())
+        watched = Watch(process.pid, note)
+        watched.until_the_end(seconds)
         _, _, usage = os.wait4(process.pid, 0)
         process.returncode = 0
         of_crowd = float(note.read_text().split()[1])
@@ -158,8 +160,8 @@ def _watch(peer: Peer, size: int) -> Result:
         rendered = [file for file in files if file.name in {"memory.png", "report.html", "report.txt"}]
         found = read(peer, where, (where / "output").read_text(errors="replace"))
         return {
-            "core_share": watch.share,
-            "memory": watch.memory,
+            "core_share": watched.share,
+            "memory": watched.memory,
             "cpu_in_all": usage.ru_utime + usage.ru_stime - of_crowd,
             "ticks": None if found is None else found.ticks,
             "disk": sum(file.stat().st_size for file in files),

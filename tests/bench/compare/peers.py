@@ -1,21 +1,22 @@
 """The tools that are compared: how each is installed, started and read.
 
-Every tool runs at its defaults, with its option for child processes where it has one; `at_10_hz` is for measuring what
+Every tool runs at its defaults, with its option for child processes where it has one; `sampling` is for measuring what
 watching costs at one common rate.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import re
 import shlex
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -59,7 +60,8 @@ class Peer(NamedTuple):
     """Whether it works inside a Python program, and so watches nothing else."""
     python: str | None = None
     """Name of its package, where it brings programs and interpreter; `None`: from Debian."""
-    at_10_hz: Callable[[Argv, Path], Argv] | None = None
+    sampling: Callable[[float], Callable[[Argv, Path], Argv]] | None = None
+    """Gives `start` for an interval in seconds; `None`: it does not sample, or not at any rate."""
     variables: Mapping[str, str] = MappingProxyType({})
     """Changes of its environment."""
 
@@ -79,23 +81,39 @@ def python() -> str:
     return program("plain", "python")
 
 
+@functools.cache
+def interpreter() -> str:
+    """Return an interpreter that every user may run: the environments have it, so programs of a user without privileges too."""
+    for candidate in (sys.executable, *filter(None, map(shutil.which, ("python3", "/usr/bin/python3")))):
+        found = Path(candidate).resolve()
+        if all(folder.stat().st_mode & stat.S_IXOTH for folder in (found, *found.parents)):
+            return str(found)
+    return sys.executable
+
+
+def _make_environment(folder: Path) -> None:
+    if not (folder / "bin/python").exists():
+        subprocess.run([interpreter(), "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
+
+
+def make_plain() -> None:
+    """Make the environment of the workloads."""
+    _make_environment(environment("plain"))
+
+
 def install(peer: Peer) -> str | None:
     """Installs it; gives the reason where it cannot be."""
     if peer.python is None:
         found = shutil.which(peer.packages[0])
         return None if found else f"Debian package {peer.packages[0]} is not installed"
     folder = environment(peer.python)
-    if not (folder / "bin/python").exists():
-        venv.create(folder, with_pip=True, symlinks=True)
-    done = subprocess.run(
-        [folder / "bin/python", "-m", "pip", "install", "--quiet", *peer.packages],
-        capture_output=True,
-        text=True,
-    )
+    _make_environment(folder)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet"]
+    done = subprocess.run([*pip, *peer.packages], capture_output=True, text=True)
     if done.returncode == 0 and peer.packages == _OURS:
         # the version is the same after every change: what is installed has to be replaced by hand
         again = ["--force-reinstall", "--no-deps", *peer.packages]
-        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *again], check=True)
+        subprocess.run([*pip, *again], check=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     return "; ".join(lines) or "pip failed" if done.returncode else None
 
@@ -105,13 +123,8 @@ def version(peer: Peer) -> str:
     if peer.python is None:
         argv = ["dpkg-query", "-W", "-f", "${Version}", peer.packages[0]]
         return subprocess.run(argv, capture_output=True, text=True).stdout.strip()
-    argv = [
-        program(peer.python, "python"),
-        "-m",
-        "pip",
-        "show",
-        peer.packages[0] if peer.packages != _OURS else peer.python,
-    ]
+    name = peer.packages[0] if peer.packages != _OURS else peer.python
+    argv = [sys.executable, "-m", "pip", "--python", program(peer.python, "python"), "show", name]
     shown = subprocess.run(argv, capture_output=True, text=True).stdout
     found = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
     return found[1] if found else ""
@@ -120,7 +133,7 @@ def version(peer: Peer) -> str:
 # -- otel-memwatch
 
 
-def _ours(*options: str) -> Callable[[Argv, Path], Argv]:
+def ours(*options: str) -> Callable[[Argv, Path], Argv]:
     def start(command: Argv, folder: Path) -> Argv:
         return [
             program("otel-memwatch", "otel-memwatch"),
@@ -133,6 +146,10 @@ def _ours(*options: str) -> Callable[[Argv, Path], Argv]:
         ]
 
     return start
+
+
+def _ours_at(seconds: float) -> Callable[[Argv, Path], Argv]:
+    return ours("--interval", f"{seconds:g}")
 
 
 _NOBODY = 65534
@@ -163,15 +180,12 @@ def _read_ours(folder: Path, _: str) -> Reported:
 # -- wrappers in Python
 
 
-def _mprof(command: Argv, folder: Path) -> Argv:
-    return [
-        program("memory_profiler", "mprof"),
-        "run",
-        "--include-children",
-        "--output",
-        f"{folder}/out.dat",
-        *command,
-    ]
+def _mprof(*options: str) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        out = ["--include-children", "--output", f"{folder}/out.dat"]
+        return [program("memory_profiler", "mprof"), "run", *options, *out, *command]
+
+    return start
 
 
 def _read_mprof(folder: Path, _: str) -> Reported:
@@ -459,19 +473,21 @@ _OTEL_VARIABLES = {
 _OURS = (str(ROOT),)
 
 PEERS: tuple[Peer, ...] = (
-    Peer("otel-memwatch", _OURS, _ours(), _read_ours, python="otel-memwatch", at_10_hz=_ours()),
-    Peer("otel-memwatch, as a user", _OURS, _as_a_user(_ours()), _read_ours, python="otel-memwatch"),
-    Peer("otel-memwatch, as a user, --exact", _OURS, _as_a_user(_ours("--exact")), _read_ours, python="otel-memwatch"),
+    Peer("otel-memwatch", _OURS, ours(), _read_ours, python="otel-memwatch", sampling=_ours_at),
+    Peer("otel-memwatch, as a user", _OURS, _as_a_user(ours()), _read_ours, python="otel-memwatch",
+         sampling=lambda seconds: _as_a_user(_ours_at(seconds))),
+    Peer("otel-memwatch, as a user, --exact", _OURS, _as_a_user(ours("--exact")), _read_ours, python="otel-memwatch"),
     Peer("GNU time", ("time",), _gnu_time, _read_gnu_time),
     Peer("psrecord", ("psrecord",), _psrecord(), _read_psrecord, python="psrecord",
-         at_10_hz=_psrecord("--interval", "0.1")),
-    Peer("mprof", ("memory_profiler",), _mprof, _read_mprof, python="memory_profiler", at_10_hz=_mprof),
+         sampling=lambda seconds: _psrecord("--interval", f"{seconds:g}")),
+    Peer("mprof", ("memory_profiler",), _mprof(), _read_mprof, python="memory_profiler",
+         sampling=lambda seconds: _mprof("--interval", f"{seconds:g}")),
     Peer("con-duct", ("con-duct",), _duct(), _read_duct, python="con-duct",
-         at_10_hz=_duct("--sample-interval", "0.1", "--report-interval", "0.1")),
+         sampling=lambda seconds: _duct("--sample-interval", f"{seconds:g}", "--report-interval", f"{seconds:g}")),
     Peer("resource-tracker", ("resource-tracker",), _tracker(1), _read_tracker, python="resource-tracker",
-         at_10_hz=_tracker(0.1)),
-    Peer("procpath -i 1", ("procpath",), _procpath(1), _read_procpath, python="procpath", at_10_hz=_procpath(0.1)),
-    Peer("polling as Slurm does, 30 s", ("psutil",), _polled(30), _read_polled, python="polling", at_10_hz=_polled(0.1)),
+         sampling=_tracker),
+    Peer("procpath -i 1", ("procpath",), _procpath(1), _read_procpath, python="procpath", sampling=_procpath),
+    Peer("polling as Slurm does, 30 s", ("psutil",), _polled(30), _read_polled, python="polling", sampling=_polled),
     Peer("Snakemake's benchmark", ("snakemake",), _snakemake, _read_snakemake, python="snakemake"),
     Peer("hyperfine", ("hyperfine",), _hyperfine, _read_hyperfine),
     Peer("heaptrack", ("heaptrack",), _heaptrack, _read_heaptrack),
@@ -488,8 +504,7 @@ PEERS: tuple[Peer, ...] = (
 def install_all() -> dict[str, str]:
     """Installs every tool; the reason for each that cannot be."""
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-    if not Path(python()).exists():
-        venv.create(environment("plain"), with_pip=False, symlinks=True)
+    make_plain()
     failed: dict[str, str] = {}
     done: dict[tuple[str, ...], str | None] = {}
     for peer in PEERS:
