@@ -1,4 +1,4 @@
-"""Finder of the package's modules, for the program: `wrap` imports 170 of them while the command waits.
+"""Finder of the package's modules, and of the standard library's, for the program: `wrap` imports 190 while the command waits.
 
 Python's finder takes 60 us a module: it lists directories and looks for six kinds of files. This one opens the cached
 bytecode of a module and checks as Python does that it fits the time and size of the source. In every other case Python's
@@ -13,6 +13,7 @@ import _imp
 import os
 import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from marshal import loads
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _external: Any = sys.modules.get("_frozen_importlib_external")
 """Python's finder, which has the parts that check and read bytecode."""
 _PREFIX = f"{__name__.partition('.')[0]}."
-_MOST = 1 << 16
+_LIBRARY = os.path.dirname(os.__file__)
+"""Folder of the standard library. Python's finder searches it after the folder of the program."""
+_MOST = 1 << 17
 """Bytes of a file that is read at once. A larger one is left to Python."""
 
 
@@ -41,6 +44,16 @@ class _CachedLoader(SourceFileLoader):
         code: CodeType = _external._compile_bytecode(bytecode, fullname, self.cached, self.path)  # noqa: SLF001
         return code
 
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the code that was read."""
+        bytecode, self.bytecode = self.bytecode, None
+        if bytecode is None:
+            super().exec_module(module)
+            return
+        code = loads(bytecode)  # noqa: S302 - Python does the same
+        _imp._fix_co_filename(code, self.path)  # type: ignore[attr-defined]  # noqa: SLF001
+        exec(code, module.__dict__)  # noqa: S102
+
 
 class CachedModules:
     """Entry of `sys.meta_path`."""
@@ -56,8 +69,12 @@ class CachedModules:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,  # noqa: ARG002 - Python passes it
     ) -> ModuleSpec | None:
-        """Return the specification of a module of ours with valid bytecode; `None`: Python has to find it."""
-        if path is None or not name.startswith(_PREFIX) or len(path) != 1:
+        """Return the specification of a module with valid bytecode; `None`: Python has to find it."""
+        if not name.startswith(_PREFIX):
+            if path is not None or name not in sys.stdlib_module_names or _is_inside(name):
+                return None
+            path = (_LIBRARY,)
+        if path is None or len(path) != 1:
             return None
         tail = name.rpartition(".")[2]
         folder = f"{path[0]}/{tail}"
@@ -88,6 +105,11 @@ class CachedModules:
         if spec.submodule_search_locations is not None:
             spec.submodule_search_locations.append(folder)
         return spec
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether the interpreter contains a module."""
+    return name in sys.builtin_module_names or _imp.is_frozen(name)
 
 
 def install() -> None:

@@ -15,12 +15,20 @@ import pytest
 
 from otel_memwatch.runtime import module_finder
 
-CASES = {"otel_memwatch.run.peaks": False, "otel_memwatch.reports": True, "otel_memwatch.monitor.run": True}
+CASES = {
+    "otel_memwatch.run.peaks": False,
+    "otel_memwatch.reports": True,
+    "otel_memwatch.monitor.run": True,
+    "threading": False,
+    "json": True,
+}
 """Modules, and whether each is a package."""
 
 
-def place(name: str) -> list[str]:
-    """Folders in which Python looks for a module of ours."""
+def place(name: str) -> list[str] | None:
+    """Folders in which Python looks for a module."""
+    if "." not in name:
+        return None
     return list(importlib.import_module(name.rpartition(".")[0]).__path__)
 
 
@@ -29,7 +37,10 @@ def test_both_finders_agree(name: str) -> None:
     theirs = PathFinder.find_spec(name, place(name))
     assert theirs is not None
     assert theirs.origin is not None
-    py_compile.compile(theirs.origin, doraise=True)
+    if name not in sys.stdlib_module_names:
+        py_compile.compile(theirs.origin, doraise=True)
+    elif not os.path.exists(importlib.util.cache_from_source(theirs.origin)):
+        pytest.skip("the standard library has no bytecode here")
     ours = module_finder.CachedModules().find_spec(name, place(name))
     assert ours is not None
     assert (ours.origin, ours.cached, ours.has_location) == (theirs.origin, theirs.cached, True)
@@ -79,7 +90,21 @@ def test_other_kinds_of_bytecode_are_left_to_python(tmp_path: Path) -> None:
 def test_modules_of_others_are_left_to_python(tmp_path: Path) -> None:
     made(tmp_path)
     assert found(tmp_path, "package.made") is None
-    assert module_finder.CachedModules().find_spec("otel_memwatch") is None
+    for name in ("otel_memwatch", "time", "os", "math", "package"):
+        assert module_finder.CachedModules().find_spec(name) is None
+
+
+def test_a_module_of_the_program_does_not_hide_the_library(tmp_path: Path) -> None:
+    (tmp_path / "threading.py").write_text("raise SystemExit(3)\n")
+    program = (
+        "from otel_memwatch.runtime import module_finder as finder; finder.install(); "
+        "import threading, json; print(threading.__file__, json.dumps(1))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "threading.py 1" in done.stdout
+    assert str(tmp_path) not in done.stdout
 
 
 @pytest.mark.parametrize(
