@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.runtime import strict_json
@@ -21,15 +23,26 @@ _MOST_ROWS = 200
 """Rows of a Markdown table; a comment may have 65 536 characters."""
 
 
-def cells(change: FigureChange) -> tuple[str, ...]:
-    """Return a change as a row of a table."""
+def directory_of(found: Sequence[FigureChange]) -> str:
+    """Return the directory below which all runs of the changes are; empty if there are none."""
+    paths = [os.path.dirname(one.first.path) for one in found] + [
+        os.path.dirname(one.last.path) for one in found
+    ]
+    try:
+        return os.path.commonpath(paths) if paths else ""
+    except ValueError:  # absolute and relative paths
+        return ""
+
+
+def cells(change: FigureChange, directory: str = "") -> tuple[str, ...]:
+    """Return a change as a row of a table; the paths of runs are relative to `directory`."""
     share = "" if change.share is None else f" ({100 * change.share:+.1f} %)"
     sign = "+" if change.size >= 0 else "-"
     if change.is_step:
-        kind, run = "step", clean(change.first.path)
+        kind, run = "step", change.first.path
         place = f"one of {change.runs} runs" if change.runs > 2 else ""
     else:
-        kind, run = "drift", clean(change.last.path)
+        kind, run = "drift", change.last.path
         place = f"over {change.runs} runs"
     certainty = "" if change.is_certain else "the ranges overlap"
     causes = f"also changed: {', '.join(change.notes)}" if change.notes else ""
@@ -41,7 +54,7 @@ def cells(change: FigureChange) -> tuple[str, ...]:
         _amount(change, change.after),
         f"{sign}{_amount(change, abs(change.size))}{share}",
         _interval(change),
-        run,
+        clean(os.path.relpath(run, directory) if directory else run),
         local((change.first if change.is_step else change.last).started),
         "; ".join(filter(None, (place, certainty, causes))),
     )
@@ -74,8 +87,10 @@ def summary(found: Sequence[FigureChange], runs: int) -> str:
 
 def as_table(found: Sequence[FigureChange], runs: int) -> str:
     """Return a table for a terminal, the changes of a name together."""
-    lines = [*table([cells(one) for one in found], HEADER, ALIGNED), ""] if found else []
-    return "\n".join([*lines, summary(found, runs)]) + "\n"
+    directory = directory_of(found)
+    lines = [*table([cells(one, directory) for one in found], HEADER, ALIGNED), ""] if found else []
+    where = f", in {clean(directory)}" if directory else ""
+    return "\n".join([*lines, summary(found, runs) + where]) + "\n"
 
 
 def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
@@ -84,7 +99,8 @@ def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
     page.title(summary(found, runs))
     newest = sorted(found, key=lambda one: one.first.started, reverse=True)
     if found:
-        page.table([cells(one) for one in newest[:_MOST_ROWS]], Columns(HEADER, ALIGNED))
+        directory = directory_of(found)
+        page.table([cells(one, directory) for one in newest[:_MOST_ROWS]], Columns(HEADER, ALIGNED))
     if len(found) > _MOST_ROWS:
         page.paragraph(f"{count(len(found) - _MOST_ROWS, 'older change')}.")
     return page.text()

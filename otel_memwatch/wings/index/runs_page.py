@@ -64,9 +64,10 @@ def html(
     page.table(
         table, Columns((", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER), "lrrrrrrr")
     )
+    directory = changes_formats.directory_of(found)
     page.section(f"Changes ({len(found)})")
     page.table(
-        [_change_cells(one, messages) for one in found],
+        [_change_cells(one, messages, directory) for one in found],
         Columns(changes_formats.HEADER, changes_formats.ALIGNED),
     )
     page.paragraph(missing)
@@ -134,9 +135,9 @@ def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple
     return found, "" if found else absent
 
 
-def _change_cells(change: FigureChange, messages: Mapping[str, str]) -> tuple[str, ...]:
+def _change_cells(change: FigureChange, messages: Mapping[str, str], directory: str) -> tuple[str, ...]:
     """Return the row of a change, with the subject of the commit at which the new level starts or the drift ends."""
-    *cells, notes = changes_formats.cells(change)
+    *cells, notes = changes_formats.cells(change, directory)
     after = change.first if change.is_step else change.last
     before = change.last if change.is_step else change.first
     subject = messages.get(after.commit or "") if after.commit != before.commit else None

@@ -108,7 +108,11 @@ def test_ranges_that_overlap_are_no_certain_change() -> None:
     wide = [row._replace(low=90 * MIB, high=120 * MIB) for row in rows]
     (found,) = changes(wide, None)
     assert not found.is_certain
-    assert "the ranges overlap" in FORMATS["text"]([found], 16)
+    text = FORMATS["text"]([found], 16)
+    assert "the ranges overlap" in text
+    assert f" {found.first.id} " in text  # paths are relative to the directory below the table
+    assert text.endswith("1 change in 16 runs, in runs\n")
+    assert "runs/" not in text
     narrow = [row._replace(low=row.memory - MIB, high=row.memory + MIB) for row in rows if row.memory]
     assert changes(narrow, None)[0].is_certain
 
