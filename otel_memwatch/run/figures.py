@@ -216,7 +216,12 @@ NAMES = tuple(row.name for row in FIGURES if row.judged)
 TIMES = frozenset(row.name for row in FIGURES if row.judged and row.unit == "s")
 """Judged figures in seconds. They depend on the machine's speed and on other load, too."""
 
-_WORDS = {row.name: row.words for row in FIGURES if row.judged or row.name == STALLED}
+RANK = "rank"
+"""Figure that only groups have: the memory of the largest rank."""
+
+_WORDS = {row.name: row.words for row in FIGURES if row.judged or row.name == STALLED} | {
+    RANK: "largest rank"
+}
 
 
 def unit_of(name: str) -> str:

@@ -11,6 +11,7 @@ from otel_memwatch.run.figures import (
     GPU,
     MEMORY,
     OPERATION,
+    RANK,
     SECONDS,
     WRITTEN,
     Figure,
@@ -25,9 +26,6 @@ from otel_memwatch.wings.index.run_row import row_of
 
 if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import RankGroup
-
-RANK = "rank"
-"""Figure that only groups have: the memory of the largest rank."""
 
 
 def group_figures(group: RankGroup) -> RunFigures:
