@@ -180,8 +180,8 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
     found = _ruptures().KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit((clipped / noise).reshape(-1, 1))
     steps = [int(step) for step in found.predict(pen=_PROPOSED)[:-1]]
     result: list[SeriesChange] = []
-    for start, end, inside in _same_direction(clipped, _confirmed(values, clipped, noise, steps)):
-        levels = [float(clipped[a:b].mean()) for a, b in itertools.pairwise((start, *inside, end))]
+    for start, end, together in _same_direction(clipped, _confirmed(values, clipped, noise, steps)):
+        inside, levels = _large(clipped, (start, *together, end), share, least)
         stepped = np.repeat(levels, np.diff((start, *inside, end)))
         error = float(((clipped[start:end] - stepped) ** 2).sum())
         ramp, drift = _ramp(clipped, start, end)
@@ -193,6 +193,24 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
             a, b = (start, *inside)[place], (*inside[1:], end)[place]
             result.append(SeriesChange(a, step - 1, step, b, levels[place], levels[place + 1]))
     return [one for one in result if abs(one.after - one.before) > max(share * abs(one.before), least)]
+
+
+def _large(values: Any, ends: Sequence[int], share: float, least: float) -> tuple[list[int], list[float]]:
+    """Return the steps between the first and the last end, without those below the smallest effect, and the levels.
+
+    Steps that are small alone may be large together, so one stays in any case.
+    """
+    ends = list(ends)
+    while True:
+        levels = [float(values[a:b].mean()) for a, b in itertools.pairwise(ends)]
+        excess = [
+            abs(after - before) - max(share * abs(before), least)
+            for before, after in itertools.pairwise(levels)
+        ]
+        smallest = min(range(len(excess)), key=excess.__getitem__)
+        if len(excess) == 1 or excess[smallest] > 0:
+            return ends[1:-1], levels
+        del ends[smallest + 1]
 
 
 def _noise(values: Any) -> float:

@@ -196,3 +196,11 @@ def test_a_row_has_one_unit() -> None:
     [found] = changes(runs(memory), None)
     assert cells(found)[3:6] == ("0.9 MiB", "2.5 MiB", "+1.6 MiB (+179.1 %)")
     assert cells(found)[6] == "+1.6 MiB"
+
+
+def test_two_steps_that_are_small_alone_are_one_change() -> None:
+    small = 0.05 * np.random.default_rng(0).standard_normal(90)
+    memory = [10.0] * 30 + [10.9] * 30 + [11.8] * 30
+    (found,) = changes(runs(np.array(memory) + small), None)
+    assert 1.3 * MIB < found.size < 1.9 * MIB
+    assert changes(runs(np.array(memory[:60]) + small[:60]), None) == []
