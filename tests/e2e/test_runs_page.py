@@ -73,6 +73,44 @@ def test_the_report_of_a_directory_of_runs_is_the_same_page(page: Path, tmp_path
     assert "<h1>6 runs" in file.read_text()
 
 
+def test_a_directory_of_several_groups_and_a_broken_run_has_a_page(tmp_path: Path) -> None:
+    for number, group in enumerate("aab"):
+        recorded.short(tmp_path / "runs" / f"r{number}")
+        path = tmp_path / "runs" / f"r{number}" / "run.json"
+        path.write_text(
+            json.dumps({**json.loads(path.read_text()), "group": {"group": group, "rank": number}})
+        )
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "run.json").write_text("{")
+    file = tmp_path / "report.html"
+    command = [*PROGRAM, "report", str(tmp_path / "runs"), "--html", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "<h1>4 runs" in file.read_text()
+    assert "broken" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("directory", "file", "message"),
+    [
+        ("empty", "page.html", "There is no run below "),
+        ("absent", "page.html", "There is no directory "),
+        ("runs", "absent/page.html", "cannot be written: No such file or directory."),
+        ("runs", "empty", "is a directory"),
+    ],
+)
+def test_a_page_that_cannot_be_made_is_an_error(
+    page: Path, tmp_path: Path, directory: str, file: str, message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "runs").symlink_to(page.parent / "runs")
+    command = [*PROGRAM, "runs", str(tmp_path / directory), "--page", str(tmp_path / file)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Any]:
     with browser() as made:

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.reports import write_data
 from otel_memwatch.reports.output import print_bytes, print_text
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import mask_url
@@ -131,7 +132,9 @@ def list_command(
         found.sort(key=lambda row: (-(row.unused_gib_hours or 0), -(row.unused_core_hours or 0)))
     if sort is not None:
         found = _sorted(found, sort)
-    if page is not None and found:
+    if page is not None:
+        if not found:
+            raise RunError(_no_runs(directories, looked_at))
         from otel_memwatch.wings.index.runs_page import html
 
         _write(html(sorted(found, key=lambda row: row.started), by, page, redacted=bool(redact)), page)
@@ -239,18 +242,15 @@ def _rendered(
 
 
 def _write(content: bytes | str, output: str | None) -> None:
-    """Write to stdout, or to a file. Raises `RunError`."""
+    """Write to stdout, or atomically to a file. Raises `RunError`, `UsageError`."""
     if output in (None, "-"):
         if isinstance(content, str):
             print_text(content)
         else:
             print_bytes(content)
         return
-    try:
-        data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-        Path(str(output)).write_bytes(data)
-    except OSError as error:
-        raise RunError(f"{output} cannot be written: {error.strerror}.") from None
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    write_data(data, Path(str(output)), force=True)
 
 
 def _as_json(row: IndexedRun) -> dict[str, Any] | None:
