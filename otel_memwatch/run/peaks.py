@@ -22,10 +22,10 @@ from otel_memwatch.truth.cgroup import (
 )
 from otel_memwatch.truth.cgroup_windows import peak_error
 from otel_memwatch.truth.estimates import largest_sample, likely_of_any, most_by_faults, with_estimate
-from otel_memwatch.truth.exact import at_least
+from otel_memwatch.truth.exact import at_least, tolerance
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
 from otel_memwatch.truth.partial_records import is_after, is_over, stopped
-from otel_memwatch.truth.process import main_process_peak, process_peak, raised_by_sample
+from otel_memwatch.truth.process import main_process_peak, process_peak, raised_by_sample, reaches
 from otel_memwatch.truth.processes import is_bounded, largest_process
 from otel_memwatch.truth.tree import (
     Certificate,
@@ -355,14 +355,17 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
         return peak
-    likely = likely_of_any(
-        processes.attained_bytes,
-        processes.most_file,
-        conditions.floor,
-        faults=evidence.tree_faults,
-        written_by_mapping=evidence.written_by_mapping,
-        alone=processes.count == 1 and not ledger.estimate.value,
-    )
+    likely = 0
+    if not reaches(processes.marked, processes.attained_bytes, tolerance(processes.marked)):
+        # Else the estimate of a sample knows more: the process's own page faults, and the huge pages of that time.
+        likely = likely_of_any(
+            processes.attained_bytes,
+            processes.most_file,
+            conditions.floor,
+            faults=evidence.tree_faults,
+            written_by_mapping=evidence.written_by_mapping,
+            alone=processes.count == 1 and not ledger.estimate.value,
+        )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     most, excluded = peak.high or 0, evidence.most_written
     if by_group is not None and by_group.bytes >= low.bytes:

@@ -144,6 +144,7 @@ class TreeBounds:
         left_cgroup: whether a process was seen outside the run's cgroup.
         outside_ledger: whether memory came into the tree without a page fault of the tree.
         sampled: the most resident memory of one process at any sample, in bytes.
+        marked: the largest high-water mark that a sample read, in bytes.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: processes that ended some time ago.
@@ -155,7 +156,7 @@ class TreeBounds:
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
         self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
-        self.sampled = 0
+        self.sampled = self.marked = 0
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
@@ -190,6 +191,7 @@ class TreeBounds:
         self.outside_ledger = self.outside_ledger or record.note == ProcessNote.OUTSIDE_LEDGER
         if record.file is not None:
             self._most_file = max(record.file, self._most_file or 0)
+        self.marked = max(self.marked, record.peak or 0)
         if record.needed is not None:
             self._most_needed = max(record.needed, self._most_needed or 0)
         if record.event is ProcessEvent.EXIT:

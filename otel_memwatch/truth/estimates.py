@@ -129,16 +129,19 @@ def likely_of_any(
     return likely if faults is None else beside_cached_files(likely, attained, faults * BASE_PAGE)
 
 
-def beside_cached_files(likely: int, attained: int, brought: int) -> int:
+def beside_cached_files(likely: int, attained: int, brought: int, huge: int = 0) -> int:
     """Return the memory in a maximum that includes cached files, mapped by 16 pages a fault; `likely` if no such file fits.
+
+    Huge pages may be those of other programs. They count only if they can have brought the whole estimate.
 
     Args:
         likely: best estimate so far, in bytes.
         attained: the maximum, in bytes.
         brought: bytes that the page faults brought, a page for each.
+        huge: bytes of huge pages that the machine allocated meanwhile.
     """
     around = MAPPED_BY_FAULT // BASE_PAGE
-    if not brought < likely <= attained <= around * brought:
+    if not brought + huge < likely <= attained <= around * brought + huge:
         return likely
     return max(brought // around, (around * brought - attained) // (around - 1))
 

@@ -40,7 +40,7 @@ def likely_left(most: int, private: int) -> int:
     return max(0, min(most // 2, private))
 
 
-def likely_burst(mark: int, held: int, file: int, shared: int, brought: int) -> int:
+def likely_burst(mark: int, held: int, file: int, shared: int, brought: int, *, huge: int) -> int:
     """Return the best estimate of private memory that a process had and freed between two samples, beyond what it holds.
 
     Its high-water mark includes pages of files, and shared memory that the tree has anyway. If its page faults can have
@@ -55,11 +55,12 @@ def likely_burst(mark: int, held: int, file: int, shared: int, brought: int) -> 
         held: bytes of its private memory now.
         file: the most file pages that it had at a sample, in bytes.
         shared: bytes of shared memory of the tree, if the process ever mapped any; else 0.
-        brought: bytes that its page faults brought so far, huge pages of the machine included.
+        brought: bytes that its page faults brought so far, a page for each.
+        huge: bytes of the huge pages that the machine allocated since the sample before.
     """
     likely = mark - file - shared
-    if held <= brought:  # else it has huge pages from before
-        likely = beside_cached_files(likely, mark, brought)
+    if held <= brought + huge:  # else it has huge pages from before
+        likely = beside_cached_files(likely, mark, brought, huge)
     return max(0, likely - held)
 
 

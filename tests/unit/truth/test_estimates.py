@@ -97,20 +97,23 @@ def test_the_kernels_structures_of_tasks(processes: int, threads: int, mib: floa
 
 
 @pytest.mark.parametrize(
-    ("shared", "brought", "burst"),
+    ("shared", "brought", "huge", "burst"),
     [
-        (60, 100, 6),
-        (0, 100, 66),
-        (90, 100, 0),
+        (60, 100, 0, 6),
+        (0, 100, 0, 66),
+        (90, 100, 0, 0),
         # mapped files that no sample saw
-        (0, 20, (16 * 20 - 80) // 15 - 10),
+        (0, 20, 0, (16 * 20 - 80) // 15 - 10),
+        # and huge pages of other programs, too few for the burst
+        (0, 20, 40, (16 * 20 - 80) // 15 - 10),
         # huge pages: those that it holds, and those of the burst
-        (0, 9, 66),
-        (0, 4, 66),
+        (0, 9, 0, 66),
+        (0, 4, 0, 66),
+        (0, 20, 70, 66),
     ],
 )
-def test_likely_burst(shared: int, brought: int, burst: int) -> None:
-    assert likely_burst(80, 10, 4, shared, brought) == burst
+def test_likely_burst(shared: int, brought: int, huge: int, burst: int) -> None:
+    assert likely_burst(80, 10, 4, shared, brought, huge=huge) == burst
 
 
 @pytest.mark.parametrize(

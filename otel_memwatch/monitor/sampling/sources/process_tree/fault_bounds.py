@@ -433,22 +433,17 @@ class FaultLedgerBounds:
                 gained_since = new + PAGE_SIZE * threads
                 self._outside.judge(reading, held, before, gained_since, 2 * self._error(threads))
                 mark = member.watermark.last or 0
-                if (
-                    held
-                    and mark > space.mark
-                    and not member.shares_memory
-                    and not self._memory.is_ours(space)
-                ):
-                    burst = max(
-                        burst,
-                        likely_burst(
-                            mark,
-                            held,
-                            member.file or 0,
-                            shared if member.shmem or space.shared else 0,
-                            gained(reading.last, self._huge_by_faults + self._huge_collapsed, page=PAGE_SIZE),
-                        ),
+                apart = not member.shares_memory and not self._memory.is_ours(space)
+                if held and mark > space.mark and apart:
+                    likely = likely_burst(
+                        mark,
+                        held,
+                        member.file or 0,
+                        shared if member.shmem or space.shared else 0,
+                        gained(reading.last, page=PAGE_SIZE),
+                        huge=self._huge_by_faults + self._huge_collapsed,
                     )
+                    burst = max(burst, likely)
                 space.mark = mark
             space.base, space.held = reading.first, held
             space.shared = max(space.shared, member.shmem)
