@@ -222,10 +222,12 @@ def _stacks() -> Iterator[Finding]:
     """Report the tools for --stacks in the order of their use, and whether they may read processes."""
     from otel_memwatch.monitor.sampling.stacks.means import MEANS, permission
 
-    yield Finding(
-        "stacks: Python 3.14+", "ok", "the program's own interpreter reads them, without stopping it"
-    )
-    words = {"python": "Python programs", "jvm": "Java programs", "native": "native programs with symbols"}
+    yield Finding("stacks: Python 3.11 to 3.15", "ok", "read from the program's memory, without stopping it")
+    words = {
+        "python": "other Python programs",
+        "jvm": "Java programs",
+        "native": "native programs with symbols",
+    }
     for means in MEANS:
         path = means.executable()
         subject = f"stacks: {words[means.programs]}"

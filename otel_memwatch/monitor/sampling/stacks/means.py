@@ -2,14 +2,16 @@
 
 | tool | programs | the process is stopped |
 | --- | --- | --- |
-| the program's own interpreter (`own_interpreter`) | Python 3.14 and later | no |
-| py-spy | Python 3.10 and later | no; for 1 to 2 ms if that reading failed |
+| none (`python_memory`) | Python 3.11 to 3.15 | no |
+| py-spy | other Pythons, and if that fails | no; for 1 to 2 ms if that reading failed |
 | jcmd, then its socket | JVM | at its next safepoint |
 | eu-stack (elfutils) | all others, with symbols | for a few milliseconds |
 
 None loads anything into the process. All but jcmd need the right to trace it, which `permission` checks.
 
-`sys.remote_exec` of Python 3.14 is not used: it needs the same right, and runs code in the process.
+Two means of the interpreter itself are not used. `sys.remote_exec` of Python 3.14 needs the same right, and runs code in the
+process. `_remote_debugging` needs another process of the same interpreter, which starts late on a busy machine; that of
+Python 3.14 omits the callers of a generator.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from functools import partial
 
-from otel_memwatch.monitor.sampling.stacks import own_interpreter
+from otel_memwatch.monitor.sampling.stacks import python_memory
 from otel_memwatch.monitor.sampling.stacks.jvm import read_jvm
 from otel_memwatch.monitor.sampling.stacks.native_stacks import read_functions
 from otel_memwatch.monitor.sampling.stacks.tools import (
@@ -32,7 +35,7 @@ from otel_memwatch.runtime.procfs.mounted import may_trace_all
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _MOST_MAPS = 1 << 20
@@ -71,13 +74,10 @@ def capture(pid: int) -> tuple[str, list[CapturedThread]]:
     Raises `NotPermittedError`, or `NoStackError` if no installed tool can read this process now.
     """
     kind = kind_of(pid)
-    own = own_interpreter.find(pid) if kind == "python" else None
-    tries = [] if own is None else [(own_interpreter.NAME, own, own_interpreter.read)]
-    found = [(one.name, one.executable(), one.read) for one in MEANS if one.programs == kind]
     reason = NoStackError(f"no tool for {kind} programs is installed ({hint(kind)})")
-    for name, path, read in [*tries, *((name, path, read) for name, path, read in found if path is not None)]:
+    for name, read in _tries(pid, kind):
         try:
-            return name, read(path, pid)
+            return name, read(pid)
         except NotPermittedError as refused:
             if _is_refused(pid):
                 raise
@@ -87,6 +87,14 @@ def capture(pid: int) -> tuple[str, list[CapturedThread]]:
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             reason = NoStackError(f"unexpected output of {name}: {error}")
     raise reason
+
+
+def _tries(pid: int, kind: str) -> Iterator[tuple[str, Callable[[int], list[CapturedThread]]]]:
+    if kind == "python" and (interpreter := python_memory.find(pid)) is not None:
+        yield python_memory.NAME, partial(python_memory.read, interpreter)
+    for one in MEANS:
+        if one.programs == kind and (path := one.executable()) is not None:
+            yield one.name, partial(one.read, path)
 
 
 def _is_refused(pid: int) -> bool:

@@ -102,10 +102,6 @@ class GrowthWatch:
         """Count seconds against the budget; failed captures cost too."""
         self._spent += seconds
 
-    def largest(self) -> int:
-        """Return the process with most memory; the root without any."""
-        return max(self._processes, key=lambda pid: self._processes[pid].size, default=self._root)
-
     def size(self, pid: int) -> int:
         """Return anonymous and shared memory of a process in bytes; 0 for a zombie. Raises `OSError`, `ValueError`."""
         status = self._read(pid, "status")

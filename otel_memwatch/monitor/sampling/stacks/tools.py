@@ -25,6 +25,16 @@ class NotPermittedError(NoStackError):
     """The kernel refuses to read the process."""
 
 
+def is_running(pid: int, thread: int) -> bool:
+    """Return whether a thread runs, waits for a processor or for a page, rather than sleeps."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return False
+    return stat[stat.rfind(b")") + 2 :][:1] in (b"R", b"D")
+
+
 def output_of(command: Sequence[str], patience: float = PATIENCE, given: bytes = b"") -> str:
     """Return the output of a tool that reads `given`. Raises `NoStackError` with its last line of errors."""
     # With DEBUGINFOD_URLS set, elfutils downloads debug information: seconds, while the program may be stopped.

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.monitor.sampling.stacks import means, native_stacks, own_interpreter, tools
+from otel_memwatch.monitor.sampling.stacks import means, native_stacks, tools
 from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
@@ -44,8 +44,6 @@ _ALL_FAILED = 3
 """Failed captures of a run that has no other ones, from which on there is a message at its end."""
 _PATIENCE, _LINES_PATIENCE = 2.0, 1.0
 """Longest wait of the run's end for the worker, and of the worker for source lines at the end, in seconds."""
-_INTERPRETER = 2 << 20
-"""Level in bytes that a running Python exceeds: its reader is started before its first capture."""
 _QUIET = 0.25
 """Seconds without a capture after which source lines are looked up."""
 
@@ -92,10 +90,7 @@ def main(_arguments: list[str]) -> None:
 def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     watch = GrowthWatch(job["root"], job["adopter"], frozenset(job["exclude"]))
     captures = Captures(Path(job["directory"]), job["root"])
-    try:
-        _capture_until_stopped(watch, captures)
-    finally:
-        own_interpreter.end()
+    _capture_until_stopped(watch, captures)
     captures.find_lines(watch, _LINES_PATIENCE)
     captures.note_end()
     captures.write(watch.highest)
@@ -103,7 +98,7 @@ def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
 
 
 def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
-    period, prepared, polled = PERIOD, 0, 0.0
+    period, polled = PERIOD, 0.0
     start, began = time.monotonic(), time.thread_time()
     while not stop_requested(period):
         before = watch.highest
@@ -112,9 +107,6 @@ def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
         polled += cost
         left = POLL_ADVANCE + POLL_SHARE * (time.monotonic() - start) - polled
         period = _period(cost, left, grows=watch.highest > before)
-        if watch.highest >= _INTERPRETER and (pid := watch.largest()) != prepared:
-            prepared = pid
-            own_interpreter.prepare(pid)
         if growth is not None:
             captures.take(watch, growth)
         elif captures.lines_due():
@@ -279,9 +271,9 @@ def _size(watch: GrowthWatch, pid: int) -> int:
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process, its ended children, and its readers."""
+    """Return the CPU seconds of this process and its ended children."""
     spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system + own_interpreter.cpu()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _command(pid: int) -> str:
