@@ -360,7 +360,7 @@ _OPTIONS: tuple[Option, ...] = (
     Option("exact", False, "Ignored, and removed in the next release: the range without a cgroup is as narrow by default.",
            parse_flag),
     Option("stacks", False, "Capture the stacks of the process that grows, at new peaks of the run's memory: the summary names the "
-           "line that ran at the peak. Requires the right to trace the process, and py-spy for Python programs.",
+           "line that ran at the peak. Requires the right to trace the process. Programs other than Python 3.11 to 3.15 also need a tool: see doctor.",
            parse_flag),
     Option("torch_snapshot", False, "Have PyTorch write snapshots of its CUDA allocator into the run directory: at new peaks of reserved "
            "memory, and if an allocation fails. PyTorch then records the stacks of allocations.",

@@ -234,7 +234,8 @@ def _stacks() -> Iterator[Finding]:
         if path is None:
             yield Finding(subject, "absent", f"{means.name} is not installed", means.install)
         else:
-            yield Finding(subject, "ok", f"{means.name} ({path})")
+            limit = "; JavaScript functions have no symbols" if means.programs == "native" else ""
+            yield Finding(subject, "ok", f"{means.name} ({path}){limit}")
     allowed, remedy = permission()
     if not allowed:
         yield Finding("stacks: permission", "absent", "processes of this user may not be read", remedy)
