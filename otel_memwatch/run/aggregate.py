@@ -43,7 +43,7 @@ _LARGEST = {
     "hugetlb": "hugetlb",
     "shared": "shared",
     "outside": "outside",
-    "group_swap": "group_swap",
+    "cgroup_swap": "cgroup_swap",
     "swap": "system_swap",
     "watermark": "watermark",
 }
@@ -271,11 +271,11 @@ class RunAggregator:
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
-        faults, group_faults = whole_of(sample.faults), whole_of(sample.group_faults)
+        faults, cgroup_faults = whole_of(sample.faults), whole_of(sample.cgroup_faults)
         if faults is not None:
             evidence.counted_faults = max(faults, evidence.counted_faults or 0)
-        if faults is not None and group_faults is not None:
-            evidence.faults_elsewhere.add(time, faults, group_faults)
+        if faults is not None and cgroup_faults is not None:
+            evidence.faults_elsewhere.add(time, faults, cgroup_faults)
         shmem, kernel = whole_of(sample.shmem), whole_of(sample.kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)

@@ -51,7 +51,7 @@ class RunEvidence:
         hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
         outside: processes seen outside of the cgroup; no value: not sampled.
         faults_elsewhere: page faults of the tree that its cgroup did not count.
-        group_swap, system_swap: most bytes in swap, of the cgroup and of the machine.
+        cgroup_swap, system_swap: most bytes in swap, of the cgroup and of the machine.
         limits: smallest and largest limit of the cgroup that was read.
         window_bounds: upper bounds from high-water marks that are reset at every sample.
         ledger: bounds from page faults, of anonymous and shared memory.
@@ -81,7 +81,7 @@ class RunEvidence:
         self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.faults_elsewhere = FaultsElsewhere()
-        self.group_swap, self.system_swap = Maximum(), Maximum()
+        self.cgroup_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
         self.tree_read = True
@@ -396,14 +396,14 @@ def _bound_by_processes(evidence: RunEvidence) -> Certificate | None:
 
 
 def _bound_by_group(evidence: RunEvidence) -> Certificate | None:
-    conditions, group_swap = evidence.conditions, evidence.group_swap.value
+    conditions, cgroup_swap = evidence.conditions, evidence.cgroup_swap.value
     return tree_bound_by_group(
         evidence.watermark.value if evidence.watermark_read else None,
         evidence.limits,
         error=conditions.charge_error,
         shared=evidence.shared.value,
         outside=evidence.outside.value,
-        swapped=evidence.system_swap.value if group_swap is None else group_swap,
+        swapped=evidence.system_swap.value if cgroup_swap is None else cgroup_swap,
         joined=conditions.joined,
     )
 

@@ -121,8 +121,8 @@ class TickHistory:
         watermark = sample.watermark
         if watermark is not None and (self._most_charged is None or watermark > self._most_charged[1]):
             self._most_charged = time, int(watermark)
-        if sample.faults is not None and sample.group_faults is not None:
-            self._faults_elsewhere.add(time, int(sample.faults), int(sample.group_faults))
+        if sample.faults is not None and sample.cgroup_faults is not None:
+            self._faults_elsewhere.add(time, int(sample.faults), int(sample.cgroup_faults))
         self._most_mapped = max(self._most_mapped, int(sample.main_file or 0))
         window = self._bounds.add(sample) if self._conditions.own_cgroup else self._ledger.add(sample)
         if window is not None:

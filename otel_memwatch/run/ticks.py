@@ -236,7 +236,7 @@ class TreeTicks:
         """Return the counts of `FaultsElsewhere`, from all samples at once."""
         samples = self._samples
         faults = samples.field("faults")
-        charged = samples.field("group_faults")
+        charged = samples.field("cgroup_faults")
         elsewhere = faults - charged
         both = elsewhere > -inf  # which NaN is not
         if not both.any():

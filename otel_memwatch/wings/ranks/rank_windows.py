@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.recorded_run import RecordedRun
 
 _OF_GROUP = (
-    "usage", "window", "gap", "watermark", "file", "locked", "moved", "anon", "group_faults", "faults", "processes",
+    "usage", "window", "gap", "watermark", "file", "locked", "moved", "anon", "cgroup_faults", "faults", "processes",
 )  # fmt: skip
 _OF_LEDGER = ("needed_low", "needed_high", "needed", "unseen_faults", "faults", "rss")
 
@@ -84,7 +84,7 @@ def _of_group(samples: Samples, conditions: RunConditions) -> tuple[Array, Array
     all_ended = bool(samples.field("processes")[-1] == 0)
     *_, high = bounds_between(samples, conditions, all_ended=all_ended)
     held = samples.field("anon") - conditions.charge_error
-    faults = np.fmax(samples.field("faults"), samples.field("group_faults"))
+    faults = np.fmax(samples.field("faults"), samples.field("cgroup_faults"))
     low = held_through(held, faults, conditions.fault_bytes)
     return low, high, samples.field("usage") - np.nan_to_num(samples.field("file"))
 

@@ -123,7 +123,7 @@ def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed, ali
         "file": [lot.choice((None, *[lot.randint(0, 300) * MIB] * 9)) for _ in range(number)],
         "locked": [lot.choice((0, 3 * MIB)) for _ in range(number)],
         "anon": [lot.randint(0, 500) * MIB for _ in range(number)],
-        "group_faults": sorted(lot.randint(0, 9999) for _ in range(number)),
+        "cgroup_faults": sorted(lot.randint(0, 9999) for _ in range(number)),
         "moved": sorted(lot.randint(0, 500) * MIB for _ in range(number)),
         "faults": sorted(lot.randint(0, 9999) for _ in range(number)),
         "processes": [lot.choice((0, 1, 3, None)) for _ in range(number - 1)] + [alive],

@@ -24,8 +24,8 @@ from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import (
     Outage,
     open_driver,
 )
-from otel_memwatch.monitor.sampling.sources.gpu_nvidia.events import Events
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import CALLS, GPU, Call
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.xid_errors import XidErrors
 from otel_memwatch.runtime.polling import Pace, Poller, answered
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,7 +94,7 @@ class GpuNvidia:
         self._opened = opened = (
             self._open() if limit is None else answered(self._open, limit, _DRIVER, _OPENING_HINT)
         )
-        self._events = Events()
+        self._xid_errors = XidErrors()
         slow_period = period * SLOW_PERIOD / PERIOD
         self._fast = Pace(period, early=period / 10, share=SHARE)
         self._slow = Pace(slow_period, early=slow_period / 10, share=SHARE)
@@ -108,7 +108,7 @@ class GpuNvidia:
         self._accounted: dict[str, dict[int, int]] = {}
         self._pids_match = processes.pids_match(context.proc)
         cards = [device for device, _ in opened.calls if not device.identity.parent]
-        self._events.watch(opened.driver, cards)
+        self._xid_errors.watch(opened.driver, cards)
         self._calls = [(device, [*calls, *self._tree_calls(device)]) for device, calls in opened.calls]
         self.columns: tuple[Column, ...] = tuple(
             Column(metric, _attributes(device, extra), SLOW_PERIOD if call.slow else PERIOD)
@@ -141,7 +141,7 @@ class GpuNvidia:
 
     def close(self) -> None:
         """End the threads and close the driver, unless one of them hangs."""
-        idle = (self._poller.close(), self._events.close())
+        idle = (self._poller.close(), self._xid_errors.close())
         if not all(idle):
             return  # a thread that still uses the library would use it after its end
         with suppress(Unavailable):  # a hanging driver is closed with the process
@@ -202,9 +202,9 @@ class GpuNvidia:
         uuid = device.identity.uuid
         xid = (("error.type", "xid"), *GPU)
         found = []
-        if uuid in self._events.counts:
+        if uuid in self._xid_errors.counts:
             rows = ((catalog.HW_ERRORS, xid, lambda count: count),)
-            found.append(Call("xid", lambda *_: self._events.counts[uuid], rows, slow=True, offline=True))
+            found.append(Call("xid", lambda *_: self._xid_errors.counts[uuid], rows, slow=True, offline=True))
         if self._pids_match and uuid in self._opened.lists:
             found.append(
                 Call(
@@ -310,7 +310,7 @@ class GpuNvidia:
         if not lost:
             self._reopening.spent(now, 0)
         elif self._reopening.due(now):
-            if not self._events.close():
+            if not self._xid_errors.close():
                 return  # its thread still uses the library
             try:
                 opened.driver.reopen(opened.devices)
@@ -318,7 +318,7 @@ class GpuNvidia:
                 for device in opened.devices:
                     device.trouble = opened.driver.words(error)
                 return
-            self._events.watch(
+            self._xid_errors.watch(
                 opened.driver, [device for device, _ in opened.calls if not device.identity.parent]
             )
 
@@ -348,7 +348,7 @@ class GpuNvidia:
             },
             "held": {str(pid): used for pid, used in list(self._holders.get(uuid, {}).items())},
             "accounted": {str(pid): peak for pid, peak in list(self._accounted.get(uuid, {}).items())},
-            "xid": [event for event in list(self._events.kept) if event["uuid"] == uuid],
+            "xid": [event for event in list(self._xid_errors.kept) if event["uuid"] == uuid],
         }
 
     def _process_scope(self, uuid: str) -> str:

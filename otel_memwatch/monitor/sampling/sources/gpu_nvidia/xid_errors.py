@@ -19,7 +19,7 @@ KEPT = 100
 _WAIT_MILLISECONDS = 250
 
 
-class Events:
+class XidErrors:
     """Count of the XID errors of some devices since its creation."""
 
     def __init__(self) -> None:
