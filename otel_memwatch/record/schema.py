@@ -29,6 +29,8 @@ FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "hugetlb": (catalog.MEMWATCH_TREE_MEMORY_HUGETLB, None),
     "shared": (catalog.MEMWATCH_TREE_MEMORY_SHMEM, None),
     "processes": (catalog.MEMWATCH_TREE_PROCESS_COUNT, None),
+    "threads": (catalog.MEMWATCH_TREE_THREAD_COUNT, None),
+    "descriptors": (catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, None),
     "unseen": (catalog.MEMWATCH_TREE_UNOBSERVED, None),
     "unseen_faults": (catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS, None),
     "faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, None),

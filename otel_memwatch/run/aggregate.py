@@ -10,7 +10,7 @@ from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
-from otel_memwatch.run.growth import TimeFloors
+from otel_memwatch.run.growth import HandleFloors, TimeFloors
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -57,6 +57,10 @@ METRICS = frozenset(metric for field, (metric, _) in FIELDS.items() if field not
     catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
 }
 """Metrics behind the figures of a run and of its operations."""
+
+
+_HANDLES_AFTER = 900.0
+"""Seconds after which handles are counted: a service is not judged earlier anyway."""
 
 
 class DeviceMaxima:
@@ -138,6 +142,7 @@ class RunAggregator:
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
         self.anonymous = TimeFloors()
+        self._handles: HandleFloors | None = None
         """Memory of no file at samples, by monotonic seconds."""
         self._processes = 0
         """Number of processes at the last sample that counted them."""
@@ -288,7 +293,11 @@ class RunAggregator:
         if value is not None:
             cpu = self._totals["cpu_seconds"] or 0.0
             self._processes = whole_of(sample.processes) or self._processes
-            self.anonymous.add(value, ServiceLoad(sample.time, cpu, self._processes))
+            load = ServiceLoad(sample.time, cpu, self._processes)
+            self.anonymous.add(value, load)
+            if sample.time - self.conditions.started > _HANDLES_AFTER:
+                self._handles = self._handles or HandleFloors()
+                self._handles.add(sample, load)
 
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
@@ -382,6 +391,8 @@ class RunAggregator:
         found = [] if repeats is None else repeats.findings(self.anonymous, error)
         of_service = None if job else self.anonymous.finding(error)
         found = found if of_service is None else [*found, of_service]
+        if self._handles is not None and not job:
+            found += self._handles.findings()
         return found if self._heaps is None else self._heaps.findings(found)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
+from otel_memwatch.record.schema import whole_of
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, judge
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_memwatch.record.operation_lines import OperationRow
+    from otel_memwatch.record.schema import Sample
 
 _POINTS = 192
 """Points of a curve; with more, two neighbours become one."""
@@ -24,6 +26,11 @@ _INSIDE = 0.5
 """Share of the growth that lies within the repeats themselves."""
 _ANONYMOUS = 0.6
 """Share of the growth that samples must show as memory of no file: resident pages of a mapped file are no leak."""
+HANDLES = ("threads", "descriptors", "processes")
+"""Fields of a sample that count handles."""
+HANDLES_KIND = "handles"
+_HANDLE, _LEAST_HANDLES = 1 << 20, 16
+"""Bytes that a handle counts as for the rules on memory, and the least growth that matters."""
 _FASTEST = 1e15
 """Bytes in a second beyond any rate: a larger number of a record is damage."""
 _MOST = 16
@@ -56,6 +63,8 @@ class GrowthFinding(NamedTuple):
     """Anonymous memory of its process, in bytes."""
     threads: int | None = None
     """Threads of its process."""
+    counted: str | None = None
+    """A name of `HANDLES`: then rates are numbers per second, and `bytes` is 0."""
 
     @property
     def per_repeat(self) -> tuple[float, float, float] | None:
@@ -91,21 +100,8 @@ class GrowthFinding(NamedTuple):
         )
         inside, allocator = fields.get("inside") is not False, text(fields.get("allocator"))
         anonymous, threads = whole(fields.get("anonymous")), whole(fields.get("threads"))
-        return cls(
-            kind,
-            operation,
-            pid,
-            bytes_,
-            rate,
-            low,
-            high,
-            seconds,
-            repeats,
-            inside,
-            allocator,
-            anonymous,
-            threads,
-        )
+        more = repeats, inside, allocator, anonymous, threads, text(fields.get("counted"))
+        return cls(kind, operation, pid, bytes_, rate, low, high, seconds, *more)
 
 
 def exported(found: Iterable[GrowthFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -192,6 +188,33 @@ class TimeFloors:
         rate, low, high = (round(value, 3) for value in (growth.rate, growth.low, growth.high))
         seconds = round(growth.end.time - growth.start.time, 3)
         return GrowthFinding(growth.kind, None, None, round(growth.rise), rate, low, high, seconds)
+
+
+class HandleFloors:
+    """Smallest numbers of threads, descriptors and processes over the time of a run."""
+
+    def __init__(self) -> None:
+        self._floors = {name: TimeFloors() for name in HANDLES}
+
+    def add(self, sample: Sample, load: ServiceLoad) -> None:
+        """Add a sample."""
+        for name, floors in self._floors.items():
+            number = whole_of(getattr(sample, name))
+            if number is not None:  # a growing number of processes is no load of theirs
+                floors.add(number * _HANDLE, load._replace(processes=1) if name == "processes" else load)
+
+    def findings(self) -> list[GrowthFinding]:
+        """Return handles that a service does not give back: they grow like a leak of memory."""
+        found = []
+        for name, floors in self._floors.items():
+            leak = floors.finding(0.0)
+            if leak is not None and leak.kind == LEAK and leak.bytes >= _LEAST_HANDLES * _HANDLE:
+                rates = (round(value / _HANDLE, 6) for value in (leak.rate, leak.low, leak.high))
+                rate, low, high = rates
+                found.append(
+                    leak._replace(kind=HANDLES_KIND, bytes=0, rate=rate, low=low, high=high, counted=name)
+                )
+        return found
 
 
 class _Series:

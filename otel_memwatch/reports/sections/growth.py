@@ -6,6 +6,7 @@ Leaks and kept memory stand in summary, page and report, other kinds of growth i
 from __future__ import annotations
 
 from otel_memwatch.reports import phrases
+from otel_memwatch.run.growth import HANDLES_KIND
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
 from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
@@ -37,6 +38,9 @@ def leaks(run: RecordedRun, page: Page) -> None:
     """Write the leaks of the run, and what its allocators keep."""
     for index, leak in enumerate(leak_sentences(run)):
         page.fact("" if index else "leak", leak, "bad")
+    for one in run.findings:
+        if one.counted is not None:
+            page.fact("handles", words(run, one), "bad")
     kept = [one for one in run.findings if one.allocator is not None]
     for index, one in enumerate(kept[:_SHOWN]):
         page.fact("" if index else "kept", words(run, one), "warning")
@@ -45,7 +49,8 @@ def leaks(run: RecordedRun, page: Page) -> None:
 def growth(run: RecordedRun, page: Page) -> None:
     """Write the leaks of the run, what its allocators keep, and its other kinds of growth."""
     leaks(run, page)
-    others = [one for one in run.findings if one.kind != LEAK and one.allocator is None]
+    said = (LEAK, HANDLES_KIND)
+    others = [one for one in run.findings if one.kind not in said and one.allocator is None]
     for index, one in enumerate(others[:_SHOWN]):
         page.fact("" if index else "growth", words(run, one))
 
@@ -57,9 +62,16 @@ def leak_sentences(run: RecordedRun) -> list[str]:
 
 def words(run: RecordedRun, one: GrowthFinding) -> str:
     """Return a finding in words."""
+    if one.counted is not None:
+        return handle_words(one)
     if one.allocator is not None:
         return kept_words(one, alone=run.totals.get("processes") == 1)
     return _leak(run, one) if one.kind == LEAK else _other(run, one)
+
+
+def handle_words(one: GrowthFinding) -> str:
+    """Return handles that grow in words."""
+    return f"{one.counted} grow by {3600 * one.rate:.3g} an hour for {duration(one.seconds)}"
 
 
 def kept_words(one: GrowthFinding, *, alone: bool) -> str:

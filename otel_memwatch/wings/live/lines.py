@@ -6,7 +6,7 @@ import time
 
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.output import print_report, print_text
-from otel_memwatch.reports.sections.growth import kept_words, leak_words
+from otel_memwatch.reports.sections.growth import handle_words, kept_words, leak_words
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import (
     clean,
@@ -87,7 +87,9 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
         yield Fact("limit", text, "bad" if figures.now / figures.limit >= _FULL else tone)
     alone = len(figures.processes) < 2
     for one in figures.findings[:_FINDINGS]:
-        if one.allocator is None:
+        if one.counted is not None:
+            yield Fact("handles", handle_words(one), "bad")
+        elif one.allocator is None:
             yield Fact("leak", leak_words(one, alone=alone), "bad")
         else:
             yield Fact("kept", kept_words(one, alone=alone), "warning")

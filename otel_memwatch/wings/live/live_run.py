@@ -29,7 +29,7 @@ from otel_memwatch.record.sample_lines import is_tick, parse_columns
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of
-from otel_memwatch.run.growth import Repeats
+from otel_memwatch.run.growth import HANDLES_KIND, Repeats
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.exact import at_least
@@ -197,7 +197,7 @@ class LiveRun:
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
             operations=open_operations,
             devices=self._devices(newest),
-            findings=[one for one in growth if one.kind == LEAK or one.allocator is not None],
+            findings=[one for one in growth if one.kind in (LEAK, HANDLES_KIND) or one.allocator],
             started=started,
             read=self._samples.share if newest is self._newest else min(0.999, self._samples.share),
         )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
-from otel_memwatch.reports.sections.growth import leak_words
-from otel_memwatch.run.growth import GrowthFinding, Repeats, TimeFloors
+from otel_memwatch.reports.sections.growth import handle_words, leak_words
+from otel_memwatch.run.growth import GrowthFinding, HandleFloors, Repeats, TimeFloors
 from otel_memwatch.truth.service_growth import ServiceLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_memwatch.record.schema import Sample
 
 MIB = 1 << 20
 
@@ -68,3 +76,33 @@ def test_malformed_findings_are_left_out() -> None:
     far = GrowthFinding.of({**found._asdict(), "rate": 1e300, "low": -1e300, "high": 1e300})
     assert far is not None
     assert "TiB per repeat" in leak_words(far, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "grow", "leaks"),
+    [
+        ("threads", lambda hours: 40 + int(12 * hours), ["threads"]),
+        ("descriptors", lambda hours: 900 + int(300 * hours), ["descriptors"]),
+        ("processes", lambda hours: 5 + int(8 * hours), ["processes"]),
+        ("threads", lambda hours: 40 + int(3 * hours), []),  # too few to matter
+        ("threads", lambda hours: 40 + 30 * min(1, int(hours)), []),  # a pool that has grown
+        ("descriptors", lambda hours: 900 + int(300 * (hours % 0.3)), []),  # given back again and again
+        ("descriptors", lambda _: None, []),  # not read
+    ],
+)
+def test_handles_that_are_not_given_back(
+    name: str, grow: Callable[[float], int | None], leaks: list[str]
+) -> None:
+    handles = HandleFloors()
+    for minute in range(4 * 60):
+        counts = {"threads": 40, "descriptors": 900, "processes": 5, name: grow(minute / 60)}
+        processes = counts["processes"] or 0
+        load = ServiceLoad(60.0 * minute, 6.0 * minute, processes)
+        handles.add(cast("Sample", SimpleNamespace(**counts)), load)
+    found = handles.findings()
+    assert [one.counted for one in found] == leaks
+    assert GrowthFinding.each_of([one._asdict() for one in found]) == found
+    for one in found:
+        words = handle_words(one)
+        assert words.startswith(f"{name} grow by ")
+        assert " an hour for " in words
