@@ -67,12 +67,12 @@ def finished(
         unwritten = min(memory - minimum, max((row.unwritten_bytes for row in rows), default=0))
         if unwritten >= LEAST_CACHE:
             notes.append(
-                f"{size(unwritten)} of it hold data that waits to be written; with less the job waits for the disk"
+                f"full speed includes {size(unwritten)} of data that waits to be written; with less the job waits for the disk"
             )
         if memory - minimum - unwritten >= LEAST_CACHE:
             notes.append(
-                f"{size(memory - minimum - unwritten)} of it keep program files, libraries and data files in memory; with "
-                "less the job reads them from disk again and may hang"
+                f"full speed includes {size(memory - minimum - unwritten)} of program files, libraries and data files; with less "
+                "the job reads them from disk again and may hang"
             )
         notes.append(_range_of_files(rows, minimum, memory))
     return advice._replace(
