@@ -6,6 +6,7 @@
 | - with a wide range, because page cache moved | memory: the bound by the processes (`likely_high`) |
 | - without upper bound | memory: best estimate and a margin; if many, "at least" and no odds |
 | at a limit that page cache filled | memory: a lower bound; if all are, the limit sufficed |
+| at a limit, and not slow | full speed: no more than this limit |
 | slow for lack of memory | memory: a lower bound; if all are, a guess from the memory that was missing |
 | killed for memory | memory: the job needed more than the limit; if other runs needed less, a guess |
 | failed, cut off, running | memory: a lower bound |
@@ -159,6 +160,7 @@ def _of_job(
     elif limited:
         gives = "gives" if len(limited) == 1 else "give"
         need = need.noting(f"{count(len(limited), 'run')} at a memory limit {gives} only a lower bound")
+    need, files = _within_proven_limit(need, succeeded, files)
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
     for note in (*reclaimable(whole, files), *in_memory(whole)):
         need = need.noting(note)
@@ -290,6 +292,20 @@ def _within_limits(need: _Need, rows: Sequence[IndexedRun], files: int) -> tuple
         basis=f"a guess: at its limit of {size(limit)}, it was short of memory {100 * share:.0f} % of the time",
     ).noting("all runs were slow for lack of memory; this is a guess from the files that they read again")  # fmt: skip
     return need, max(files, math.ceil(enough - value))
+
+
+def _within_proven_limit(need: _Need, rows: Sequence[IndexedRun], files: int) -> tuple[_Need, int]:
+    """Return need and files, which a run that reached its limit and lost no time bounds."""
+    proven = [
+        row.limit or 0 for row in rows if row.at_limit and row.starved is not None and not row.short_of_memory
+    ]
+    enough = min((limit for limit in proven if limit >= need.value), default=None)
+    if enough is None or enough >= need.value + files:
+        return need, files
+    need = need.noting(
+        f"a run at its limit of {size(enough)} was not short of memory, so full speed needs no more"
+    )
+    return need, math.floor(enough - need.value)
 
 
 def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_share: int) -> Advice:

@@ -555,3 +555,19 @@ def test_a_run_that_ended_badly_is_no_improvement(end: dict[str, Any]) -> None:
     """A run that its limit ended after 0.6 s was "-174.8 MiB (-47%), 1.62 s faster"."""
     before = row(375, started=1000.0)
     assert what_changed(row(200, started=1060.0, seconds=0.6, **end), [before]) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "starved", "full"),
+    [(220, 0.0, 220), (220, 0.02, 220), (220, 0.3, 295), (220, None, 301), (150, 0.0, 301), (400, 0.0, 301)],
+)
+def test_a_quick_run_at_its_limit_shows_that_it_suffices(
+    limit: int, starved: float | None, full: int
+) -> None:
+    """pandas reads 107 MiB of libraries at its start, and needs few of them later."""
+    free = row(170, file_bytes=107 * MIB, own_group=True, cgroup=280 * MIB)
+    limited = row(
+        170, file_bytes=30 * MIB, own_group=True, cgroup=limit * MIB, limit=limit * MIB, starved=starved
+    )
+    (advice,) = advise([free, limited], by=job_of)
+    assert advice.full_speed == pytest.approx(full * MIB, abs=MIB)
