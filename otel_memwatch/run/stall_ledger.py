@@ -105,6 +105,7 @@ class StallMark(NamedTuple):
     """Since memory was full; so the following ones."""
     late_refaulted: int
     faulted: int
+    major: int
 
 
 class StallLedger:
@@ -379,6 +380,7 @@ class StallLedger:
             self._late_read,
             self._reread,
             self._faulted,
+            self._major,
         )
 
     def _stalled(self, resource: str) -> float:
@@ -393,16 +395,17 @@ class StallLedger:
         reread = last.late_refaulted - first.late_refaulted
         read = last.late_read - first.late_read
         chars = last.chars - first.chars
-        counted = "refaults" in self._places
-        if counted and not are_enough(reread, read, chars):
+        counted, more = "refaults" in self._places, last.surplus - first.surplus
+        certain = min(more, read, last.major - first.major) if are_some(reread, read) else 0
+        if counted and not are_enough(max(reread, certain), read, chars):
             return 0.0
-        if counted and self._is_own():
+        if counted and self._is_own() and reread >= certain:
             found, wait = min(reread, read), last.reread_wait - first.reread_wait
-            asked = last.asked - first.asked
+            asked, certain = last.asked - first.asked, 0
         else:
-            reread, found, wait = last.surplus - first.surplus, read, last.read_wait - first.read_wait
+            reread, found, wait = more, read, last.read_wait - first.read_wait
             asked = 0
-        again = asked_again(min(reread, read), 0, asked, last.faulted - first.faulted)
+        again = max(certain, asked_again(min(reread, read), 0, asked, last.faulted - first.faulted))
         if not again or not are_enough(again, read, chars):
             return 0.0
         wait *= min(1.0, again / found)

@@ -346,16 +346,21 @@ def test_the_ledger_is_written_and_read_again() -> None:
     assert Stalls.of({"memory": "much", "reread_bytes": None}) == Stalls()
 
 
-def waited_in_parts(rows: list[tuple[float, float, float, float]], every: int) -> list[float]:
-    """Seconds waited between every so many rows: time, MiB read, passed to calls and refaulted; full from the second on."""
+def waited_in_parts(
+    rows: list[tuple[float, float, float, float]], every: int, faults: float = 0.0
+) -> list[float]:
+    """Seconds waited between every so many rows: time, MiB read, passed to calls and refaulted; full from the second on.
+
+    `faults`: major faults of each row.
+    """
     ledger = StallLedger(COLUMNS, RunConditions.of(INFO))
     make = sample_maker(COLUMNS)
     marks = []
-    for time, read, chars, refaults in rows:
+    for at, (time, read, chars, refaults) in enumerate(rows):
         usage = 103.0 * MIB if marks else 80.0 * MIB
         ledger.add(
-            make((100.0 + time, 0.0, read * MIB, chars * MIB, 300.0 * MIB, usage, 98.0 * MIB, 104.0 * MIB, refaults * PAGES, 0,
-                  None, None, None))
+            make((100.0 + time, 0.0, read * MIB, chars * MIB, 300.0 * MIB, usage, 98.0 * MIB, 104.0 * MIB, refaults * PAGES,
+                  faults * at, None, None, None))
         )  # fmt: skip
         marks.append(ledger.mark())
     return [
@@ -370,6 +375,15 @@ def test_a_long_scan_does_not_hide_the_shortage_after_it() -> None:
     parts = waited_in_parts([(0.0, 98.0, 98.0, 0.0), *scan, *again], 50)
     assert parts[:20] == [0.0] * 20
     assert parts[20:] == pytest.approx([5.0, 5.0], rel=0.05)
+
+
+@pytest.mark.parametrize(("faults", "parts"), [(1.5, [1.7, 4.4, 4.4, 4.4]), (0.0, [0.0] * 4)])
+def test_major_faults_show_a_shortage_if_the_kernel_forgets_its_refaults(
+    faults: float, parts: list[float]
+) -> None:
+    """9 MiB are read in each tenth of a second, 2 of them refaults. After 300 MiB of address space, all were read before."""
+    rows = [(step / 10, 9.0 * step, 0.0, 2.0 * step) for step in range(201)]
+    assert waited_in_parts(rows, 50, faults) == pytest.approx(parts, abs=0.1)
 
 
 @pytest.mark.parametrize("copies", [1, 5])
