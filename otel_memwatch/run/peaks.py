@@ -355,17 +355,14 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
         return peak
-    likely = 0
-    if not reaches(processes.marked, processes.attained_bytes, tolerance(processes.marked)):
-        # Else the estimate of a sample knows more: the process's own page faults, and the huge pages of that time.
-        likely = likely_of_any(
-            processes.attained_bytes,
-            processes.most_file,
-            conditions.floor,
-            faults=evidence.tree_faults,
-            written_by_mapping=evidence.written_by_mapping,
-            alone=processes.count == 1 and not ledger.estimate.value,
-        )
+    likely = likely_of_any(
+        processes.attained_bytes,
+        processes.most_file,
+        conditions.floor,
+        faults=_faults_of_largest(evidence),
+        written_by_mapping=evidence.written_by_mapping,
+        alone=processes.count == 1 and not ledger.estimate.value,
+    )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     most, excluded = peak.high or 0, evidence.most_written
     if by_group is not None and by_group.bytes >= low.bytes:
@@ -373,6 +370,17 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     if excludes_memory_files(excluded, most):
         return peak._replace(excludes=(*peak.excludes, "files in memory"), excluded_bytes=excluded)
     return peak
+
+
+def _faults_of_largest(evidence: RunEvidence) -> int | None:
+    """Return the page faults of the process with wait4's largest maximum; those of the tree if that process is unknown.
+
+    If it had more memory at a sample than its page faults brought, its parent's brought some: those of the tree count.
+    """
+    largest, attained = evidence.processes.largest, evidence.processes.attained_bytes
+    if largest is None or not largest.needed or not reaches(largest.low, attained, tolerance(attained)):
+        return evidence.tree_faults
+    return largest.faults if most_by_faults(largest.faults, largest.needed) else evidence.tree_faults
 
 
 def _bound_by_faults(evidence: RunEvidence) -> int | None:

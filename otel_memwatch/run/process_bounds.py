@@ -36,18 +36,20 @@ class ProcessBounds:
         max_rss: wait4's maximum; `None`: not reported.
         final: whether its last figures were taken at the end of the run.
         reset_by_others: whether another program reset its high-water mark.
+        faults: its page faults, as of its last record.
+        needed: the most anonymous and shared memory of it at a sample, in bytes.
     """
 
     __slots__ = (
-        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "final", "low", "max_rss",
-        "pid", "reset_by_others", "sampled", "start", "waited_for",
+        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "faults", "final", "low",
+        "max_rss", "needed", "pid", "reset_by_others", "sampled", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
         self.pid = pid
         self.start = start
         self.end: float | None = None
-        self.low = self.sampled = 0
+        self.low = self.sampled = self.faults = self.needed = 0
         self.at: float | None = None
         self.max_rss: int | None = None
         self.waited_for = self.final = self._segments = self._whole_life = self.reset_by_others = False
@@ -59,6 +61,8 @@ class ProcessBounds:
     def add_record(self, record: ProcessRecord, floor: int) -> None:
         """Add the memory figures of a record; `floor`: bytes up to which wait4's maximum may be the launcher's."""
         self.sampled = max(self.sampled, record.rss or 0, record.needed or 0)
+        self.needed = max(self.needed, record.needed or 0)
+        self.faults = max(self.faults, (record.minor_faults or 0) + (record.major_faults or 0))
         if record.rss is not None:
             self.raise_to(record.rss, record.time)
         if record.peak is not None:
@@ -144,7 +148,6 @@ class TreeBounds:
         left_cgroup: whether a process was seen outside the run's cgroup.
         outside_ledger: whether memory came into the tree without a page fault of the tree.
         sampled: the most resident memory of one process at any sample, in bytes.
-        marked: the largest high-water mark that a sample read, in bytes.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: processes that ended some time ago.
@@ -156,7 +159,7 @@ class TreeBounds:
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
         self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
-        self.sampled = self.marked = 0
+        self.sampled = 0
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
@@ -191,7 +194,6 @@ class TreeBounds:
         self.outside_ledger = self.outside_ledger or record.note == ProcessNote.OUTSIDE_LEDGER
         if record.file is not None:
             self._most_file = max(record.file, self._most_file or 0)
-        self.marked = max(self.marked, record.peak or 0)
         if record.needed is not None:
             self._most_needed = max(record.needed, self._most_needed or 0)
         if record.event is ProcessEvent.EXIT:
