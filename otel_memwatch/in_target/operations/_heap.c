@@ -45,6 +45,8 @@ static int glibc(Books *books)
 {
     GlibcInfo (*mallinfo2)(void);
     *(void **)&mallinfo2 = dlsym(RTLD_DEFAULT, "mallinfo2");
+    if (!mallinfo2)
+        return 0;
     GlibcInfo info = mallinfo2();
     size_t pieces = info.ordblks + info.smblks;
     books->live = info.uordblks + info.hblkhd;
@@ -142,7 +144,7 @@ static int read_books(Books *books, int threads)
     void *allocate = dlsym(RTLD_DEFAULT, "malloc");
     if (allocate == NULL)
         return 0;
-    if (is_in(allocate, "mallinfo2")) {
+    if (is_in(allocate, "gnu_get_libc_version")) { /* other allocators have a `mallinfo2` too */
         books->name = "glibc";
         return glibc(books);
     }
