@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.bench.bench_samples import record
 from tests.bench.bench_shell import shells
 from tests.bench.compare import peers
 from tests.support.wrapped import PROGRAM, environment
@@ -189,23 +188,35 @@ def spent(
     return wall, usage.ru_utime + usage.ru_stime
 
 
-def sample_costs(rounds: int, seconds: float = 5.0) -> dict[str, float]:
-    """CPU milliseconds of a sample of one idle process: what a long run costs more than a short one."""
+def sample_costs(rounds: int, seconds: float = 4.0) -> dict[str, float]:
+    """CPU milliseconds of a sample of one idle process; the least of all rounds.
+
+    Read while the run goes on, a second and a half after its begin: start and end differ more from run to run than the
+    samples of some seconds cost.
+    """
     found = {}
     for hertz in (10, 100):
-        short, long = (
-            min(record(PROGRAM, 1, hertz, length, "auto") for _ in range(rounds)) for length in (1.0, seconds)
-        )
-        found[f"a sample at {hertz} Hz"] = (
-            1000 * (long.seconds - short.seconds) / (long.samples - short.samples)
-        )
+        costs = []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                options = ["--quiet", "--interval", f"{1000 // hertz}ms", "--out", f"{folder}/run"]
+                argv = [*PROGRAM, "wrap", *options, "--", "sleep", f"{seconds + 2}"]
+                with subprocess.Popen(argv, env=environment(), stderr=subprocess.DEVNULL) as process:
+                    readings = []
+                    for pause in (1.5, seconds):
+                        time.sleep(pause)
+                        samples = Path(folder, "run/samples.jsonl").read_bytes().count(b"\n")
+                        readings.append((time.clock_gettime((~process.pid << 3) | 2), samples))
+            (before, first), (after, last) = readings
+            costs.append(1000 * (after - before) / (last - first))
+        found[f"a sample at {hertz} Hz"] = min(costs)
     return found
 
 
 def in_units(figures: Mapping[str, float]) -> dict[str, float]:
     """Return the CPU times of short commands and of a sample in units of a bare Python."""
     unit = figures["python, alone"]
-    together = {**figures, **sample_costs(2)}
+    together = {**figures, **sample_costs(3)}
     return {name: round(cpu / unit, 4) for name, cpu in together.items() if ", alone" not in name}
 
 
