@@ -29,13 +29,18 @@ LEAST_RUNS = 4
 """Smallest number of runs on each side of a step."""
 _MOST_RUNS = 2000
 """Newest runs of a job that are searched; the cost grows with the square."""
-_PROPOSED = 9.5
+_PROPOSED = 7.5
 """Gain in squared error, in units of the noise's variance, that proposes a step."""
-_NEW_RUNS, _NEW_KEPT, _KEPT = 5, 13.0, 18.0
-"""Gain that confirms a step, by the runs on its shorter side: up to this number, or more.
+_DRIFT = 9.5
+"""Gain that each parameter must add to prefer steps to a drift, or a drift to a step."""
+_KEPT, _KEPT_NEW = 18.0, {4: 18.0, 5: 9.0, 6: 13.0}
+"""Gain that confirms a step; those by the runs on its shorter side.
 
-A growing history is judged again at each run, so noise has many chances. Only large steps need to be found early.
+A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. Only large
+steps need to be found early.
 """
+_SHORT = 10.0
+"""A history with this number of runs requires twice the gain: its noise is badly known."""
 _SEPARATED, _BEYOND_DOUBT = 0.84, 33.0
 """Share of pairs in the direction of a step; gain that replaces it for long, small steps."""
 _OUTLIERS = 3.0
@@ -186,7 +191,7 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
         error = float(((clipped[start:end] - stepped) ** 2).sum())
         ramp, drift = _ramp(clipped, start, end)
         # A drift has one parameter more than a step, and fewer than several steps.
-        if ramp < error + _PROPOSED * noise**2 * (len(inside) - 1 or -1):
+        if ramp < error + _DRIFT * noise**2 * (len(inside) - 1 or -1):
             result.append(drift)
             continue
         for place, step in enumerate(inside):
@@ -259,7 +264,7 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
             # The squared error that the step saves, in units of the variance in its direction.
             change = float(clipped[b:c].mean() - clipped[a:b].mean())
             gain = (b - a) * (c - b) / (c - a) * change**2 / variances[change < 0]
-            required = _NEW_KEPT if min(b - a, c - b) <= _NEW_RUNS else _KEPT
+            required = _KEPT_NEW.get(min(b - a, c - b), _KEPT) * (1 + _SHORT / len(values))
             gains.append(gain / required if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
         weakest = min(range(len(steps)), key=gains.__getitem__)
         if gains[weakest] >= 1 and _explains(clipped, ends):
