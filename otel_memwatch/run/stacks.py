@@ -19,8 +19,9 @@ _NEAR, _NEAR_BYTES = 1.06, 8 << 20
 """A capture is at the peak up to this factor and these bytes below it: captures are `new_peaks.STEP` apart."""
 _GREW = 1 << 20
 """Growth in bytes during a capture, or in 10 ms, from which the process counts as growing."""
-_HALF, _SAME_RAMP_SECONDS = 0.5, 0.25
-"""An earlier capture explains the last one from this share of its level, or if it grew this shortly before."""
+_HALF, _MOST, _SAME_RAMP_SECONDS = 0.5, 0.8, 0.25
+"""An earlier capture explains the last one from this share of its level (`_MOST` if a thread ran in the last one, which may
+then have reached the peak), or if it grew this shortly before."""
 
 _LIBRARIES = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^(?:java|jdk)\.[a-z.]+@|^<__array_function__"
@@ -66,11 +67,12 @@ def peak_stack(stacks: Stacks, peak: int | None) -> PeakStack | None:
     last = max(stacks.captures, key=lambda capture: (capture.level, capture.time))
     chosen = last
     if not _grows(last, stacks.highest):
+        share = _MOST if busiest(last).active else _HALF
         for earlier in reversed(stacks.captures):
             near = last.time - earlier.time <= _SAME_RAMP_SECONDS
             # What grew during the last capture may be a single allocation: the earlier one then explains its level alone.
             explained = earlier.level if _grew(last) else earlier.level + earlier.grown
-            half = explained >= _HALF * max(last.level, _level_after(last))
+            half = explained >= share * max(last.level, _level_after(last))
             mine = earlier.pid == last.pid and earlier.time <= last.time
             if mine and _grows(earlier, stacks.highest) and (near or half):
                 chosen = earlier

@@ -55,6 +55,14 @@ def test_if_memory_was_level_at_the_end_the_growth_before_explains_it() -> None:
     assert _found(480, jump, level).capture is jump
 
 
+def test_code_that_runs_far_above_the_growth_before_explains_the_peak_itself() -> None:
+    # On a busy machine it waits for a processor, and does not grow while its stack is read.
+    running = _capture(311, 0, _thread(APP, active=True, faults=0))
+    assert _found(311, _capture(160, 12), running).capture is running
+    near = _capture(250, 12)
+    assert _found(311, near, running).capture is near
+
+
 def test_growth_right_before_the_last_capture_belongs_to_the_same_ramp() -> None:
     level = _capture(480, 0)._replace(time=100.0)
     shortly = _capture(20, 60)._replace(time=99.9)
