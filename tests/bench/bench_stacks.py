@@ -5,6 +5,7 @@
     python tests/bench/bench_stacks.py --only numpy --no-ramps   costs of one kind
     python tests/bench/bench_stacks.py --identical  output of 100 programs with and without --stacks
     python tests/bench/bench_stacks.py --stops      time for which programs are stopped
+    python tests/bench/bench_stacks.py --share      CPU time of captures in a run of a minute, in paired runs
 
 Each ramp grows for at least 0.1 s in a function `ramp`, then the program works elsewhere with the memory held. A ramp counts
 as named if the report's `running_at_peak` is in `ramp`. Programs whose libraries are missing are left out, and said so. Costs
@@ -179,6 +180,13 @@ int main(void) {
     return 0;
 }
 """
+STEPS = """
+import time
+held = []
+for _ in range(60):
+    held.append(bytearray(8 << 20))
+    time.sleep(1)
+"""
 RAMPS = {
     "pure Python": (PYTHON + AFTER, ()),
     "numpy": (NUMPY + AFTER, ("numpy",)),
@@ -341,6 +349,18 @@ def stops(folder: Path) -> None:
             )
 
 
+def share(folder: Path, repeat: int) -> None:
+    """Print the CPU time that --stacks adds to a run of a minute, the median of paired runs in turns."""
+    command, added = [sys.executable, "-c", STEPS], []
+    for _ in range(repeat):
+        without, with_stacks = (cost([*TOOLS[tool], *command], folder) for tool in ("wrap", "wrap --stacks"))
+        assert without is not None
+        assert with_stacks is not None
+        added.append(with_stacks[0] - without[0])
+    listed = ", ".join(f"{1000 * seconds:.0f}" for seconds in added)
+    print(f"--stacks adds {statistics.median(added) / 60:.2%} of a core to a run of 60 s ({listed} ms)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -348,6 +368,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--identical", action="store_true")
     parser.add_argument("--stops", action="store_true")
+    parser.add_argument("--share", action="store_true")
     parser.add_argument("--no-costs", action="store_true")
     parser.add_argument("--no-ramps", action="store_true")
     parser.add_argument(
@@ -362,6 +383,9 @@ def main() -> None:
             return
         if given.stops:
             stops(folder)
+            return
+        if given.share:
+            share(folder, given.repeat)
             return
         names = given.only or list(RAMPS)
         if not given.no_ramps:
