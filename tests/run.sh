@@ -43,6 +43,8 @@ debian_packages() {
     # As root only: the tests run containers in cgroups of the machine. crun refuses machines with both versions of cgroups.
     [ "$(id -u)" != 0 ] || command -v podman >/dev/null || missing="$missing podman runc busybox-static"
     command -v go >/dev/null || missing="$missing golang-go" # its pprof reads exported profiles
+    ldconfig -p | grep -q libjemalloc.so.2 || missing="$missing libjemalloc2" # what allocators keep
+    ldconfig -p | grep -q libmimalloc.so.2 || missing="$missing libmimalloc2.0"
     command -v google-pprof >/dev/null || missing="$missing google-perftools"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"

@@ -93,25 +93,22 @@ def test_all_threads_of_a_program_are_read(waiting: subprocess.Popen[str]) -> No
     assert not other.active
 
 
-def test_a_program_that_never_stops_is_read(tmp_path: Path) -> None:
+@pytest.mark.skipif(not _interpreters(), reason="Python 3.11 or later is not installed")
+def test_a_program_that_never_stops_is_read() -> None:
     source = "def busy():\n    while True:\n        sum(x for x in range(50))\nprint(1, flush=True)\nbusy()\n"
-    for path in _interpreters()[:1]:
-        with subprocess.Popen([path, "-c", source], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            interpreter = python_memory.find(process.pid)
-            assert interpreter is not None
-            functions = set()
-            while "busy" not in functions:
-                functions = {
-                    frame.function
-                    for one in python_memory.read(interpreter, process.pid)
-                    for frame in one.frames
-                }
-            process.kill()
-            process.wait()
-            with pytest.raises(NoStackError):
-                python_memory.read(interpreter, process.pid)
+    with subprocess.Popen([_interpreters()[0], "-c", source], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        interpreter = python_memory.find(process.pid)
+        assert interpreter is not None
+        functions: set[str] = set()
+        while "busy" not in functions:
+            read = python_memory.read(interpreter, process.pid)
+            functions = {frame.function for one in read for frame in one.frames}
+        process.kill()
+        process.wait()
+        with pytest.raises(NoStackError):
+            python_memory.read(interpreter, process.pid)
 
 
 def test_a_pointer_that_leads_nowhere_is_a_failure() -> None:

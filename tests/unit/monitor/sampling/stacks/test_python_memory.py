@@ -38,9 +38,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def test_lines_are_those_of_the_interpreter(module: ModuleType) -> None:
     with open(module.__file__ or "", "rb") as file:
         compiled = compile(file.read(), "x", "exec")
-    for code in _codes(compiled):
-        for start, end, line in code.co_lines():
-            for offset in (start, end - 2):
-                assert python_memory.line_at(code.co_linetable, code.co_firstlineno, offset // 2) == (
-                    line or 0
-                )
+    wrong = [
+        (code.co_name, offset, line)
+        for code in _codes(compiled)
+        for start, end, line in code.co_lines()
+        for offset in (start, end - 2)
+        if python_memory.line_at(code.co_linetable, code.co_firstlineno, offset // 2) != (line or 0)
+    ]
+    assert list(_codes(compiled))
+    assert wrong == []
