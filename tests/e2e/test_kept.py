@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,13 @@ from tests.bench.heaps import PRELOADED, is_installed, judge
 from tests.support.marked import ROOT
 from tests.support.wrapped import call, environment, rendered
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.skipif(
     not native.COMPILED or not hasattr(ctypes.CDLL(None), "mallinfo2"),
     reason="needs compiled code and glibc 2.33",
 )
+
+PATHS = os.pathsep.join([str(ROOT), str(Path(__file__).parents[2])])
+"""The installed package, then this checkout with `tests`."""
 
 PROGRAM = """
 import os, random, sys
@@ -58,9 +59,7 @@ def _readings(run: Path) -> list[str]:
 def test_the_verdict_is_everywhere(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["--out", "run", "--textfile", str(tmp_path / "run.prom")]
-    done = call(
-        "wrap", *options, "--", sys.executable, "program.py", "wrap", cwd=tmp_path, PYTHONPATH=str(ROOT)
-    )
+    done = call("wrap", *options, "--", sys.executable, "program.py", "wrap", cwd=tmp_path, PYTHONPATH=PATHS)
     assert done.returncode == 0, done.stderr
     assert " is free memory of glibc: malloc_trim(0) or jemalloc" in done.stderr
     document = json.loads(call("report", "run", "--json", cwd=tmp_path).stdout)
@@ -85,7 +84,7 @@ def test_the_verdict_is_everywhere(tmp_path: Path) -> None:
 def test_watch_reads_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     program = [sys.executable, "program.py", "watch"]
-    subprocess.run(program, cwd=tmp_path, check=True, env=environment(PYTHONPATH=str(ROOT)))
+    subprocess.run(program, cwd=tmp_path, check=True, env=environment(PYTHONPATH=PATHS))
     assert "is free memory of glibc" in " ".join(call("report", "run", cwd=tmp_path).stdout.split())
     assert len(_readings(tmp_path / "run")) == 1
 
