@@ -26,8 +26,8 @@ _external: Any = sys.modules.get("_frozen_importlib_external")
 _PREFIX = f"{__name__.partition('.')[0]}."
 _LIBRARY = os.path.dirname(os.__file__)
 """Folder of the standard library. Python's finder searches it after the folder of the program."""
-_MOST = 1 << 17
-"""Bytes of a file that is read at once. A larger one is left to Python."""
+_MOST = 120 << 10
+"""Bytes of a file that is read at once. A larger one is left to Python. glibc maps and unmaps a buffer of 128 KiB each time."""
 
 
 class _CachedLoader(SourceFileLoader):
