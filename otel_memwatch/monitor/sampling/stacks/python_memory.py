@@ -25,6 +25,8 @@ _MODULE = re.compile(
 )
 _MOST_MAPS, _MOST_BYTES = 4 << 20, 16 << 20
 _MOST_CALLS, _MOST_CHARACTERS = 10_000, 4096
+_MOST_WORK, _WORK_OF_READING = 8 << 20, 512
+"""Limit of one reading of a process: bytes read and bytes of tables searched, and how many bytes a system call counts at least."""
 _ATTEMPTS = 3
 _CHANGED = (OSError, struct.error, ValueError, OverflowError, IndexError)
 """Errors of a reading that follows a pointer which is no longer valid."""
@@ -157,6 +159,9 @@ class _StackReading:
         self._memory, self._interpreter, self._layout = memory, interpreter, interpreter.layout
         self._codes: dict[int, tuple[str, str, int, bytes]] = {}
         """Function, file, first line and table of lines of code objects by their address."""
+        self._lines: dict[tuple[int, int], int] = {}
+        """Lines by code object and code unit: a recursion repeats them."""
+        self._work = 0
 
     def threads(self) -> list[CapturedThread]:
         """Return all threads that run Python code."""
@@ -191,7 +196,10 @@ class _StackReading:
                 self._codes[code] = self._code(code)
             function, file, first, lines = self._codes[code]
             unit = (instruction - code - self._layout.instructions) // 2
-            calls.append(StackFrame(function, file, line_at(lines, first, unit)))
+            if (code, unit) not in self._lines:
+                self._count(len(lines))
+                self._lines[code, unit] = line_at(lines, first, unit)
+            calls.append(StackFrame(function, file, self._lines[code, unit]))
         return calls
 
     def _code(self, address: int) -> tuple[str, str, int, bytes]:
@@ -225,10 +233,16 @@ class _StackReading:
         return int.from_bytes(self._bytes(address, 8), "little")
 
     def _bytes(self, address: int, size: int) -> bytes:
+        self._count(max(size, _WORK_OF_READING))
         data = os.pread(self._memory, size, address)
         if len(data) < size:
             raise ValueError("the end of a mapping")
         return data
+
+    def _count(self, work: int) -> None:
+        self._work += work
+        if self._work > _MOST_WORK:  # lists may lead back to their beginning
+            raise ValueError("the stacks are too large")
 
 
 def line_at(table: bytes, first: int, unit: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -116,6 +117,16 @@ def test_a_pointer_that_leads_nowhere_is_a_failure() -> None:
     for address in (0, os.getpid(), 1 << 47, 1 << 63, (1 << 64) - 64):
         with pytest.raises(NoStackError):
             python_memory.read(python_memory.RemoteInterpreter(layout, address, 0), os.getpid())
+
+
+def test_a_list_of_threads_without_an_end_is_a_failure() -> None:
+    layout = python_memory._LAYOUTS[b"3.13"]
+    memory = (ctypes.c_uint64 * 4096)()
+    start = ctypes.addressof(memory)
+    for at in (layout.interpreters, layout.threads, python_memory._NEXT_THREAD):
+        memory[at // 8] = start  # runtime, interpreter and thread in one; no frame
+    with pytest.raises(NoStackError, match="too large"):
+        python_memory.read(python_memory.RemoteInterpreter(layout, start, 0), os.getpid())
 
 
 def test_a_program_that_is_not_python_is_not_understood() -> None:
