@@ -81,6 +81,7 @@ def _memory() -> list[Alert]:
         _oom_kill(),
         _growing(),
         _leak(),
+        _handles(),
     ]
 
 
@@ -147,6 +148,20 @@ def _leak() -> Alert:
         "{{ with $labels.memwatch_operation_name }}, in {{ . }}{{ end }}.",
         "Its memory rises steadily: at each repeat of an operation, or in the floors of hours while its load stays the same. "
         "The run's report has the range of the rate, and the time until its limit.",
+    )
+
+
+def _handles() -> Alert:
+    rate = f"max by ({RUN}, memwatch_handle_type) ({series('memwatch.run.handle.leak', scope=EVERYTHING)})"
+    return Alert(
+        "MemwatchHandleLeak",
+        f"3600 * {rate} > 0",
+        f"{rate} or {TREE}",
+        "10m",
+        "warning",
+        "{{ $labels.job }} ({{ $labels.instance }}) does not give {{ $labels.memwatch_handle_type }} back: "
+        "{{ $value | humanize }} more an hour.",
+        "Their number rises steadily in the floors of hours while the load stays the same. At its limit, the service fails.",
     )
 
 

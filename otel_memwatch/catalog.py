@@ -310,6 +310,9 @@ MEMWATCH_RUN_LEAK = _row(
     "memwatch.run.leak", _G, "By/s", "Growth rate of a leak: an operation that keeps memory at each repeat, or the whole run if "
     "no operation is named.", ("memwatch.operation.name",), "telemetry",
     note="Absent without a leak. Judged once a minute.", integer=False)
+MEMWATCH_RUN_HANDLE_LEAK = _row(
+    "memwatch.run.handle.leak", _G, "{handle}/s", "Growth rate of threads, descriptors or processes that a service does not give "
+    "back.", ("memwatch.handle.type",), "telemetry", note="Absent without a leak. Judged once a minute.", integer=False)
 MEMWATCH_RUN_KEPT = _row(
     "memwatch.run.kept", _G, "By", "Free memory that an allocator keeps, of processes that consist of it by half or more.",
     ("memwatch.allocator",), "telemetry",
@@ -488,6 +491,7 @@ def choose_metrics(choice: str) -> frozenset[str]:
 _PROMETHEUS_UNITS = {
     "By": "bytes",
     "By/s": "bytes_per_second",
+    "{handle}/s": "per_second",
     "s": "seconds",
     "W": "watts",
     "J": "joules",

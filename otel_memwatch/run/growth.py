@@ -11,7 +11,7 @@ from otel_memwatch.truth.growth import LEAK, GrowthShape, Point, judge
 from otel_memwatch.truth.service_growth import LEAST_SECONDS, ServiceLoad, judge_service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.record.schema import Sample
@@ -104,8 +104,8 @@ class GrowthFinding(NamedTuple):
         return cls(kind, operation, pid, bytes_, rate, low, high, seconds, *more)
 
 
-def exported(found: Iterable[GrowthFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Return attributes and values by metric: rates of leaks by operation, bytes that allocators keep."""
+def exported(found: Sequence[GrowthFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return attributes and values by metric: rates of leaks by operation, of handles, and bytes that allocators keep."""
     leaks: dict[str, float] = {}
     kept: dict[str, float] = {}
     for one in found:
@@ -113,11 +113,15 @@ def exported(found: Iterable[GrowthFinding]) -> dict[str, list[tuple[dict[str, s
             leaks[one.operation or ""] = leaks.get(one.operation or "", 0.0) + one.rate
         elif one.allocator is not None:
             kept[one.allocator] = kept.get(one.allocator, 0.0) + one.bytes
-    of_operations = [
-        ({"memwatch.operation.name": name} if name else {}, rate) for name, rate in leaks.items()
-    ]
-    of_allocators = [({"memwatch.allocator": name}, bytes_) for name, bytes_ in kept.items()]
-    return {catalog.MEMWATCH_RUN_LEAK: of_operations, catalog.MEMWATCH_RUN_KEPT: of_allocators}
+    return {
+        catalog.MEMWATCH_RUN_LEAK: [
+            ({"memwatch.operation.name": name} if name else {}, rate) for name, rate in leaks.items()
+        ],
+        catalog.MEMWATCH_RUN_HANDLE_LEAK: [
+            ({"memwatch.handle.type": one.counted}, one.rate) for one in found if one.counted is not None
+        ],
+        catalog.MEMWATCH_RUN_KEPT: [({"memwatch.allocator": name}, bytes_) for name, bytes_ in kept.items()],
+    }
 
 
 class FloorCurve:

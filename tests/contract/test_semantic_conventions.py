@@ -63,7 +63,7 @@ def test_an_own_name_is_under_our_prefix_and_follows_the_rules(row):
     assert row.name not in CONVENTIONS
     assert not row.name.endswith((".total", "_total"))
     assert row.unit in {"By", "By/s", "s", "W", "J", "Cel", "Hz", "1"} or re.fullmatch(
-        r"\{[a-z_]+\}", row.unit
+        r"\{[a-z_]+\}(/s)?", row.unit
     )
     if row.unit == "1" and row.instrument is Instrument.GAUGE:
         assert len(prometheus_names(row)) == 2, "it has two names in Prometheus, and both must be known"

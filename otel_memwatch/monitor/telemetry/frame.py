@@ -186,6 +186,7 @@ class Frame:
                 for resource, share in self._stalls().items()
             ),
             catalog.MEMWATCH_RUN_LEAK: lambda: self._judged(catalog.MEMWATCH_RUN_LEAK),
+            catalog.MEMWATCH_RUN_HANDLE_LEAK: lambda: self._judged(catalog.MEMWATCH_RUN_HANDLE_LEAK),
             catalog.MEMWATCH_RUN_KEPT: lambda: self._judged(catalog.MEMWATCH_RUN_KEPT),
             catalog.MEMWATCH_RUN_END_TIME: lambda: iter([(self._ended, {})]),
             catalog.MEMWATCH_OPERATION_ACTIVE: lambda: self._by_name(self._open),

@@ -191,6 +191,7 @@ _FINAL = frozenset(
         catalog.MEMWATCH_RUN_END_TIME,
         catalog.MEMWATCH_RUN_STALLED,
         catalog.MEMWATCH_RUN_LEAK,
+        catalog.MEMWATCH_RUN_HANDLE_LEAK,
         catalog.MEMWATCH_RUN_KEPT,
     )
 ) | {"target", "target_info"}

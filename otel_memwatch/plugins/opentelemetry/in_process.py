@@ -37,6 +37,7 @@ _NOT_OURS = frozenset(
         catalog.MEMWATCH_RUN_EXIT_CODE,
         catalog.MEMWATCH_RUN_STALLED,
         catalog.MEMWATCH_RUN_LEAK,
+        catalog.MEMWATCH_RUN_HANDLE_LEAK,
         catalog.MEMWATCH_RUN_KEPT,
         catalog.MEMWATCH_OPERATION_ACTIVE,
         catalog.MEMWATCH_EXPORT_FAILURES,

@@ -10,7 +10,7 @@ import pytest
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
 from otel_memwatch.reports.sections.growth import handle_words, leak_words
-from otel_memwatch.run.growth import GrowthFinding, HandleFloors, Repeats, TimeFloors
+from otel_memwatch.run.growth import GrowthFinding, HandleFloors, Repeats, TimeFloors, exported
 from otel_memwatch.truth.service_growth import ServiceLoad
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ def test_handles_that_are_not_given_back(
     found = handles.findings()
     assert [one.counted for one in found] == leaks
     assert GrowthFinding.each_of([one._asdict() for one in found]) == found
+    assert exported(found)["memwatch.run.handle.leak"] == [
+        ({"memwatch.handle.type": one.counted}, one.rate) for one in found
+    ]
     for one in found:
         words = handle_words(one)
         assert words.startswith(f"{name} grow by ")
