@@ -296,18 +296,15 @@ class Recorded(NamedTuple):
 
 def measure(service: Service, seconds: float, warm: float, days: float, leak: float) -> Recorded:
     """Start a service, load it, attach to it, and judge the recording; `leak`: bytes in an hour that are added to its samples."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, socket.socket() as free:
-        folder = Path(home)
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        folder, port = Path(home), free_port()
         command = service.start(folder, port)
         with subprocess.Popen(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         ) as process:
             stop = threading.Event()
             try:
-                _wait_for(port, process)
+                wait_for(port, process)
                 clients = [service.client(port) for _ in range(4)]
                 loads = [
                     threading.Thread(target=load_service, args=(client, stop, n), daemon=True)
@@ -332,7 +329,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a service listens."""
     while process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
