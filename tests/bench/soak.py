@@ -170,13 +170,13 @@ class _Simulated:
         )
 
     def go(self, ticks: int, every: int, pipe: int) -> list[Station]:
-        from otel_memwatch.monitor.run.supervise import ending
+        from otel_memwatch.monitor.run.supervise import target
 
         stations: list[Station] = []
         for tick in range(1, ticks + 1):
             if tick % every == 0:
                 os.write(pipe, bytes([tick // every % 251]))
-            while (end := ending.reap(self.pid)) is not None:
+            while (end := target.reap(self.pid)) is not None:
                 self.tree.note_exit(end._replace(time=self.clock.now))
             self.sampler.tick()
             if self.follower.poll().closed:

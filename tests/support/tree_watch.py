@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from otel_memwatch.model import ProcessRecord
-from otel_memwatch.monitor.run.supervise import ending
+from otel_memwatch.monitor.run.supervise import target
 from otel_memwatch.monitor.sampling.sources import THIS_SYSTEM, Context, open_sources
 from otel_memwatch.runtime import system_calls
 
@@ -46,7 +46,7 @@ def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
     assert tree is not None
     ticks, deadline = [], None
     while True:
-        while (end := ending.reap(root)) is not None:
+        while (end := target.reap(root)) is not None:
             tree.note_exit(end)
             if end.main:
                 deadline = time.monotonic() + options.get("pause", 0.0)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from otel_memwatch.monitor.recording.trace_context import TraceContext
 from otel_memwatch.monitor.run.supervise import signals
+from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.monitor.run.supervise.target import Target
-from otel_memwatch.monitor.run.supervise.witness import Witness
 from otel_memwatch.monitor.run.wrap import RunResources, record_run
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup

@@ -336,7 +336,7 @@ static void close_files_of_shell(void)
     close_files(2, 0);
 }
 
-/* Answer each question with the signals that are pending, as `_stand` in witness.py does. */
+/* Answer each question with the signals that are pending, as `_stand` in `signals.py` does. */
 static void stand_witness(int questions, int replies)
 {
     char question;

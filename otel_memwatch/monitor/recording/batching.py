@@ -1,18 +1,24 @@
-"""Batches of samples while a run is recorded: processing each one alone would find all caches cold."""
+"""Batches of samples, and periodic actions of the sampling thread.
+
+Processing each sample alone would find all caches cold.
+"""
 
 from __future__ import annotations
+
+import math
 
 from otel_memwatch import catalog
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from otel_memwatch.model import Column, Snapshot, Value
     from otel_memwatch.run.aggregate import RunAggregator
     from otel_memwatch.run.curves import Curves
     from otel_memwatch.run.tick_history import TickHistory
+
 
 _SAMPLES = 64
 """Largest number of samples in a batch."""
@@ -135,3 +141,27 @@ class SampleBatcher:
         for place in self._machine:
             values[place] = None
         return values
+
+
+class PeriodicAction:
+    """An action of the sampling thread: once every `period` seconds, at the first sample at which it is due.
+
+    Args:
+        action: gets the time of the sample in monotonic seconds.
+        period: 0 for every sample.
+
+    Attributes:
+        due: time from which on it is due; never until this is set.
+
+    """
+
+    def __init__(self, action: Callable[[float], None], period: float = 0.0) -> None:
+        self._action = action
+        self.period = period
+        self.due = math.inf
+
+    def run_if_due(self, now: float) -> None:
+        """Call the action if it is due."""
+        if now >= self.due:
+            self._action(now)
+            self.due = now + self.period

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.monitor.recording.periodic import PeriodicAction
+from otel_memwatch.monitor.recording.batching import PeriodicAction
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

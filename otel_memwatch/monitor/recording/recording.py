@@ -15,9 +15,8 @@ from importlib import import_module
 
 from otel_memwatch.config import AUTO, shortest_interval
 from otel_memwatch.model import ProcessRecord
-from otel_memwatch.monitor.recording.batching import SampleBatcher
+from otel_memwatch.monitor.recording.batching import PeriodicAction, SampleBatcher
 from otel_memwatch.monitor.recording.followed_operations import FollowedOperations
-from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
     FIRST_OF_ITS_KIND,
     LIMIT,
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, Snapshot
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
-    from otel_memwatch.monitor.recording.run_info import MetricSeries
-    from otel_memwatch.monitor.recording.target_info import TargetInfo
+    from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
     from otel_memwatch.monitor.sampling.composition import Composition
     from otel_memwatch.monitor.sampling.file_use import FileUse
     from otel_memwatch.monitor.sampling.sampler import SourceHealth

@@ -12,7 +12,7 @@ from pathlib import Path
 from otel_memwatch.config import ignored, misspelt
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.monitor.recording.target_info import TargetInfo
+from otel_memwatch.monitor.recording.run_info import TargetInfo
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.monitor import Monitor
 from otel_memwatch.monitor.run.run_directory import make_run_directory

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.recording import RunRecording
-    from otel_memwatch.monitor.recording.target_info import TargetInfo
+    from otel_memwatch.monitor.recording.run_info import TargetInfo
     from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.workers.rendering import CompletedRecord
@@ -231,7 +231,7 @@ class Monitor:
         if self._settings.get("tracker") and self._writer.stopped is None:
             from pathlib import Path
 
-            from otel_memwatch.monitor.workers.tracking import track
+            from otel_memwatch.monitor.workers.rendering import track
 
             track(Path(self._writer.path), self._settings["tracker"], self.messages, hurried)
 

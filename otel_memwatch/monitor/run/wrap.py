@@ -195,7 +195,7 @@ class RunResources:
         monitor: Monitor | None = None
         try:
             from otel_memwatch.monitor.messages import Messages
-            from otel_memwatch.monitor.recording.target_info import TargetInfo
+            from otel_memwatch.monitor.recording.run_info import TargetInfo
             from otel_memwatch.monitor.run.monitor import Monitor
 
             misplaced = self.misplaced

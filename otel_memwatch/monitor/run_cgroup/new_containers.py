@@ -16,12 +16,13 @@ import os
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.run_cgroup.container_names import ids_of_command, ids_of_container
 from otel_memwatch.monitor.run_cgroup.target_groups import (
     TargetGroup,
     container_of,
     cut,
     find_group,
+    ids_of_command,
+    ids_of_container,
     innermost,
 )
 from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts

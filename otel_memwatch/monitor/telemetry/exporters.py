@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
-from otel_memwatch.monitor.telemetry.tls import tls_context, variable
+from otel_memwatch.monitor.telemetry.settings import tls_context, variable
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.runtime.user_files import read_file

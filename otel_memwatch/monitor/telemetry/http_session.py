@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_memwatch.monitor.telemetry.export_log import Answer
-from otel_memwatch.monitor.telemetry.tls import tls_context
+from otel_memwatch.monitor.telemetry.settings import tls_context
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import Any
 

@@ -218,7 +218,7 @@ class Pipeline:
     def _open_provider(self) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
 
-        from otel_memwatch.monitor.telemetry.instruments import create_instruments
+        from otel_memwatch.monitor.telemetry.frame import create_instruments
         from otel_memwatch.monitor.telemetry.span_sender import SpanSender
         from otel_memwatch.monitor.telemetry.spans import Spans
         from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
@@ -253,7 +253,7 @@ class Pipeline:
 
     def join(self, columns: Sequence[Column]) -> None:
         """Export these columns from now on: those so far, and others of devices behind them."""
-        from otel_memwatch.monitor.telemetry.instruments import join_columns
+        from otel_memwatch.monitor.telemetry.frame import join_columns
 
         if self._meter is not None:
             join_columns(self._meter, self._frame, wanted_metrics(self._settings), columns)

@@ -1,4 +1,6 @@
-"""Configuration of telemetry, from the options and OpenTelemetry's standard variables. Imports nothing heavy.
+"""Configuration of telemetry, from the options and OpenTelemetry's standard variables, with the certificates that they name.
+
+Imports nothing heavy.
 
 The standard variables that set the *destination* count:
 
@@ -11,10 +13,13 @@ break it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
 
 from otel_memwatch import catalog
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.runtime.user_files import need_regular
 from otel_memwatch.units import parse_number
 
 DEFAULT_INTERVAL = 10.0
@@ -153,3 +158,37 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if 0 < value < 1e9 else None
+
+
+def variable(signal: str, what: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return name and value of the OTLP exporters' variable that ends with `what`; the signal's own has priority."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}")
+    return next(((name, environ[name]) for name in names if environ.get(name)), (names[1], None))
+
+
+def tls_context(signal: str, environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the machine's trusted authorities plus the authorities and identity that the environment names.
+
+    Raises `Unavailable` for a file that cannot be used.
+    """
+    context = ssl.create_default_context()
+    name, path = variable(signal, "CERTIFICATE", environ)
+    if path is not None:
+        _load(name, path, context.load_verify_locations)
+    name, path = variable(signal, "CLIENT_CERTIFICATE", environ)
+    if path is not None:
+        key_name, key = variable(signal, "CLIENT_KEY", environ)
+        if key is not None:
+            _load(key_name, key, need_regular)
+        _load(name, path, lambda certificate: context.load_cert_chain(certificate, key))
+    return context
+
+
+def _load(name: str, path: str, load: Callable[[str], object]) -> None:
+    try:
+        need_regular(path)
+        load(path)
+    except ssl.SSLError:
+        raise Unavailable(f"{name}: {path} cannot be used: it is not usable PEM.") from None
+    except OSError as error:
+        raise Unavailable(f"{name}: {path} cannot be used: {error.strerror}.") from None

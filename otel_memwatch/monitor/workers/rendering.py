@@ -1,4 +1,4 @@
-"""Outputs of a run that has ended: verdict, report, page, summary, picture, logs.
+"""Outputs of a run that has ended: verdict, report, page, summary, picture, logs, figures for a tracker.
 
 - `render` selects the outputs.
 - `make` makes them in the calling process: the monitor, or a worker process.
@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.curves import DrawnCurves
     from otel_memwatch.run.recorded_run import KnownOperations
+
 
 _DRAWING_BYTES = 96 << 20
 """Bytes of memory that drawing takes in addition to the samples. Measured: 73 MiB, mostly of the libraries."""
@@ -453,3 +455,45 @@ def main(_arguments: list[str]) -> None:
 def _make_job(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     run = ended_run(job["directory"], job["info"])
     make(run, job["wanted"], SentMessages(say), lambda name: say(begin=name))
+
+
+PATIENCE = 2.0
+"""Longest wait of a run's end for the trackers, in seconds: the import of a client takes seconds, and a server may not answer."""
+
+
+def track(directory: Path, chosen: str, messages: Messages, hurried: Callable[[], bool]) -> None:
+    """Send the run to the trackers in a worker, which goes on alone after `PATIENCE`. A failure becomes one line; raises nothing.
+
+    Args:
+        directory: the run directory.
+        chosen: the name of a tracker, or "auto" for each one with a run named in the environment.
+        messages: to the user.
+        hurried: returns whether a signal asks us to end.
+
+    """
+    from otel_memwatch.runtime.worker import Worker
+    from otel_memwatch.wings.trackers import named
+
+    names = named(os.environ) if chosen == "auto" else [chosen]
+    if not names:
+        return
+    try:
+        worker = Worker("otel_memwatch.wings.trackers", discard_output=True)
+    except (OSError, MemoryError) as error:
+        messages.problem(f"nothing was sent to {' and '.join(names)}: {error}")
+        return
+    worker.give({"directory": str(directory), "trackers": names})
+    left = list(names)
+    for answer in worker.answers(PATIENCE, lambda: not left or hurried()):
+        left.remove(answer["tracker"])
+        if answer["failed"] is not None:
+            messages.problem(f"nothing was sent to {answer['tracker']}: {answer['failed']}")
+    worker.leave()
+    if left and worker.finished:
+        messages.problem(f"nothing was sent to {' and '.join(left)}: its process has died")
+        return
+    for name in left:
+        messages.info(
+            f"otel-memwatch: {name} has not answered yet: sending goes on for a minute; to repeat it: "
+            f"otel-memwatch export {directory} --to {name}"
+        )

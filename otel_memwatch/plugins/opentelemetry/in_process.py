@@ -17,8 +17,7 @@ from opentelemetry import metrics
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.monitor.sampling.sampler import Sampler
-from otel_memwatch.monitor.telemetry.frame import Frame
-from otel_memwatch.monitor.telemetry.instruments import create_instruments
+from otel_memwatch.monitor.telemetry.frame import Frame, create_instruments
 from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING

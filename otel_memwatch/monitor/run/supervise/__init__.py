@@ -8,8 +8,7 @@ The process that calls these is parent, subreaper and monitor in one. Its main t
 after `launch`.
 """
 
-from otel_memwatch.monitor.run.supervise.ending import end_like
 from otel_memwatch.monitor.run.supervise.start import launch
-from otel_memwatch.monitor.run.supervise.target import Target
+from otel_memwatch.monitor.run.supervise.target import Target, end_like
 
 __all__ = ["Target", "end_like", "launch"]

@@ -15,10 +15,9 @@ from otel_memwatch.config import settings
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.recording import recording
-from otel_memwatch.monitor.recording.periodic import PeriodicAction
+from otel_memwatch.monitor.recording.batching import PeriodicAction
 from otel_memwatch.monitor.recording.recording import RunRecording
-from otel_memwatch.monitor.recording.run_info import OOM_KILLS
-from otel_memwatch.monitor.recording.target_info import TargetInfo
+from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 from otel_memwatch.run.operation_aggregator import OperationAggregator

@@ -13,7 +13,7 @@ from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Ending
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.monitor.recording.target_info import TargetInfo
+from otel_memwatch.monitor.recording.run_info import TargetInfo
 from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.attach import attach
 from otel_memwatch.monitor.run.monitor import Monitor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.run_cgroup import container_names
+from otel_memwatch.monitor.run_cgroup import target_groups
 from otel_memwatch.monitor.run_cgroup.target_groups import find_group
 from otel_memwatch.runtime.procfs.group_members import members, oldest_member
 
@@ -121,7 +121,7 @@ def test_names_in_files_of_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for path, text in texts.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
-    of_container, of_pod = container_names.ids_of_container, container_names.uids_of_pod
+    of_container, of_pod = target_groups.ids_of_container, target_groups.uids_of_pod
     assert of_container("web", str(tmp_path)) == {ID, "n1"}
     assert of_container("db", str(tmp_path)) == {"p1", "p2"}
     assert of_container("shop-0/app", str(tmp_path)) == of_container("app", str(tmp_path)) == {"k1"}

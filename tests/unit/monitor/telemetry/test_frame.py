@@ -10,8 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Snapshot
-from otel_memwatch.monitor.telemetry.frame import Frame
-from otel_memwatch.monitor.telemetry.instruments import create_instruments, join_columns
+from otel_memwatch.monitor.telemetry.frame import Frame, create_instruments, join_columns
 
 TREE = Column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
 LIMIT = "hw.gpu.memory.limit"
