@@ -75,8 +75,8 @@ def _by_counter(exact: str) -> tuple[str, str]:
 def _peaks() -> Iterator[Finding]:
     """Report the certainty of each kind of peak."""
     from otel_memwatch.in_target.operations.native import COMPILED
-    from otel_memwatch.monitor.sampling.sources.quirks import quirks
     from otel_memwatch.runtime.procfs.mounted import shows_others
+    from otel_memwatch.runtime.procfs.sums import quirks
 
     if shows_others():
         yield Finding(

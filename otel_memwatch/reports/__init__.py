@@ -15,7 +15,7 @@ from importlib import import_module
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE, UNFINISHED
-from otel_memwatch.runtime.address_space import need
+from otel_memwatch.runtime.threads import need
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Threads of this package, and their errors if memory is short.
+"""Threads of this package, their errors if memory is short, and the address space that is left.
 
 Under a limited address space (`ulimit -v`) a thread may lack the memory to start, to run, or even to handle the error.
-This module and `address_space` contain all countermeasures.
+This module contains all countermeasures.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import threading
 from collections import deque
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.runtime.address_space import limited, need
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
 
 _LEAST = 1 << 20
 """Bytes beyond its stack that a thread needs before it can report its start. The actual need is about 100 KiB."""
@@ -116,3 +116,37 @@ class ThreadErrors:
         ]
         kinds = dict.fromkeys(kept.exc_type.__name__ for kept in of_threads)
         return [f"a thread of the monitor ended early: {kind}" for kind in kinds]
+
+
+_M_ARENA_MAX = -8
+"""mallopt(3)."""
+
+
+def limited() -> bool:
+    """Return whether the address space has a limit (`ulimit -v`)."""
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def need(room: int) -> None:
+    """Raise `Unavailable` if the limit leaves less than `room` bytes. Costs a microsecond without a limit."""
+    if room <= 0 or not limited():
+        return
+    import mmap
+
+    try:
+        mmap.mmap(-1, room).close()
+    except (OSError, MemoryError):
+        raise Unavailable(f"ulimit -v leaves less than {room >> 20} MiB of address space.") from None
+
+
+def keep_to_one_heap() -> None:
+    """Under a limit, keep glibc from reserving a heap of 64 MiB of address space for each thread.
+
+    Only for processes of this package: it would slow down a program with busy threads.
+    """
+    if not limited():
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, MemoryError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -23,9 +23,9 @@ from otel_memwatch.monitor.sampling.sources import (
     Context,
     Entry,
     open_sources,
-    quirks,
 )
 from otel_memwatch.runtime import kernel
+from otel_memwatch.runtime.procfs.sums import quirks
 from otel_memwatch.runtime.threads import Flag
 
 NAMES = tuple(entry.name for entry in SOURCES if not entry.gpus)
@@ -156,11 +156,11 @@ def test_sources_that_ask_drivers_are_opened_apart_and_know_the_tree(target: int
 
 
 def test_old_kernels_have_quirks(tmp_path: Path) -> None:
-    found = quirks.quirks(tmp_path, "5.15.0-generic")
+    found = quirks(tmp_path, "5.15.0-generic")
     assert len(found) == 5
     assert all(sentence.endswith(".") for sentence in found)
     (tmp_path / f"self/task/{os.getpid()}").mkdir(parents=True)
     for name in ("io", "clear_refs", f"task/{os.getpid()}/children"):
         (tmp_path / "self" / name).touch()
-    assert quirks.quirks(tmp_path, "6.18.0") == []
+    assert quirks(tmp_path, "6.18.0") == []
     assert kernel.rss_error(threads=10, cpus=2, release="6.1") == 3 * 640 * os.sysconf("SC_PAGE_SIZE")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 
-from otel_memwatch.runtime.address_space import keep_to_one_heap
-from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.threads import Thread, keep_to_one_heap
 
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, -1))
 keep_to_one_heap()

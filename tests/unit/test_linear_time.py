@@ -30,7 +30,7 @@ from otel_memwatch.record.sample_lines import parse_columns
 from otel_memwatch.reports import plot, prometheus_text
 from otel_memwatch.reports.pages import markdown
 from otel_memwatch.runtime import kernel, masking
-from otel_memwatch.runtime.procfs import control_group, drm, mapped_files, process, statm, system
+from otel_memwatch.runtime.procfs import control_group, drm, mappings, process, statm, system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ FILES: dict[str, Callable[[bytes], object]] = {
     "thread group": process.parse_thread_group,
     "children": process.parse_ignores_sigchld,
     "smaps_rollup": process.parse_rollup,
-    "smaps": mapped_files.parse_mapped_files,
+    "smaps": mappings.parse_mapped_files,
     "cmdline": process.parse_arguments,
     "cgroup": control_group.parse_memberships,
     "mountinfo": control_group.parse_mounts,

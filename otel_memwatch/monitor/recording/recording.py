@@ -311,9 +311,8 @@ class RunRecording:
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
         """Add sources, and note working and unavailable ones for the next update of `run.json`; return the working ones."""
-        from otel_memwatch.monitor.sampling.sources.quirks import quirks
         from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
-        from otel_memwatch.runtime.procfs.sums import sums_are_exact
+        from otel_memwatch.runtime.procfs.sums import quirks, sums_are_exact
         from otel_memwatch.runtime.procfs.system import fault_bytes
 
         self.sources = [*self.sources, *sources]

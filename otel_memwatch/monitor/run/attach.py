@@ -17,7 +17,7 @@ from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.monitor import Monitor
 from otel_memwatch.monitor.run.run_directory import make_run_directory
 from otel_memwatch.monitor.run_cgroup.target_groups import find_group
-from otel_memwatch.runtime.procfs.group_members import oldest_member
+from otel_memwatch.runtime.procfs.control_group import oldest_member
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.procfs.process import without_padding
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any

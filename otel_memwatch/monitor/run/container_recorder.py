@@ -116,7 +116,7 @@ def _wait_for(client: Client, pid: int) -> TargetGroup | None:
 def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> None:
     from otel_memwatch.config import settings
     from otel_memwatch.monitor.run.attach import attach
-    from otel_memwatch.runtime.procfs.group_members import oldest_member
+    from otel_memwatch.runtime.procfs.control_group import oldest_member
 
     pid = oldest_member(group.path)
     if pid is None:

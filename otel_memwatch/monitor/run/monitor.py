@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from otel_memwatch.config import AUTO
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
 from otel_memwatch.record.format import RUNNING
-from otel_memwatch.runtime.address_space import keep_to_one_heap
-from otel_memwatch.runtime.threads import Flag, Thread, ThreadErrors
+from otel_memwatch.runtime.threads import Flag, Thread, ThreadErrors, keep_to_one_heap
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from otel_memwatch.monitor.run_cgroup.target_groups import (
     ids_of_container,
     innermost,
 )
-from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
-from otel_memwatch.runtime.procfs.group_members import oldest_member
+from otel_memwatch.runtime.procfs.control_group import locate, oldest_member, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 

@@ -24,11 +24,12 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     Mount,
+    groups_below,
     locate,
+    members,
     parse_memberships,
     parse_mounts,
 )
-from otel_memwatch.runtime.procfs.group_members import groups_below, members
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

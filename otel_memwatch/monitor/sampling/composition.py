@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import time
 
-from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
 from otel_memwatch.runtime.kernel import KERNEL_STACK, read_once
+from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_threads
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread

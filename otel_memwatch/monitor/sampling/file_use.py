@@ -16,9 +16,9 @@ import os
 import stat
 import time
 
-from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.runtime.kernel import PAGE_SIZE
-from otel_memwatch.runtime.procfs.mapped_files import parse_mapped_files
+from otel_memwatch.runtime.polling import read_walking
+from otel_memwatch.runtime.procfs.mappings import parse_mapped_files
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

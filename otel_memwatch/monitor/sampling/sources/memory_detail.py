@@ -14,9 +14,9 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
-from otel_memwatch.monitor.sampling.page_table_walks import read_walking
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, read_once, sum_known
+from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
     Rollup,

@@ -9,7 +9,7 @@ import pytest
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run_cgroup import target_groups
 from otel_memwatch.monitor.run_cgroup.target_groups import find_group
-from otel_memwatch.runtime.procfs.group_members import members, oldest_member
+from otel_memwatch.runtime.procfs.control_group import members, oldest_member
 
 ID = "ab12" + 60 * "0"
 OTHER = "ab12" + 60 * "1"

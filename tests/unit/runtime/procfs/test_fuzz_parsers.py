@@ -27,7 +27,7 @@ from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.operation_writer import attributes_text, clean_name, quote
 from otel_memwatch.runtime import kernel, masking
-from otel_memwatch.runtime.procfs import control_group, drm, mapped_files, process, statm, system
+from otel_memwatch.runtime.procfs import control_group, drm, mappings, process, statm, system
 from tests.support.mutations import JSON_VALUES, changed, mutated, profile
 
 DATA = Path(__file__).parents[3] / "data"
@@ -51,7 +51,7 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (process.parse_thread_group, "status"),
     (process.parse_ignores_sigchld, "status"),
     (process.parse_rollup, "smaps_rollup"),
-    (mapped_files.parse_mapped_files, "smaps"),
+    (mappings.parse_mapped_files, "smaps"),
     (process.parse_arguments, "stat"),
     (control_group.parse_memberships, "cgroup-v1"),
     (control_group.parse_mounts, "mountinfo-v1"),

@@ -19,7 +19,6 @@ import math
 import os
 import time
 
-from otel_memwatch.monitor.sampling.page_table_walks import walked
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
@@ -33,6 +32,7 @@ from otel_memwatch.runtime.kernel import (
     read_once,
     sum_known,
 )
+from otel_memwatch.runtime.polling import walked
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.procfs.group_members import members as listed
+from otel_memwatch.runtime.procfs.control_group import members as listed
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -1,11 +1,14 @@
-"""Kinds of a process's memory."""
+"""Kinds and files of a process's memory."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from otel_memwatch.runtime.procfs.mappings import Part, parts_of
+from otel_memwatch.runtime.procfs.mappings import MappedFile, Part, parse_mapped_files, parts_of
 
+SMAPS = (Path(__file__).parents[3] / "data/proc/smaps").read_bytes()
 KIB = 1024
 
 
@@ -66,3 +69,18 @@ def test_another_file_is_an_error(damaged: bytes) -> None:
 
 def test_an_ended_process_has_no_parts() -> None:
     assert parts_of(b"") == []
+
+
+def test_each_file_has_its_mappings_and_pages_without_private_copies() -> None:
+    model, data = b"/usr/lib/model.safetensors", b"/data/with space.bin"
+    assert parse_mapped_files(SMAPS) == {
+        model: MappedFile(model, 1536 * KIB, 572 * KIB),
+        data: MappedFile(data, 2048 * KIB, 2048 * KIB),
+    }
+
+
+def test_maps_does_not_show_pages_in_memory() -> None:
+    maps = b"".join(line + b"\n" for line in SMAPS.splitlines() if not line[:1].isupper())
+    found = parse_mapped_files(maps)
+    assert [(one.mapped, one.resident) for one in found.values()] == [(1536 * KIB, None), (2048 * KIB, None)]
+    assert parse_mapped_files(b"") == {}
