@@ -54,6 +54,14 @@ CLOSING = (
 )
 """Fields of a closing. Optional fields follow: `gpu`, `attributes`."""
 
+_GPU_NUMBERS = ("peak", "low", "high", "reserved_peak", "start", "end", "ooms", "retries", "fragmentation")
+_DEVICE = (
+    '{"allocator":"%(allocator)s","certainty":"%(certainty)s",'
+    + ",".join(f'"{field}":%({field})s' for field in _GPU_NUMBERS)
+    + "}"
+)
+"""One device in a closing's `gpu`, as `in_target.allocators` describes it."""
+
 LONGEST_NAME = 512
 LONGEST_TEXT = 4096
 MOST_ATTRIBUTES = 128
@@ -166,12 +174,13 @@ def opening_more(attributes: Mapping[str, object] | None, exported: bool) -> byt
 
 
 def closing_more(gpu: Mapping[str, Any] | None, attributes: Mapping[str, object] | None) -> bytes:
-    """Return the rest of a closing's line."""
+    """Return the rest of a closing's line. `gpu` is as from `in_target.allocators`."""
     text = ""
     if gpu:
-        from json import dumps  # only with a GPU library, which has already imported json
-
-        text = f',"gpu":{dumps(gpu, default=str, separators=(",", ":"))}'
+        devices = [
+            f"{_quote(name)}:" + (_DEVICE % figures).replace("None", "null") for name, figures in gpu.items()
+        ]
+        text = f',"gpu":{{{",".join(devices)}}}'
     return (text + (f',"attributes":{attributes_text(attributes)}' if attributes else "")).encode() + END
 
 

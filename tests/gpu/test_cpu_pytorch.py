@@ -19,8 +19,8 @@ from otel_memwatch.in_target import allocators
 stats = torch.cuda.memory_stats_as_nested_dict
 with operation("outer"):
     x = torch.zeros(1000)
-    allocators.opened(10**9)
-    print(json.dumps([allocators.closed(10**9), torch.cuda.is_initialized(), torch.xpu.is_initialized()]))
+    allocators.here().opened(10**9)
+    print(json.dumps([allocators.here().closed(10**9), torch.cuda.is_initialized(), torch.xpu.is_initialized()]))
 """
 
 

@@ -25,6 +25,8 @@ class Device:
     """One device's caching allocator: it keeps what tensors give back."""
 
     limit = 80 << 30
+    broken = False
+    """True makes its statistics raise, as after a failed assertion on the device."""
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
@@ -54,6 +56,8 @@ class Device:
 
     def stats(self) -> dict[str, Any]:
         """As torch.cuda.memory_stats_as_nested_dict."""
+        if self.broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
         return {
             "allocated_bytes": {"all": {"current": self.current, "peak": self.peak}},
             "reserved_bytes": {"all": {"current": self.reserved, "peak": self.reserved_peak}},
@@ -75,6 +79,7 @@ class Torch(ModuleType):
         self._C = SimpleNamespace(
             _cuda_hasPrimaryContext=lambda index: self.devices[index].reserved_peak > 0,
             _cuda_attach_out_of_memory_observer=self._observe,
+            _cuda_memoryStats=lambda index: self._noted("stats", self.devices[index].stats()),
         )
         self._later: list[Callable[[], None]] = []
         self.cuda = SimpleNamespace(

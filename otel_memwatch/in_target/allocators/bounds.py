@@ -3,161 +3,160 @@
 The boundaries of all operations divide time into segments. A segment's peak is exact if the lifetime high-water mark
 rose in it. It is also exact if the segment began at the high-water mark, as after a reset. Otherwise the peak is between
 the memory in use at the segment's ends and the high-water mark. An operation's peak is the largest of its segments.
+
+This code runs at every boundary of a program that uses a GPU, between two launches of kernels. Each call, object and
+attribute counts, because nothing of it is in the processor's caches then.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Reading = tuple[int, int | None, int | None, int | None, int | None, int | None]
+    """Values of an allocator for one device at one moment; `None` is unknown.
+
+    Bytes in tensors; their largest number since the allocator started or its high-water mark was reset; bytes reserved
+    from the device, including the cache; their largest number; failed allocations; allocations that succeeded only after
+    the cache was freed.
+    """
 
 
-class AllocatorReading(NamedTuple):
-    """Values of an allocator for one device at one moment, in bytes. `None` is unknown."""
-
-    allocator: str
-    current: int
-    """Bytes in tensors."""
-    peak: int | None
-    """Largest `current` since the allocator started, or since its high-water mark was reset."""
-    reserved: int | None = None
-    """Bytes reserved from the device, including the cache."""
-    reserved_peak: int | None = None
-    ooms: int | None = None
-    retries: int | None = None
-
-
-class _PeakBounds:
-    """Bounds of a peak; `high` is `None` if unknown."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self, value: int) -> None:
-        self.low = value
-        self.high: int | None = value
-
-    def extend(self, low: int, high: int | None) -> None:
-        """Add a segment."""
-        self.low = max(self.low, low)
-        self.high = None if high is None or self.high is None else max(self.high, high)
-
-
-class _DeviceBounds:
+class _Bounds:
     """Bounds of one operation on one device."""
 
-    __slots__ = ("reserved", "start", "used")
+    __slots__ = ("high", "low", "reserved", "start")
 
-    def __init__(self, start: AllocatorReading) -> None:
+    def __init__(self, start: Reading) -> None:
         self.start = start
-        self.used = _PeakBounds(start.current)
-        self.reserved = None if start.reserved is None else _PeakBounds(start.reserved)
+        self.low: int = start[0]
+        self.high: int | None = start[0]
+        self.reserved = start[2]
+        """Lower bound of the peak of bytes reserved."""
 
 
 class AllocatorBounds:
-    """Bounds of all open operations. Not thread-safe."""
+    """Bounds of all open operations on the devices of one library. Not thread-safe."""
 
-    def __init__(self) -> None:
-        self._last: dict[str, AllocatorReading] = {}
-        self._open: dict[int, dict[str, _DeviceBounds]] = {}
+    __slots__ = ("_before_resets", "_last", "_open", "allocator")
 
-    def segment(self, allocator: str, readings: dict[str, AllocatorReading]) -> None:
-        """Add the bounds of an allocator's segment that ends to all open operations.
+    def __init__(self, allocator: str) -> None:
+        self.allocator = allocator
+        self._last: dict[str, Reading] = {}
+        self._open: dict[int, dict[str, _Bounds]] = {}
+        self._before_resets: dict[str, tuple[int, int]] = {}
+        """High-water marks of tensors and of reserved bytes before resets of ours."""
 
-        If a device of the allocator is missing from the readings, its upper bound is unknown.
+    def segment(self, readings: dict[str, Reading]) -> None:
+        """Add the bounds of the segment that ends to all open operations.
+
+        If a device is missing from the readings, its upper bound is unknown.
         """
-        for device, last in self._last.items():
-            if last.allocator == allocator and device not in readings:
-                for devices in self._open.values():
-                    if device in devices:
-                        devices[device].used.extend(0, None)
-        for device, reading in readings.items():
-            before = self._last.get(device) or _unused(reading)
-            used = _segment(before.current, before.peak, reading.current, reading.peak)
-            for devices in self._open.values():
-                bounds = devices.get(device)
-                if bounds is None:
-                    bounds = devices[device] = _DeviceBounds(before)
-                bounds.used.extend(*used)
-                if bounds.reserved is not None and reading.reserved is not None:
-                    reserved = _segment(
-                        before.reserved or 0, before.reserved_peak, reading.reserved, reading.reserved_peak
-                    )
-                    bounds.reserved.extend(*reserved)
-            self._last[device] = reading
+        last, opened = self._last, self._open
+        for device in last:
+            if device not in readings:
+                self._lose(device)
+        if opened:
+            for device, reading in readings.items():
+                before = last.get(device) or _unused(reading)
+                low, high, reserved = _segment(before, reading)
+                for devices in opened.values():
+                    bounds = devices.get(device)
+                    if bounds is None:
+                        bounds = devices[device] = _Bounds(before)
+                    bounds.low = max(bounds.low, low)
+                    if high is None or bounds.high is None:
+                        bounds.high = None
+                    elif high > bounds.high:
+                        bounds.high = high
+                    if reserved is not None and bounds.reserved is not None and reserved > bounds.reserved:
+                        bounds.reserved = reserved
+        last.update(readings)
 
-    def begin_segment(self, readings: dict[str, AllocatorReading]) -> None:
-        """Begin the next segment with these readings, after a reset of the high-water marks."""
-        self._last.update(readings)
+    def _lose(self, device: str) -> None:
+        """Note that a device has not answered at a boundary."""
+        self._last[device] = 0, None, None, None, None, None
+        for devices in self._open.values():
+            if device in devices:
+                devices[device].high = None
+
+    def begin_again(self, readings: dict[str, Reading]) -> None:
+        """Begin the next segment after a reset of the high-water marks to the use in these readings."""
+        for device, (used, peak, reserved, reserved_peak, ooms, retries) in readings.items():
+            earlier, earlier_reserved = self._before_resets.get(device, (0, 0))
+            self._before_resets[device] = max(earlier, peak or 0), max(earlier_reserved, reserved_peak or 0)
+            held = None if reserved_peak is None else reserved
+            self._last[device] = used, None if peak is None else used, reserved, held, ooms, retries
 
     def open(self, key: int) -> None:
         """Begin an operation at the last boundary."""
-        self._open[key] = {device: _DeviceBounds(reading) for device, reading in self._last.items()}
+        self._open[key] = {device: _Bounds(reading) for device, reading in self._last.items()}
 
-    def close(self, key: int) -> dict[str, Any] | None:
-        """End an operation at the last boundary. Returns its figures by device; `None` without any memory."""
+    def close(self, key: int) -> dict[str, Any]:
+        """End an operation at the last boundary. Returns its figures by device."""
         devices = self._open.pop(key, None)
         if devices is None:
-            devices = self._since_the_beginning()
-        figures = {device: _figures(bounds, self._last[device]) for device, bounds in devices.items()}
-        return {device: known for device, known in figures.items() if known["high"] != 0} or None
+            devices = {device: self._whole(device) for device in self._last}
+        return {
+            device: _figures(self.allocator, bounds, self._last[device])
+            for device, bounds in devices.items()
+            if bounds.high != 0
+        }
 
-    def _since_the_beginning(self) -> dict[str, _DeviceBounds]:
-        """Return bounds of an operation that is older than the allocators. The high-water mark covers it if never reset."""
-        result = {}
-        for device, reading in self._last.items():
-            bounds = result[device] = _DeviceBounds(_unused(reading))
-            bounds.used.extend(
-                *_segment(0, 0 if reading.peak is not None else None, reading.current, reading.peak)
-            )
-            if bounds.reserved is not None and reading.reserved is not None:
-                known = 0 if reading.reserved_peak is not None else None
-                bounds.reserved.extend(*_segment(0, known, reading.reserved, reading.reserved_peak))
-        return result
+    def _whole(self, device: str) -> _Bounds:
+        """Return bounds of an operation older than the allocator. Its high-water marks cover it if we alone reset them."""
+        reading = self._last[device]
+        bounds = _Bounds(_unused(reading))
+        bounds.low, bounds.high, bounds.reserved = _segment(bounds.start, reading)
+        earlier, earlier_reserved = self._before_resets.get(device, (0, 0))
+        bounds.low = max(bounds.low, earlier)
+        bounds.high = None if bounds.high is None else max(bounds.high, earlier)
+        bounds.reserved = None if bounds.reserved is None else max(bounds.reserved, earlier_reserved)
+        return bounds
 
 
-def _segment(start: int, mark: int | None, end: int, peak: int | None) -> tuple[int, int | None]:
-    """Return bounds of the largest value within a segment.
+def _segment(start: Reading, end: Reading) -> tuple[int, int | None, int | None]:
+    """Return bounds of the most bytes in tensors within a segment, and a lower bound of the most bytes reserved.
 
-    Args:
-        start: value at the segment's start.
-        mark: high-water mark at its start.
-        end: value at its end.
-        peak: high-water mark at its end; lower than `mark` if the program has reset it in between.
-
+    A high-water mark that is lower at the end than at the start was reset by the program in between.
     """
-    low = max(start, end)
-    if mark is None or peak is None:
-        return low, None
-    if peak > mark:
-        return peak, peak
-    if peak < mark:
-        return max(low, peak), None
-    return low, peak
+    used, mark, held, held_mark, _, _ = start
+    low, peak, reserved, reserved_peak, _, _ = end
+    low = max(low, used)
+    high = None
+    if peak is not None and mark is not None:
+        if peak >= mark:
+            high = peak
+        if peak != mark and peak > low:
+            low = peak
+    if reserved is not None and held is not None:
+        reserved = max(reserved, held)
+        if reserved_peak is not None and reserved_peak != held_mark and held_mark is not None:
+            reserved = max(reserved, reserved_peak)
+    return low, high, reserved
 
 
-def _unused(reading: AllocatorReading) -> AllocatorReading:
+def _unused(reading: Reading) -> Reading:
     """Return the reading of the allocator before its first use."""
-    zero = {
-        name: None if getattr(reading, name) is None else 0
-        for name in ("peak", "reserved", "reserved_peak", "ooms", "retries")
-    }
-    return AllocatorReading(reading.allocator, 0, **zero)
+    _, peak, reserved, reserved_peak, ooms, retries = (None if value is None else 0 for value in reading)
+    return 0, peak, reserved, reserved_peak, ooms, retries
 
 
-def _figures(bounds: _DeviceBounds, end: AllocatorReading) -> dict[str, Any]:
-    start, used, reserved = bounds.start, bounds.used, bounds.reserved
+def _figures(allocator: str, bounds: _Bounds, end: Reading) -> dict[str, Any]:
+    used, _, reserved, _, ooms, retries = end
+    start, _, _, _, earlier_ooms, earlier_retries = bounds.start
+    low, high = bounds.low, bounds.high
     return {
-        "allocator": end.allocator,
-        "peak": used.low,
-        "low": used.low,
-        "high": used.high,
-        "certainty": "exact" if used.low == used.high else "interval",
-        "reserved_peak": None if reserved is None else reserved.low,
-        "start": start.current,
-        "end": end.current,
-        "ooms": _difference(start.ooms, end.ooms),
-        "retries": _difference(start.retries, end.retries),
-        "fragmentation": None if end.reserved is None else max(0, end.reserved - end.current),
+        "allocator": allocator,
+        "peak": low,
+        "low": low,
+        "high": high,
+        "certainty": "exact" if low == high else "interval",
+        "reserved_peak": bounds.reserved,
+        "start": start,
+        "end": used,
+        "ooms": None if ooms is None or earlier_ooms is None else max(0, ooms - earlier_ooms),
+        "retries": None if retries is None or earlier_retries is None else max(0, retries - earlier_retries),
+        "fragmentation": None if reserved is None else max(0, reserved - used),
     }
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)

@@ -6,10 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.in_target.allocators.bounds import AllocatorReading
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from otel_memwatch.in_target.allocators.bounds import Reading
 
 
 class Library(NamedTuple):
@@ -19,69 +19,85 @@ class Library(NamedTuple):
     """Name in its readings: "torch.cuda", "jax" ..."""
     module: str
     """Its Python module. The library is read only after the program has imported it."""
-    read: Callable[[], dict[str, AllocatorReading]]
-    """Function that returns readings by device; empty if the library is not in use."""
-    reset: Callable[[dict[str, AllocatorReading]], None] | None
+    read: Callable[[], dict[str, Reading] | None]
+    """Function that returns readings by device; empty if the library is not in use, `None` if it can never be."""
+    reset: Callable[[dict[str, Reading]], None] | None = None
     """Function that resets the high-water marks of these devices to current use; `None` if not supported."""
 
 
-_names: dict[tuple[str, int], str] = {}
-"""Names of devices by library and index."""
+class _Torch:
+    """PyTorch's caching allocator of `torch.cuda` (also for ROCm) or `torch.xpu`."""
 
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._devices: Any = None
+        """Module of the devices; `None` before the program initialises it."""
+        self._statistics: Any = None
+        self._used: dict[str, int] = {}
+        """Index of each device that has held memory, by name."""
+        self._unused: list[int] = []
 
-def _torch(kind: str) -> Library:
-    """Return PyTorch's caching allocator of `torch.cuda` (also for ROCm) or `torch.xpu`."""
-
-    def module() -> Any:
-        found = getattr(sys.modules.get("torch"), kind, None)
-        return found if found is not None and found.is_initialized() else None
-
-    def used(devices: Any) -> list[int]:
-        """Return the devices that have a context. The others are not touched."""
-        internals = sys.modules["torch"]._C  # noqa: SLF001 - every public function would create a context
-        has_context = getattr(internals, f"_{kind}_hasPrimaryContext", None)
-        return [i for i in range(devices.device_count()) if has_context is None or has_context(i)]
-
-    def read() -> dict[str, AllocatorReading]:
-        devices = module()
-        if devices is None:
-            return {}
-        readings = {}
-        for index in used(devices):
-            stats = devices.memory_stats_as_nested_dict(index)
-            held = stats.get("reserved_bytes", {}).get("all", {})
-            if not held.get("peak"):
-                continue
-            allocated = stats["allocated_bytes"]["all"]
-            readings[_torch_device(kind, devices, index)] = AllocatorReading(
-                f"torch.{kind}",
-                allocated["current"],
-                allocated["peak"],
+    def read(self) -> dict[str, Reading] | None:
+        """Return readings of all devices that have held memory; `None` if PyTorch was built without their support."""
+        if self._devices is None:
+            devices = getattr(sys.modules.get("torch"), self._kind, None)
+            if devices is None:
+                return {}
+            if not devices.is_initialized():
+                supports = getattr(devices, "_is_compiled", None)
+                return {} if supports is None or supports() else None
+            self._begin(devices)
+        if self._unused:
+            self._find_used()
+        readings: dict[str, Reading] = {}
+        for device, index in self._used.items():
+            found = self._statistics(index)
+            used, held = found["allocated_bytes"]["all"], found["reserved_bytes"]["all"]
+            readings[device] = (
+                used["current"],
+                used["peak"],
                 held["current"],
                 held["peak"],
-                stats.get("num_ooms"),
-                stats.get("num_alloc_retries"),
+                found.get("num_ooms"),
+                found.get("num_alloc_retries"),
             )
         return readings
 
-    def reset(readings: dict[str, AllocatorReading]) -> None:
-        devices = module()
-        for index in used(devices):
-            if _torch_device(kind, devices, index) in readings:
-                devices.reset_peak_memory_stats(index)
+    def _begin(self, devices: Any) -> None:
+        # The public function only checks its argument and calls this one.
+        internals = sys.modules["torch"]._C  # noqa: SLF001 - as above
+        direct = getattr(internals, f"_{self._kind}_memoryStats", None)
+        self._statistics = direct or devices.memory_stats_as_nested_dict
+        self._unused = list(range(devices.device_count()))
+        self._devices = devices
 
-    return Library(f"torch.{kind}", "torch", read, reset)
+    def _find_used(self) -> None:
+        """Find devices that now hold memory. Those without a context are not touched."""
+        internals = sys.modules["torch"]._C  # noqa: SLF001 - every public function would create a context
+        has_context = getattr(internals, f"_{self._kind}_hasPrimaryContext", None)
+        for index in tuple(self._unused):
+            if has_context is None or has_context(index):
+                held = self._statistics(index).get("reserved_bytes", {}).get("all", {})
+                if held.get("peak"):
+                    self._used[self._name(index)] = index
+                    self._unused.remove(index)
 
-
-def _torch_device(kind: str, devices: Any, index: int) -> str:
-    """Return the UUID of an NVIDIA device in the driver's spelling; for other devices "cuda:0", "xpu:0"."""
-    key = f"torch.{kind}", index
-    if key not in _names:
+    def _name(self, index: int) -> str:
+        """Return the UUID of an NVIDIA device in the driver's spelling; for other devices "cuda:0", "xpu:0"."""
         uuid = None
-        if kind == "cuda" and not getattr(sys.modules["torch"].version, "hip", None):
-            uuid = getattr(devices.get_device_properties(index), "uuid", None)
-        _names[key] = _nvidia(str(uuid)) if uuid else f"{kind}:{index}"
-    return _names[key]
+        if self._kind == "cuda" and not getattr(sys.modules["torch"].version, "hip", None):
+            uuid = getattr(self._devices.get_device_properties(index), "uuid", None)
+        return _nvidia(str(uuid)) if uuid else f"{self._kind}:{index}"
+
+    def reset(self, readings: dict[str, Reading]) -> None:
+        """Reset the high-water marks of these devices."""
+        for device in readings:
+            self._devices.reset_peak_memory_stats(self._used[device])
+
+
+def _torch(kind: str) -> Library:
+    reader = _Torch(kind)
+    return Library(f"torch.{kind}", "torch", reader.read, reader.reset)
 
 
 def _nvidia(uuid: str) -> str:
@@ -90,19 +106,19 @@ def _nvidia(uuid: str) -> str:
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"{kind}-{uuid}"
 
 
-def _read_mps() -> dict[str, AllocatorReading]:
+def _read_mps() -> dict[str, Reading]:
     """Read PyTorch on Apple GPUs: memory in use, no high-water mark."""
     torch = sys.modules["torch"]
     if not torch.backends.mps.is_available():
         return {}
     current, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
-    return {"mps": AllocatorReading("torch.mps", current, None, held, None)} if held else {}
+    return {"mps": (current, None, held, None, None, None)} if held else {}
 
 
-def _read_jax() -> dict[str, AllocatorReading]:
+def _read_jax() -> dict[str, Reading]:
     """Read JAX's open backends. Its private list is used, because public functions would open backends."""
     backends = getattr(sys.modules["jax._src.xla_bridge"], "_backends", None) or {}
-    readings = {}
+    readings: dict[str, Reading] = {}
     for platform, client in list(backends.items()):
         if platform == "cpu":
             continue
@@ -110,35 +126,40 @@ def _read_jax() -> dict[str, AllocatorReading]:
             stats = device.memory_stats() or {}
             if "bytes_in_use" in stats:
                 index = getattr(device, "local_hardware_id", None)
-                readings[f"{platform}:{device.id if index is None else index}"] = AllocatorReading(
-                    "jax",
+                readings[f"{platform}:{device.id if index is None else index}"] = (
                     stats["bytes_in_use"],
                     stats.get("peak_bytes_in_use"),
                     stats.get("pool_bytes"),
                     stats.get("peak_pool_bytes"),
+                    None,
+                    None,
                 )
     return readings
 
 
-def _read_tensorflow() -> dict[str, AllocatorReading]:
+def _read_tensorflow() -> dict[str, Reading]:
     """Read TensorFlow's GPUs if its context is initialised; listing them would initialise it."""
     tensorflow = sys.modules.get("tensorflow")
     context = getattr(sys.modules["tensorflow.python.eager.context"], "_context", None)
     if tensorflow is None or not getattr(context, "_initialized", False):
         return {}
-    readings = {}
+    readings: dict[str, Reading] = {}
     for index, _ in enumerate(tensorflow.config.list_logical_devices("GPU")):
         info = tensorflow.config.experimental.get_memory_info(f"GPU:{index}")
-        readings[f"GPU:{index}"] = AllocatorReading("tensorflow", info["current"], info["peak"])
+        readings[f"GPU:{index}"] = info["current"], info["peak"], None, None, None, None
     return readings
 
 
-def _reset_tensorflow(readings: dict[str, AllocatorReading]) -> None:
+def _reset_tensorflow(readings: dict[str, Reading]) -> None:
     for device in readings:
         sys.modules["tensorflow"].config.experimental.reset_memory_stats(device)
 
 
-def _read_cupy() -> dict[str, AllocatorReading]:
+_pools: dict[int, str] = {}
+"""Names of CuPy's devices by index."""
+
+
+def _read_cupy() -> dict[str, Reading]:
     """Read CuPy's default pool on the calling thread's device: memory in use, no high-water mark.
 
     Reads only on a thread with a CUDA context, because any call to the pool would initialise CUDA otherwise.
@@ -149,15 +170,14 @@ def _read_cupy() -> dict[str, AllocatorReading]:
     index = cupy.cuda.runtime.getDevice()
     pool = cupy.get_default_memory_pool()
     used, held = int(pool.used_bytes()), int(pool.total_bytes())
-    key = "cupy", index
-    if key not in _names:
+    if index not in _pools:
         if not held:
             return {}
         uuid = cupy.cuda.runtime.getDeviceProperties(index).get("uuid", b"")
         digits = uuid.hex()
         dashed = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-        _names[key] = _nvidia(dashed) if len(uuid) == 16 else f"cuda:{index}"
-    return {f"{_names[key]} cupy": AllocatorReading("cupy", used, None, held, None)}
+        _pools[index] = _nvidia(dashed) if len(uuid) == 16 else f"cuda:{index}"
+    return {f"{_pools[index]} cupy": (used, None, held, None, None, None)}
 
 
 def _has_cuda_context() -> bool:
@@ -172,12 +192,13 @@ def _has_cuda_context() -> bool:
     return cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0 and bool(context.value)
 
 
-LIBRARIES = (
-    Library("cupy", "cupy", _read_cupy, None),
-    Library("jax", "jax._src.xla_bridge", _read_jax, None),
-    _torch("cuda"),
-    _torch("xpu"),
-    *((Library("torch.mps", "torch", _read_mps, None),) if sys.platform == "darwin" else ()),
-    Library("tensorflow", "tensorflow.python.eager.context", _read_tensorflow, _reset_tensorflow),
-)
-"""All supported libraries."""
+def supported_libraries() -> list[Library]:
+    """Return readers of all supported libraries. They keep what they have found in this process."""
+    found = [
+        Library("cupy", "cupy", _read_cupy),
+        Library("jax", "jax._src.xla_bridge", _read_jax),
+        _torch("cuda"),
+        _torch("xpu"),
+        Library("tensorflow", "tensorflow.python.eager.context", _read_tensorflow, _reset_tensorflow),
+    ]
+    return [*found, Library("torch.mps", "torch", _read_mps)] if sys.platform == "darwin" else found

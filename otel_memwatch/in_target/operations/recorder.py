@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from otel_memwatch.in_target.allocators import Allocators
     from otel_memwatch.in_target.operations.operation_values import Boundaries, Ids
 
 _implementation: Callable[..., Boundaries] = NativeBoundaries
@@ -210,51 +211,60 @@ class _GpuAllocators:
     would wait for ever for a thread that it does not have.
     """
 
-    _module: Any = None
     _loading = False
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._in_use = False
-        """True after the program has used its library; before that there are no figures."""
+        self._loaded: Allocators | None = None
+        self._used: Allocators | None = None
+        """`None` until the program has used its library; before that there are no figures."""
         self._asked = 0.0
 
     def opened(self, number: int) -> None:
         """Note that an operation begins."""
-        if self._are_in_use():
-            self._ask("opened", number)
+        used = self._used or self._find()
+        if used is not None:
+            try:
+                with self._lock:
+                    used.opened(number)
+            except Exception:  # noqa: BLE001, S110 - no error of a GPU library may reach the program
+                pass
 
     def closed(self, number: int) -> dict[str, Any] | None:
         """Return the figures by device of an operation that ends, if any."""
-        figures: dict[str, Any] | None = self._ask("closed", number) if self._are_in_use() else None
-        return figures
+        used = self._used or self._find()
+        if used is not None:
+            try:
+                with self._lock:
+                    return used.closed(number)
+            except Exception:  # noqa: BLE001, S110 - as above
+                pass
+        return None
 
-    def _are_in_use(self) -> bool:
-        """Return whether the program has held memory on a device. Checks at most every 100 us."""
-        if not self._in_use:
-            now = monotonic()
-            if now >= self._asked + 100e-6:
-                self._asked = now
-                self._in_use = bool(self._ask("in_use"))
-        return self._in_use
+    def _find(self) -> Allocators | None:
+        """Return the allocators once the program has held memory on a device. Checks at most every 100 us.
 
-    def _ask(self, call: str, *arguments: int) -> Any:
-        """Call the module `allocators`. Returns `None` for an error, and while another thread loads the module.
-
-        Never waits for that thread, because it does not exist in a child forked meanwhile.
+        Returns `None` while another thread loads the module. Never waits for that thread, because it does not exist in a
+        child forked meanwhile.
         """
+        now = monotonic()
+        if now < self._asked + 100e-6:
+            return None
+        self._asked = now
         try:
-            if _GpuAllocators._module is None:
+            if self._loaded is None:
                 if _GpuAllocators._loading:
                     return None
                 _GpuAllocators._loading = True
-                from otel_memwatch.in_target import allocators
+                from otel_memwatch.in_target.allocators import here
 
-                _GpuAllocators._module, _GpuAllocators._loading = allocators, False
+                self._loaded, _GpuAllocators._loading = here(), False
             with self._lock:
-                return getattr(_GpuAllocators._module, call)(*arguments)
-        except Exception:  # noqa: BLE001 - no error of a GPU library may reach the program
-            return None
+                if self._loaded.in_use():
+                    self._used = self._loaded
+        except Exception:  # noqa: BLE001, S110 - as above
+            pass
+        return self._used
 
 
 class State:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.allocators import Allocators
+from otel_memwatch.in_target.operations import recorder
 from tests.support.standin_torch import UUID, Device, Torch
 
 GPU = f"GPU-{UUID}"
@@ -180,6 +181,52 @@ def test_an_operation_older_than_the_import_has_the_whole_life(monkeypatch: pyte
     assert bounds(here.closed(999)) == (70, 70)
 
 
+def test_resets_do_not_hide_what_an_older_operation_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    here, made = Allocators(exact=True), Torch()
+    here.opened(1)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    made.devices[0].take(70)
+    made.devices[0].give(60)
+    here.opened(2)
+    assert bounds(here.closed(2)) == (10, 10)
+    figures = only(here.closed(1))
+    assert (figures["low"], figures["high"], figures["reserved_peak"]) == (70, 70, 70)
+
+
+def test_the_public_statistics_serve_without_the_function_below(torch: Torch) -> None:
+    del torch._C._cuda_memoryStats
+    here = Allocators(exact=False)
+    torch.devices[0].take(5)
+    here.opened(1)
+    assert bounds(here.closed(1)) == (5, 5)
+
+
+def test_a_build_without_devices_is_asked_once(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    supported = SimpleNamespace(is_initialized=lambda: bool(asked.append(1)), _is_compiled=lambda: False)
+    monkeypatch.setattr(torch, "xpu", supported, raising=False)
+    here = Allocators(exact=False)
+    torch.devices[0].take(5)
+    for key in range(5):
+        here.opened(key)
+        here.closed(key)
+    assert len(asked) == 1
+
+
+def test_a_device_that_is_used_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Torch(devices=2)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    here = Allocators(exact=False)
+    made.devices[0].take(5)
+    here.opened(1)
+    made.devices[1].take(6)
+    assert {device: known["peak"] for device, known in (here.closed(1) or {}).items()} == {
+        GPU: 5,
+        f"GPU-1{UUID[1:]}": 6,
+    }
+
+
 def test_devices_are_told_apart_and_unused_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Torch(devices=3)
     monkeypatch.setitem(sys.modules, "torch", made)
@@ -241,23 +288,30 @@ def test_nothing_is_reset_unless_asked(torch: Torch) -> None:
     assert "reset" not in torch.calls
 
 
-def test_what_a_library_raises_costs_certainty_only(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_library_raises_costs_certainty_only(torch: Torch) -> None:
     here, device = Allocators(exact=False), torch.devices[0]
     device.take(10)
     here.opened(1)
     device.take(90)
     device.give(50)
-
-    def broken(index: int) -> dict[str, Any]:
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", broken)
+    device.broken = True
     assert bounds(here.closed(1)) == (10, None)
+
+
+def test_an_operation_that_begins_without_an_answer_has_no_stale_figures(torch: Torch) -> None:
+    here, device = Allocators(exact=False), torch.devices[0]
+    device.take(900)
+    here.opened(1)
+    device.broken = True
+    device.give(890)
+    here.opened(2)
+    device.broken = False
+    assert bounds(here.closed(2)) == (10, None)
+    assert bounds(here.closed(1)) == (900, None)
 
 
 def test_amd_devices_keep_torchs_names(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    monkeypatch.setattr("otel_memwatch.in_target.allocators.libraries._names", {})
     torch.devices[0].take(10)
     here = Allocators(exact=False)
     here.opened(1)
@@ -345,8 +399,9 @@ def test_cupys_pool_gives_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None
     assert (known["low"], known["high"], known["certainty"]) == (70, None, "interval")
 
 
-def test_threads_do_not_disturb_each_other(torch: Torch) -> None:
-    here, device = Allocators(exact=True), torch.devices[0]
+def test_threads_do_not_disturb_each_other(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, device = recorder._GpuAllocators(), torch.devices[0]
+    monkeypatch.setattr(allocators, "_here", Allocators(exact=True))
     device.take(1)
     failures: list[object] = []
 
@@ -371,17 +426,18 @@ def test_resets_can_be_asked_for_while_the_program_runs(
     monkeypatch.delenv(allocators.VARIABLE, raising=False)
     torch.devices[0].take(100)
     torch.devices[0].give(90)
+    monkeypatch.setattr(allocators, "_here", Allocators(exact=False))
     allocators.be_exact(wanted=True)
     assert os.environ[allocators.VARIABLE] == "1", "programs started from here do it too"
-    allocators.opened(1)
+    allocators.here().opened(1)
     torch.devices[0].take(5)
     torch.devices[0].give(5)
-    assert bounds(allocators.closed(1)) == (15, 15)
+    assert bounds(allocators.here().closed(1)) == (15, 15)
     allocators.be_exact(wanted=False)
     assert allocators.VARIABLE not in os.environ
     torch.calls.clear()
-    allocators.opened(2)
-    allocators.closed(2)
+    allocators.here().opened(2)
+    allocators.here().closed(2)
     assert "reset" not in torch.calls
 
 

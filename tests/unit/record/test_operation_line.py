@@ -25,6 +25,10 @@ from otel_memwatch.run.operation_aggregator import OperationAggregator
 from tests.support.mutations import mutated, profile
 
 MIB = 1 << 20
+GPU = {
+    "allocator": "jax", "certainty": "interval", "peak": 5 * MIB, "low": 5 * MIB, "high": None, "reserved_peak": None,
+    "start": 1, "end": 2, "ooms": None, "retries": None, "fragmentation": 0,
+}  # fmt: skip
 NAMES = ("x", "step 1", "step 2", "step 30", "a'b", 'a"b', "ä", "\\", "", "{}", "x" * 600)
 
 
@@ -56,7 +60,7 @@ def closing(choose: random.Random, number: int, time: float) -> bytes:
         peak=(low + 5, low, low + choose.choice([2, 300]) * MIB, "exact") if odd > 0.03 else (None, None, None, "sampled"),
         used=(choose.choice([0.0, 0.000004, 0.1]), choose.random() / 1000, 1, 0) if odd > 0.02 else None,
         moved=(1, 2, 3, 4) if odd > 0.01 else None,
-        more=closing_more({"GPU-1": {"peak": 5 * MIB}} if odd > 0.98 else None, {"b": 2} if odd > 0.97 else None),
+        more=closing_more({"GPU-1": GPU} if odd > 0.98 else None, {"b": 2} if odd > 0.97 else None),
     )  # fmt: skip
 
 

@@ -64,6 +64,12 @@ def test_what_was_used_is_the_difference_and_that_of_reaped_children(
     assert (line["rss"], line["segment"], line["peak"], line["low"], line["high"]) == (15, 30, 30, 29, 31)
 
 
+GPU = {
+    "allocator": "jax", "certainty": "interval", "peak": 3, "low": 3, "high": None, "reserved_peak": None, "start": 1,
+    "end": 2, "ooms": None, "retries": None, "fragmentation": 0,
+}  # fmt: skip
+
+
 def test_what_is_unknown_is_null() -> None:
     line = json.loads(
         closing_line(
@@ -75,14 +81,14 @@ def test_what_is_unknown_is_null() -> None:
             peak=(None, None, None, "sampled"),
             used=used_between(Moment(), Moment(), ProcessTotals(None, None), ProcessTotals(None, None)),
             moved=moved_between(ProcessTotals(None, None), ProcessTotals(None, None)),
-            more=closing_more({"peak": 3}, {"a": "ü"}),
+            more=closing_more({'GPU-"1': GPU}, {"a": "ü"}),
         )
     )
     assert line == {
         "close": 7, "time": 2.5, "status": "error", "error": "ValueError", "rss": None, "segment": None, "peak": None,
         "low": None, "high": None, "certainty": "sampled", "cpu_user": None, "cpu_system": None, "minor_faults": None,
         "major_faults": None, "read_bytes": None, "write_bytes": None, "read_chars": None, "write_chars": None,
-        "gpu": {"peak": 3}, "attributes": {"a": "ü"},
+        "gpu": {'GPU-"1': GPU}, "attributes": {"a": "ü"},
     }  # fmt: skip
     opening = json.loads(
         opening_line(
