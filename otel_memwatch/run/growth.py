@@ -224,13 +224,22 @@ class HandleFloors:
 class _Series:
     """Repeats of one operation in one process."""
 
-    __slots__ = ("curve", "kept", "seconds")
+    __slots__ = ("curve", "kept", "kept_so_far", "seconds")
 
     def __init__(self) -> None:
-        self.curve = FloorCurve()
+        self.curve, self.kept = FloorCurve(), FloorCurve()
+        """Memory at the end of each repeat, and bytes by which the process grew within the repeats until then."""
+        self.kept_so_far = 0
         self.seconds = 0.0
-        self.kept = 0
-        """Bytes by which the process grew within the repeats."""
+
+    def kept_between(self, start: float, end: float) -> float:
+        """Return the growth within the repeats between two positions of the curve."""
+        points = self.kept.points()
+        before, after = (
+            [point.value for point in points if point.position <= place] or [points[0].value]
+            for place in (start, end)
+        )
+        return after[-1] - before[-1]
 
 
 class Repeats:
@@ -252,7 +261,8 @@ class Repeats:
             series = self._series[key] = _Series()
         series.curve.add(end, row.end)
         series.seconds += row.end - row.start
-        series.kept += end - start
+        series.kept_so_far += end - start
+        series.kept.add(series.kept_so_far, row.end)
 
     def findings(self, anonymous: TimeFloors, error: float) -> list[GrowthFinding]:
         """Return at most one leak of each process, and other kinds of growth of its longest operation.
@@ -273,13 +283,13 @@ class Repeats:
 
 
 def _finding(name: str, pid: int, series: _Series, growth: GrowthShape) -> GrowthFinding:
-    points = series.curve.points()
     repeats = round(growth.end.position - growth.start.position)
     seconds = max(1e-6, growth.end.time - growth.start.time)
     rate, low, high = (
         round(value * repeats / seconds, 3) for value in (growth.rate, growth.low, growth.high)
     )
-    inside = series.kept >= _INSIDE * (points[-1].value - points[0].value)
+    kept = series.kept_between(growth.start.position, growth.end.position)
+    inside = kept >= _INSIDE * (growth.end.value - growth.start.value)
     return GrowthFinding(
         growth.kind, name, pid, round(growth.rise), rate, low, high, round(seconds, 6), repeats, inside
     )
