@@ -274,7 +274,7 @@ def make(
 
 def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
     """Check the run against its budgets, before any report."""
-    from otel_memwatch.wings.gate.budget_check import annotation, judge_run, over, record
+    from otel_memwatch.wings.gate.budgets import annotation, judge_run, over, record
 
     earlier = None
     if wanted["baseline"]:

@@ -8,9 +8,8 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.text import clean, count
 from otel_memwatch.wings.gate import baseline as baselines
-from otel_memwatch.wings.gate.budget_check import judge_run, over
 from otel_memwatch.wings.gate.budget_formats import FORMATS
-from otel_memwatch.wings.gate.budgets import Budget, Judgement
+from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge_run, over
 from otel_memwatch.wings.gate.judged_runs import comparable, successful
 from otel_memwatch.wings.gate.project import with_budgets
 from otel_memwatch.wings.gate.verdicts import (

@@ -13,7 +13,7 @@ from otel_memwatch.reports.output import print_text
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
-from otel_memwatch.wings.gate.budget_check import annotation
+from otel_memwatch.wings.gate.budgets import annotation
 from otel_memwatch.wings.gate.judged_runs import LeftOut, usable
 from otel_memwatch.wings.index.find import find_paths
 from otel_memwatch.wings.ranks.groups import groups_and_runs

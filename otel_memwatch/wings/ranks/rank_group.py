@@ -14,8 +14,14 @@ from otel_memwatch.record.fields import text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean
 from otel_memwatch.truth.ranks import Bins, Bound, in_bins, sum_at_one_instant
-from otel_memwatch.wings.ranks.host_sums import HostFigures, HostRuns, RankPlace, in_wall_time, sum_hosts
-from otel_memwatch.wings.ranks.rank_windows import windows_of
+from otel_memwatch.wings.ranks.host_sums import (
+    HostFigures,
+    HostRuns,
+    RankPlace,
+    in_wall_time,
+    sum_hosts,
+    windows_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

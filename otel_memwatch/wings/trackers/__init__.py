@@ -101,8 +101,7 @@ def send(name: str, run: RecordedRun, into: str | None = None) -> str:
     the client is not installed, and `RunError` if the client fails.
     """
     from otel_memwatch.reports import write
-    from otel_memwatch.wings.trackers.figures import tracked_figures
-    from otel_memwatch.wings.trackers.tracker_clients import CLIENTS
+    from otel_memwatch.wings.trackers.tracker_clients import CLIENTS, tracked_figures
 
     tracker = TRACKERS[name]
     if importlib.util.find_spec(tracker.module) is None:

@@ -16,7 +16,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.truth.faults import gained
 from otel_memwatch.truth.ranks import Bins, Bound, Windows, held_through, in_bins
 from otel_memwatch.wings.ranks.groups import find_group
-from otel_memwatch.wings.ranks.rank_windows import _of_group, _of_ledger
+from otel_memwatch.wings.ranks.host_sums import _of_group, _of_ledger
 from tests.support.rank_runs import Clock, Course, largest_sum, rank_run
 from tests.support.run_directory import MIB, STARTED, description
 

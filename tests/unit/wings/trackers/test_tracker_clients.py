@@ -9,8 +9,7 @@ import pytest
 from otel_memwatch.errors import UsageError
 from otel_memwatch.run import load
 from otel_memwatch.wings import trackers
-from otel_memwatch.wings.trackers.figures import MOST, tracked_figures
-from otel_memwatch.wings.trackers.tracker_clients import CLIENTS
+from otel_memwatch.wings.trackers.tracker_clients import CLIENTS, MOST, tracked_figures
 from tests.support.run_directory import MIB
 from tests.support.sound_run import CLOSING, OPENING, sound
 
