@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.plugins.pytest import document
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
 from otel_memwatch.plugins.pytest.measured_test import (
     PEAK,
@@ -15,7 +14,7 @@ from otel_memwatch.plugins.pytest.measured_test import (
     TestEnd,
     tree_peak,
 )
-from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines
+from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines, write_document
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class ControllerPlugin:
                 still.append(f"{test.nodeid}: {text}")
         if self._json is not None:
             try:
-                document.write(self._json, self.tests, self._fixtures)
+                write_document(self._json, self.tests, self._fixtures)
             except OSError as error:
                 self._problems.append(f"cannot write {self._json}: {error.strerror}")
         regressed = self._against_baseline(session.exitstatus)

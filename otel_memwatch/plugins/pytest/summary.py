@@ -1,19 +1,22 @@
-"""Summary of a session: the largest tests, fixtures, and how many workers fit."""
+"""Summary of a session: the largest tests, fixtures, and how many workers fit; and the JSON document of all figures."""
 
 from __future__ import annotations
 
+import json
 import os
 
+from otel_memwatch.plugins.pytest.measured_test import process_peak
 from otel_memwatch.runtime.procfs.system import parse_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import certainty, count, from_here, peak_figure, size, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from otel_memwatch.model import Peak
     from otel_memwatch.plugins.pytest.measured_test import FixtureFigures, MeasuredTest
+
 
 _NOTABLE = 1 << 20
 """Smallest number of added bytes for which a test or fixture gets a row."""
@@ -134,3 +137,47 @@ def _available() -> tuple[int, str] | None:
     except (OSError, ValueError):
         return None
     return available, f"{size(available)} available memory"
+
+
+SCHEMA = 1
+
+
+def write_document(path: Path, tests: Iterable[MeasuredTest], fixtures: Iterable[FixtureFigures]) -> None:
+    """Write the JSON document, schema 1. Raises `OSError` if it cannot be written.
+
+    `{"schema": 1, "tests": {NODEID: {"process": P, "tree": P, "added": P, "start": BYTES, "worker": NAME,
+    "phases": {"setup": P, "call": P, "teardown": P}}},
+    "fixtures": [{"name", "scope", "test", "process": P, "start": BYTES}]}`
+
+    P is a peak in the format of `report --json`. A test without set-up has only the phase "call". Sizes are bytes;
+    `null` is unknown.
+    """
+    document = {
+        "schema": SCHEMA,
+        "tests": {
+            test.nodeid: {
+                "process": _of_peak(test.peak),
+                "tree": _of_peak(test.tree),
+                "added": _of_peak(test.added),
+                "start": test.start,
+                "worker": test.worker or None,
+                "phases": {when: _of_peak(process_peak([phase])) for when, phase in test.phases.items()},
+            }
+            for test in tests
+        },
+        "fixtures": [
+            {
+                "name": fixture.name,
+                "scope": fixture.scope,
+                "test": fixture.test,
+                "process": _of_peak(process_peak([fixture.figures])),
+                "start": fixture.figures.start,
+            }
+            for fixture in fixtures
+        ],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _of_peak(peak: Peak | None) -> dict[str, object] | None:
+    return None if peak is None else peak.to_json()
