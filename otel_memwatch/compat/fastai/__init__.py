@@ -43,8 +43,9 @@ from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.fastai.dataframe import reduce_mem_usage
-    from otel_memwatch.compat.fastai.gpu_memory import (
+    from otel_memwatch.compat.fastai.trace import (
         GPUMemory,
+        GPUMemTrace,
         b2mb,
         gpu_mem_get,
         gpu_mem_get_all,
@@ -53,10 +54,10 @@ if TYPE_CHECKING:
         gpu_mem_get_used,
         gpu_mem_get_used_fast,
         gpu_mem_get_used_no_cache,
+        gpu_mem_trace,
         gpu_with_max_free_mem,
         preload_pytorch,
     )
-    from otel_memwatch.compat.fastai.trace import GPUMemTrace, gpu_mem_trace
     from otel_memwatch.compat.fastai.tracebacks import (
         get_ref_free_exc_info,
         gpu_mem_restore,
@@ -94,23 +95,23 @@ _named = lazy.names(
     __name__,
     {
         "GPUMemTrace": "trace",
-        "GPUMemory": "gpu_memory",
-        "b2mb": "gpu_memory",
+        "GPUMemory": "trace",
+        "b2mb": "trace",
         "get_ref_free_exc_info": "tracebacks",
-        "gpu_mem_get": "gpu_memory",
-        "gpu_mem_get_all": "gpu_memory",
-        "gpu_mem_get_free": "gpu_memory",
-        "gpu_mem_get_free_no_cache": "gpu_memory",
-        "gpu_mem_get_used": "gpu_memory",
-        "gpu_mem_get_used_fast": "gpu_memory",
-        "gpu_mem_get_used_no_cache": "gpu_memory",
+        "gpu_mem_get": "trace",
+        "gpu_mem_get_all": "trace",
+        "gpu_mem_get_free": "trace",
+        "gpu_mem_get_free_no_cache": "trace",
+        "gpu_mem_get_used": "trace",
+        "gpu_mem_get_used_fast": "trace",
+        "gpu_mem_get_used_no_cache": "trace",
         "gpu_mem_restore": "tracebacks",
         "gpu_mem_restore_ctx": "tracebacks",
         "gpu_mem_trace": "trace",
-        "gpu_with_max_free_mem": "gpu_memory",
+        "gpu_with_max_free_mem": "trace",
         "is_in_colab": "tracebacks",
         "is_in_ipython": "tracebacks",
-        "preload_pytorch": "gpu_memory",
+        "preload_pytorch": "trace",
         "reduce_mem_usage": "dataframe",
     },
 )

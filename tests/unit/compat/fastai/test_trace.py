@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_memwatch.compat.fastai import GPUMemTrace, gpu_mem_trace
+from otel_memwatch.compat.fastai import GPUMemTrace, b2mb, gpu_mem_trace
 from tests.support.fake_torch import Cuda, install
 
 if TYPE_CHECKING:
@@ -195,3 +195,7 @@ def test_what_is_not_supported_says_what_to_use(cuda: Cuda) -> None:
     trace.peak_monitor_stop()
     with pytest.raises(NotImplementedError, match=r"data\(\)"):
         trace.peak_monitor_func()
+
+
+def test_megabytes_are_rounded_towards_zero() -> None:
+    assert [b2mb(x) for x in (2**20 - 1, 2**20, -(2**20) - 1, 0)] == [0, 1, -1, 0]

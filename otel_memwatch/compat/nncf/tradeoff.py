@@ -1,4 +1,4 @@
-"""Rows of a CSV file of compressed models, each compared with the baseline.
+"""Trade-off between accuracy and footprint of compressed models: a Markdown table and a plot from a CSV file.
 
 The input has one row for each variant of a model, and the columns of `REQUIRED`. The row with the mode "fp32" is
 the baseline, at any position. The footprint of a row is its model's size, or the measured peak of a run.
@@ -20,6 +20,10 @@ from otel_memwatch.truth.estimates import middle_of_runs
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 MODE, INT4, INT8, RANK, NAME = "mode", "%int4", "%int8", "lora rank", "plot name"
 SIZE = "model size, Gb"
@@ -252,3 +256,158 @@ def floor(peak: Peak) -> float:
 def ceiling(peak: Peak) -> float:
     """Return the upper bound of a peak in bytes; may be infinite."""
     return math.inf if peak.high is None else float(peak.high)
+
+
+def markdown(tradeoff: Tradeoff) -> str:
+    """Return the table without a final newline; columns are as wide as their widest cell."""
+    # Ranks are aligned at the decimal point, and at the right if there is one.
+    texts = ["" if one.row.rank is None else f"{one.row.rank:g}" for one in tradeoff.variants]
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    widest = max(tails, default=0)
+    ranks = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
+    columns: list[tuple[str, list[str], bool]] = [
+        ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
+        ("%int4", [f"{variant.row.int4 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("%int8", [f"{variant.row.int8 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("lora<br>rank", ranks, any(texts)),
+        (
+            "average<br>relative<br>error",
+            # Without the addition, a value that rounds to zero may be "-0.0%".
+            [f"{round(variant.error * 100, 1) + 0.0:.1f}%" for variant in tradeoff.variants],
+            False,
+        ),
+        ("compression<br>rate", [f"{variant.rate:.1f}x" for variant in tradeoff.variants], False),
+    ]
+    if tradeoff.measured:
+        columns.insert(
+            5, ("peak<br>memory", [_memory(variant.row.peak) for variant in tradeoff.variants], False)
+        )
+    cells, rules = [], []
+    for header, values, right in columns:
+        width = max([len(header) + 2, *map(len, values)])
+        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
+        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
+    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+    lines.insert(1, "|" + "|".join(rules) + "|")
+    return "\n".join(lines)
+
+
+def _memory(peak: Peak | None) -> str:
+    if peak is None:
+        return ""
+    low, high = floor(peak), ceiling(peak)
+    if math.isinf(high):
+        return f"at least {low / 2**20:.1f} MiB"
+    if high - low <= 0.01 * high:
+        return f"{peak.bytes / 2**20:.1f} MiB"
+    return f"{low / 2**20:.1f} to {high / 2**20:.1f} MiB"
+
+
+class _MarkerSeries(NamedTuple):
+    colour: str
+    label: str
+    offset: tuple[int, int]
+    """Distance from a marker to its annotation, in points."""
+    variants: list[Variant]
+
+
+def figure(tradeoff: Tradeoff) -> Figure:
+    """Return the scatter plot of all compressed variants, without the fp32 and int8 rows. Does not change global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(6.4, 4.8), dpi=100)
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_subplot()
+    lora = [variant for variant in tradeoff.variants if variant.row.rank is not None]
+    gptq = [variant for variant in tradeoff.variants if "gptq" in variant.row.mode]
+    data_free = [variant for variant in tradeoff.variants if variant.row.mode == "int4"]
+    drawn_otherwise = {"fp32", "int8", "int4"}
+    rest = [
+        v
+        for v in tradeoff.variants
+        if v.row.mode not in drawn_otherwise and v not in lora and v not in gptq and "fp32" not in v.row.mode
+    ]
+    algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
+    with_algorithm = f" + {algorithm}" if algorithm else ""
+    markers = [
+        _MarkerSeries("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
+        _MarkerSeries("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
+        _MarkerSeries("gray", "100% int4, data-free", (0, -10), data_free),
+        _MarkerSeries("b", f"mixed-precision, {algorithm}", (10, -10), rest),
+    ]
+    for series in markers:
+        if series.variants:
+            _draw(axes, series)
+    what = "Peak memory" if tradeoff.measured else "Compression"
+    axes.set_xlabel("Relative error to fp32 model on 3 tasks, %")
+    axes.set_ylabel(
+        f"{what} reduction relative to fp32 model"
+        if tradeoff.measured
+        else f"{what} rate relative to fp32 model"
+    )
+    axes.set_title(f"Footprint/Accuracy tradeoff for {_plain(tradeoff.model)}")
+    if axes.lines:
+        axes.legend()
+    return drawn
+
+
+def _draw(axes: Axes, series: _MarkerSeries) -> None:
+    errors = [variant.error * 100 for variant in series.variants]
+    rates = [variant.rate for variant in series.variants]
+    axes.plot(errors, rates, "o-", color=series.colour, label=_plain(series.label))
+    spread = [
+        (v, [[v.rate - v.low], [v.high - v.rate]])
+        for v in series.variants
+        if v.high > v.low and math.isfinite(v.high)
+    ]
+    for variant, reach in spread:
+        # Certain range of a measured peak, if it is not exact.
+        axes.errorbar(
+            [variant.error * 100], [variant.rate], yerr=reach, color=series.colour, alpha=0.4, capsize=3
+        )
+    for variant, error in zip(series.variants, errors, strict=True):
+        if variant.row.name:
+            axes.annotate(
+                _plain(variant.row.name),
+                (error, variant.rate),
+                textcoords="offset points",
+                xytext=series.offset,
+                ha="center",
+            )
+
+
+def _plain(text: str) -> str:
+    """Return text that matplotlib does not parse as a formula."""
+    return text.replace("$", r"\$")
+
+
+def write(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str] | None, *, measured: bool = False
+) -> tuple[Path, Path]:
+    """Write `<stem>.md` and `<stem>.png` into `directory` (default: that of the file), created if necessary.
+
+    Everything is computed before anything is written. Raises `TradeoffError`, also if writing fails.
+    """
+    path = Path(path)
+    tradeoff = read(path, measured=measured)
+    text, drawn = markdown(tradeoff), figure(tradeoff)
+    target = Path(directory) if directory else path.parent
+    table, image = target / f"{path.stem}.md", target / f"{path.stem}.png"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        table.write_text(text, encoding="utf-8")
+        with image.open("wb") as file:
+            drawn.savefig(file, format="png", dpi=100)
+    except OSError as error:
+        raise TradeoffFileError(error, error.filename or target, "written") from None
+    return table, image
+
+
+def visualize(input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = "") -> None:
+    """Write `<stem>.md` and `<stem>.png` into `output_dir` (default: that of the file), and print the path.
+
+    Raises `TradeoffError`, a `RuntimeError`, with one sentence for an invalid file; also an `OSError` if a file cannot be read or written.
+    """
+    _, image = write(input_file, output_dir)
+    print("Saving image to :", image)  # noqa: T201 - NNCF's script prints it too
