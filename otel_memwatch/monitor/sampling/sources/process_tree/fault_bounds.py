@@ -221,11 +221,15 @@ class FaultLedgerBounds:
         return found
 
     def unchanged(self) -> NeededNow | None:
-        """Return the result of the previous sample, if no process has changed since; `None`: none yet.
+        """Return the bounds of a sample before which no process has changed; `None`: there was no scan yet.
 
-        Then nothing has been gained. The next scan finds released memory: its window begins at the end of the last scan.
+        Nothing was gained since the last scan. So the tree had at most what it had at the end of that scan. The scan's own
+        bound covers the time before too, with memory that was released before its end.
         """
         self._resting = True
+        last = self._last
+        if last is not None and last.high is not None and last.high > self.kept and not self._cut_short:
+            self._last = last._replace(high=self.kept)
         return self._last
 
     def allocated(self) -> int | None:

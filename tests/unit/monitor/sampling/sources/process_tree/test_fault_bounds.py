@@ -115,6 +115,18 @@ def test_a_watermark_beyond_page_faults_counts_as_gained(
     assert least * MIB <= watched.high() <= most * MIB
 
 
+def test_released_memory_is_in_no_window_after_the_sample_that_found_it(tmp_path: Path) -> None:
+    """80 of 100 MiB are released. The window in which that happened had all of it, and later windows did not."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=100 * MIB, minor=100 * 256, stack=8192)
+    assert watched.high() >= 100 * MIB
+    watched.proc.process(50, 1, rss=20 * MIB, minor=100 * 256, user=0.1, stack=8192)
+    assert watched.high() >= 100 * MIB
+    assert 20 * MIB <= watched.high() < 25 * MIB
+    assert watched.tree.resting
+
+
 def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside(tmp_path: Path) -> None:
     """No tick saw the parent with its 40 MiB: wait4 tells of their page faults, and the child has the pages."""
     watched = Watched(tmp_path)
