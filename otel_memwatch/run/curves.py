@@ -23,6 +23,7 @@ from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import fields_in, series_picker
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow, bounds_between
 from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.ledger_bounds import LedgerWindows, ledger_between
 from otel_memwatch.run.process_curves import ProcessLives
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from otel_memwatch.model import Column, Value
+    from otel_memwatch.model import Column, Peak, Value
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.record.schema import Sample
@@ -64,9 +65,9 @@ COUNTERS = {
 """Metrics for which a bucket keeps the last value."""
 
 NEEDED = "needed"
-"""Memory charged to the run's own cgroup less page cache, at samples."""
+"""Memory needed at samples: charged to the run's own cgroup less page cache. In other runs it is the best estimate."""
 LEAST, MOST = "least", "most"
-"""Bounds of the memory needed in the windows between samples, if the cgroup's high-water mark gives them."""
+"""Bounds of the memory needed in the windows between samples, from the cgroup's high-water mark or from page faults."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """Subject of a curve: a metric or one of the names above, with attributes."""
@@ -277,11 +278,14 @@ class Curves:
         self._conditions = conditions = RunConditions.of(info)
         self._started = conditions.started
         keys, self._pick = series_picker(columns, GAUGES | COUNTERS)
-        self._in_group = conditions.own_cgroup and {"usage", "file"} <= fields_in(columns)
-        if self._in_group:
+        fields = fields_in(columns)
+        self._in_group = conditions.own_cgroup and {"usage", "file"} <= fields
+        self._is_bounded = self._in_group or {"needed", "needed_low", "needed_high"} <= fields
+        """The samples have the memory needed, and bounds between them."""
+        if self._is_bounded:
             keys += [(NEEDED, ()), (LEAST, ()), (MOST, ())]
         self._buckets = _Buckets(keys, points, conditions.interval or 0.1)
-        self._bounds = CgroupBounds(conditions)
+        self._bounds = CgroupBounds(conditions) if self._in_group else LedgerWindows(conditions)
         self._held: tuple[float, Sequence[Value]] | None = None
         """The last sample: the bounds of its window are known with the next one."""
         self.lives = ProcessLives(conditions.started)
@@ -295,6 +299,9 @@ class Curves:
         if self._in_group:
             usage, file = sample.usage, sample.file
             values = (*values, None if usage is None or file is None else max(0, usage - file))
+        elif self._is_bounded:
+            values = (*values, _at_least(sample.needed, sample.needed_low))
+        if self._is_bounded:
             window = self._bounds.add(sample)
         if held is not None:
             self._buckets.add(held[0], (*held[1], *self._bounds_of(window)))
@@ -307,25 +314,28 @@ class Curves:
         moments = np.round(samples.time + self._started, TICK_DECIMALS)
         before_last = max(0, len(moments) - 1)
         values = {(column.metric, column.attributes): samples.values(column) for column in samples.columns}
-        if self._in_group:
-            values[NEEDED, ()] = np.maximum(0, samples.field("usage") - samples.field("file"))
+        if self._is_bounded:
+            values[NEEDED, ()] = needed_at_samples(samples, in_group=self._in_group)
             values[LEAST, ()], values[MOST, ()] = np.full((2, len(moments)), math.nan)
             if before_last:
-                _, ends, low, high = bounds_between(samples, self._conditions, all_ended=True)
+                between = bounds_between if self._in_group else ledger_between
+                _, ends, _, low, high = between(samples, self._conditions, all_ended=True)
                 window_ends = np.searchsorted(moments, ends)
-                values[LEAST, ()][window_ends], values[MOST, ()][window_ends] = low, high
+                values[MOST, ()][window_ends] = high
+                if self._in_group:  # page faults give no lower bound between samples
+                    values[LEAST, ()][window_ends] = low
         columns = [values[key] for key in self._buckets.figures]
         for begin in range(0, before_last, _TOGETHER):
             part = slice(begin, min(begin + _TOGETHER, before_last))
             self._buckets.add_arrays(moments[part] - self._started, [column[part] for column in columns])
         last_two = list(samples.last(2).each(self._started))
-        for sample in last_two[:-1] if self._in_group else ():
+        for sample in last_two[:-1] if self._is_bounded else ():
             self._bounds.add(sample)
         for sample in last_two[-1:]:
             self.add(sample)
 
     def _bounds_of(self, window: CgroupWindow | None) -> tuple[Value, ...]:
-        if not self._in_group:
+        if not self._is_bounded:
             return ()
         return (None, None) if window is None else (window.low, window.high)
 
@@ -334,13 +344,40 @@ class Curves:
         buckets = self._buckets.copy()
         if self._held is not None:
             time, values = self._held
-            window = next(self._bounds.rest(all_ended=all_ended), None)
+            window = next(iter(self._bounds.rest(all_ended=all_ended)), None)
             buckets.add(time, (*values, *self._bounds_of(window)))
             buckets.fold()
         curves = {
             key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items() if figure.known
         }
         return DrawnCurves(buckets.first, buckets.last, buckets.width, curves, self.lives)
+
+
+def _at_least(value: Value, low: Value) -> Value:
+    return value if value is None or low is None else max(value, low)
+
+
+def needed_at_samples(samples: Samples, *, in_group: bool) -> Array:
+    """Return the memory needed at each sample, NaN if unknown.
+
+    In a cgroup of the run's own it is what was charged, less page cache. Otherwise it is the best estimate, at least the
+    lower bound.
+    """
+    import numpy as np
+
+    if in_group:
+        return np.maximum(0, samples.field("usage") - samples.field("file"))
+    return np.maximum(samples.field("needed"), np.nan_to_num(samples.field("needed_low")))
+
+
+def most_likely(peak: Peak | None) -> float:
+    """Return the most that an estimate at a sample can be, in bytes: the best estimate of the run; infinite: none.
+
+    Proportional sizes that were read after a sample may have lowered the run's figure.
+    """
+    if peak is None or peak.high is None:
+        return math.inf
+    return min(peak.high, max(peak.low or 0, peak.estimate or peak.high))
 
 
 def curves_of(record: Record, samples: Samples | None = None) -> Curves:

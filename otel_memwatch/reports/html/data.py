@@ -9,7 +9,7 @@ from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.html.operations import operations_data
 from otel_memwatch.reports.html.processes import processes_data
-from otel_memwatch.run.curves import LEAST, MOST, NEEDED
+from otel_memwatch.run.curves import LEAST, MOST, NEEDED, Curve, most_likely
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
 from otel_memwatch.truth.stalls import CONTENTION_WORTH_NAMING, WORTH_NAMING, is_worth_naming
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak
     from otel_memwatch.run import RecordedRun
-    from otel_memwatch.run.curves import Curve, DrawnCurves
+    from otel_memwatch.run.curves import DrawnCurves
 
 _GAP = 3.0
 """Sampling intervals without a sample that interrupt a curve. One missed sample is no gap."""
@@ -125,7 +125,7 @@ def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
     alone = run.totals.get("processes") == 1 and not run.totals.get("unseen_processes")
     shown = []
     if needed is not None:
-        shown.append(_needed(curves, needed))
+        shown.append(_needed(run, curves, needed))
     elif alone and main is not None:
         shown.append(
             _line(
@@ -154,9 +154,17 @@ def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
     return shown
 
 
-def _needed(curves: DrawnCurves, needed: Curve) -> dict[str, Any]:
-    """Return needed memory at samples and, from high-water marks, between them."""
+def _needed(run: RecordedRun, curves: DrawnCurves, needed: Curve) -> dict[str, Any]:
+    """Return needed memory at samples, with the bounds between them."""
     least, most = curves.curves.get((LEAST, ())), curves.curves.get((MOST, ()))
+    if not run.fields.own_cgroup:
+        words = "Private and shared memory of the processes at each sample, without files: best estimate."
+        peak = run.peaks.tree
+        needed = _capped(needed, most_likely(peak))
+        if most is not None and peak is not None and peak.high is not None:
+            most = _capped(most, peak.high)
+        line = _line("needed", "needed", words, needed)
+        return line if most is None else {**line, "most": column(most.high)}
     words = "Memory charged to the run's cgroup, less page cache"
     if least is None or most is None:
         return _line("needed", "needed", f"{words}, at each sample.", needed)
@@ -164,6 +172,11 @@ def _needed(curves: DrawnCurves, needed: Curve) -> dict[str, Any]:
     top = [high if not low > high else low for high, low in zip(needed.high, least.high, strict=True)]
     line = _line("needed", "needed", f"{words}. High-water marks cover the time between samples.", needed)
     return {**line, "high": column(top), "most": column(most.high)}
+
+
+def _capped(curve: Curve, top: float) -> Curve:
+    low, high = ([min(value, top) for value in values] for values in curve)
+    return Curve(low, high)
 
 
 def _line(name: str, label: str, how: str, curve: Curve, *, first: bool = False) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.curves import most_likely, needed_at_samples
 from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import size, size_in
@@ -28,7 +29,9 @@ _GROUP, _WORKING_SET = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CG
 _FILE = catalog.MEMWATCH_CGROUP_MEMORY_FILE
 _EVENTS, _KILL = catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, {"memwatch.cgroup.memory.event.type": "oom_kill"}
 
-MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
+_ESTIMATES = catalog.MEMWATCH_TREE_MEMORY_NEEDED, catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW
+
+MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS, *_ESTIMATES)
 WINDOW_METRICS = METRICS
 """Further metrics for the windows between samples, if these are drawn."""
 
@@ -76,8 +79,9 @@ def draw_memory(axes: Axes, view: View) -> int:
     limit = phrases.limit(view.run)
     near = limit is not None and most > 0 and limit.bytes <= NEAR * most
     if not near and any(curve.filled and curve.label.startswith(_NEEDED) for curve in curves):
-        # Omit cache: without a limit nearby, the kernel does not reclaim it.
+        # Omit cache: without a limit nearby, the kernel does not reclaim it. Of another group, other programs use most.
         group = []
+        absent = absent if view.run.fields.own_cgroup else []
     if near:
         # The OOM killer compares this curve with the limit, so let it set the scale.
         most = max([most] + [c.line.maximum() or 0.0 for c in group])
@@ -165,11 +169,13 @@ def _spikes(view: View, needed: Line) -> Line | None:
 
 
 def _needed(view: View) -> Line | None:
-    """Return charged memory less page cache if every sample has both, which requires a cgroup of the run."""
-    charged, file = view.samples.find(_GROUP), view.samples.find(_FILE)
-    if not view.run.fields.own_cgroup or not charged or not file or file[0].period > 0:
+    """Return the memory needed at samples; `None` if it is not known at all of them, and without Linux."""
+    in_group = view.run.fields.own_cgroup is not None
+    if in_group and any(column.period > 0 for column in view.samples.find(_FILE)):
         return None
-    values = view.samples.values(charged[0]) - view.samples.values(file[0])
+    values = needed_at_samples(view.samples, in_group=in_group)
+    if not in_group:
+        values = np.minimum(values, most_likely(view.run.peaks.tree))
     made = line_of(view.samples.time, values, 0.0, view.interval)
     return made if len(made.time) else None
 

@@ -9,6 +9,7 @@ from otel_memwatch.reports import phrases
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import Extent, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
+from otel_memwatch.run.curves import most_likely, needed_at_samples
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, duration, size_scale
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 _RESIDENT = catalog.MEMWATCH_TREE_MEMORY_USAGE
-_CHARGED, _FILE = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE
+_NEEDED = (
+    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
+    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
+)
 _WIDTH, _HEIGHT, _DPI = 12.0, 5.4, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.72, 0.42, 0.5, 0.56
 _ROW = 0.2
@@ -107,9 +113,12 @@ def _join(axes: Axes, line: Line, extent: Extent, scales: tuple[float, float], c
 
 def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
     """Return needed memory over time and true, or the sum of resident sizes and false."""
-    samples = run.samples([_RESIDENT, _CHARGED, _FILE]).between(begin, end)
-    needed = bool(run.fields.own_cgroup and samples.find(_CHARGED) and samples.find(_FILE))
-    values = samples.column(_CHARGED) - samples.column(_FILE) if needed else samples.column(_RESIDENT)
-    if needed and np.isnan(values).all():
-        needed, values = False, samples.column(_RESIDENT)
+    samples = run.samples([_RESIDENT, *_NEEDED]).between(begin, end)
+    in_group = run.fields.own_cgroup is not None
+    values = needed_at_samples(samples, in_group=in_group)
+    needed = not bool(np.isnan(values).all())
+    if not needed:
+        values = samples.column(_RESIDENT)
+    elif not in_group:
+        values = np.minimum(values, most_likely(run.peaks.tree))
     return line_of(samples.time, values, 0.0, run.longest_interval), needed

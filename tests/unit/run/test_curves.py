@@ -30,6 +30,7 @@ TREE, DISK = (
 USAGE, WINDOW, FILE, LOCKED = (
     Column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "window", "file", "unevictable")
 )
+MIB = 1 << 20
 INFO = {"started": {"monotonic": 100.0}, "interval": 0.1}
 
 ticks = st.lists(
@@ -151,7 +152,36 @@ def _long(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus, _long])
+def _in_group(path: Path) -> Path:
+    """A record whose cgroup bounds what was needed."""
+    names = ("usage", "window", "file", "unevictable")
+    series = [(f"memwatch.cgroup.memory.{name}", {}) for name in names] + [recorded.DISK_READ]
+    rows = [(n / 10, (20 + n) * MIB, (40 + n % 7 * 50) * MIB, n * MIB // 2, 0, 0) for n in range(30)]
+    return recorded.record(path, seconds=3, series=series, ticks=rows, own_cgroup="/sys/fs/cgroup/x")
+
+
+def _by_faults(path: Path) -> Path:
+    """A record without a cgroup of its own: estimates, and bounds from page faults."""
+    names = ("memory.needed", "memory.needed.low", "memory.needed.high", "unobserved.faults", "process.count")
+    series = [recorded.TREE, *((f"memwatch.tree.{name}", {}) for name in names)]
+    rows = [
+        (n / 10, 200 * MIB, (20 + n) * MIB, (15 + n % 9) * MIB, (25 + n) * MIB, n // 3, 1) for n in range(30)
+    ]
+    return recorded.record(path, seconds=3, series=series, ticks=rows, page_bytes=4096)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        recorded.short,
+        recorded.nested,
+        recorded.workers,
+        recorded.gpus,
+        _long,
+        _in_group,
+        _by_faults,
+    ],
+)
 @pytest.mark.parametrize("state", ["finished", "running"])
 def test_a_record_is_drawn_the_same_from_its_lines_and_from_its_arrays(
     make: Callable[[Path], Path], state: str, tmp_path: Path
@@ -185,3 +215,12 @@ def test_the_largest_lives_stay_however_many_there_were() -> None:
     assert max(value for _, value in largest[0].points) == 10_099
     assert len(largest[0].points) <= 512
     assert [life.points[0][1] for life in largest[1:]] == [5999, 5998, 5997, 5996, 5995, 5994, 5993]
+
+
+def test_without_a_cgroup_the_curve_is_of_needed_memory_not_of_resident_sizes(tmp_path: Path) -> None:
+    """200 MiB are resident, most of it files; at most 49 MiB were needed."""
+    found = load(_by_faults(tmp_path / "run")).curves
+    needed, most = found.curves[NEEDED, ()], found.curves[MOST, ()]
+    assert max(needed.high) == 49 * MIB
+    assert max(most.high) < 55 * MIB
+    assert all(low <= high for low, high in zip(needed.high, most.high, strict=True))
