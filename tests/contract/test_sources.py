@@ -16,12 +16,12 @@ from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
-from otel_memwatch.monitor.sampling.opening import Opening
 from otel_memwatch.monitor.sampling.sources import (
     GPU_SOURCES,
     SOURCES,
     Context,
     Entry,
+    Opening,
     open_sources,
 )
 from otel_memwatch.runtime import kernel

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_memwatch.model import ProcessNote
-from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
+from otel_memwatch.monitor.sampling.sources.cgroup import GroupsBelow
 from otel_memwatch.run import load
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from tests.support.control_group import Group, group, memory_parent

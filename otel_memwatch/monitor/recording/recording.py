@@ -28,7 +28,7 @@ from otel_memwatch.monitor.recording.run_info import (
     may_export,
     write_identity,
 )
-from otel_memwatch.monitor.sampling.opening import Opening
+from otel_memwatch.monitor.sampling.sources import Opening
 from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS

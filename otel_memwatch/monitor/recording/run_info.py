@@ -221,7 +221,7 @@ def moment(monotonic: float) -> dict[str, float]:
 def absence(why: Exception) -> dict[str, Any]:
     """Return the entry of an absent source in `run.json`."""
     # Imported here because the launcher imports this module before the target starts.
-    from otel_memwatch.monitor.sampling.opening import SilentDriver
+    from otel_memwatch.monitor.sampling.sources import SilentDriver
 
     return {
         "state": "unavailable",

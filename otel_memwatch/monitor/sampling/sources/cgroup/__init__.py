@@ -2,25 +2,28 @@
 
 * `location` finds the cgroup's files.
 * `readings` reads the files of either version as the same values.
-* `below` detects cgroups below it, which make its counts late.
-* `outside` counts processes in other cgroups.
+* `GroupsBelow` detects cgroups below it: while there are any, some of its counts are late.
+* `Outside` counts processes of the tree in other cgroups.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
+import os
 
 from otel_memwatch import catalog
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
-from otel_memwatch.monitor.sampling.sources.cgroup.below import GroupsBelow
-from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find
-from otel_memwatch.monitor.sampling.sources.cgroup.outside import Outside
+from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find, read_file
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+from otel_memwatch.runtime.procfs.control_group import locate, parse_key, parse_memberships, parse_mounts
+from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.monitor.sampling.sources import Context, Row
@@ -217,3 +220,166 @@ class Cgroup:
 def open_source(context: Context) -> Cgroup:
     """Open the source; raises `Unavailable` if no memory cgroup of the target can be read."""
     return Cgroup(context, find(context))
+
+
+_MOST = 64
+"""Number of cgroups to read in one sample."""
+
+
+class GroupsBelow:
+    """Detector of cgroups that a program has made below the run's: a container runtime, a sandbox, another `wrap`.
+
+    The kernel passes the counts of memory.stat from cgroup to cgroup late (`GROUP_LAG_SECONDS`). For more than a
+    second, 100 MiB of page cache were missing there, and therefore counted as needed memory. The watermark and the
+    usage are never late.
+
+    If the directory cannot be opened, none are detected.
+
+    Args:
+        path: directory of the cgroup.
+        ours: it was made for the run. The times of other directories are not set, so a cgroup that comes and goes between
+            two samples is not detected there.
+    """
+
+    def __init__(self, path: str, *, ours: bool) -> None:
+        self._path = path
+        self._directory = -1
+        self._changed: int | None = None
+        self._until = float("-inf")
+        if ours:
+            with contextlib.suppress(OSError):
+                # The kernel maintains the times of a cgroup's directory only after the first call that sets one.
+                os.utime(path)
+        with contextlib.suppress(OSError):
+            self._directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._changed = os.fstat(self._directory).st_mtime_ns
+
+    def lately(self, now: float) -> bool:
+        """Return whether there is a cgroup below, or was one lately (1 us). `now`: monotonic seconds."""
+        if self._directory < 0:
+            return False
+        status = os.fstat(self._directory)
+        if status.st_nlink > 2 or status.st_mtime_ns != self._changed:
+            self._changed = status.st_mtime_ns
+            self._until = now + GROUP_LAG_SECONDS
+        return now < self._until
+
+    def private_bytes(self, version: int) -> int:
+        """Return bytes of private memory of the cgroup and those below it (20 us each).
+
+        Each cgroup is read separately, so the sum is never late. It is a lower bound, without:
+
+        - cgroups after the first `_MOST`;
+        - a cgroup that is being removed;
+        - in version 2, memory charged directly to a cgroup with others below it.
+        """
+        total, waiting = 0, [self._path]
+        for _ in range(_MOST):
+            if not waiting:
+                break
+            group = waiting.pop()
+            with contextlib.suppress(OSError):
+                below = [entry.path for entry in os.scandir(group) if entry.is_dir(follow_symlinks=False)]
+                waiting += below
+                # Version 1 counts the cgroup alone in fields without "total_"; version 2 includes the cgroups below.
+                if version == 1 or not below:
+                    with open(f"{group}/memory.stat", "rb") as file:
+                        total += parse_key(file.read(), b"rss" if version == 1 else b"anon") or 0
+        return total
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+
+_FEW = 8
+"""Number of processes up to which every sample checks all."""
+_READ = 4096
+"""Bytes per read; longer memberships are read as a whole file."""
+
+
+class Outside:
+    """Count of the tree's processes outside the cgroup (5 us for each check).
+
+    A new process is checked at once, all processes about once a second, and up to `_FEW` at every sample. In version 2,
+    a process that we waited for is checked once more at its end.
+    """
+
+    def __init__(self, context: Context, groups: Groups) -> None:
+        self._context = context
+        self._group = groups.memory
+        self._version = groups.version
+        self._mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
+        self._known: frozenset[int] = frozenset()
+        self._inside: bytes | None = None
+        """Memberships of a process inside. Equal ones are not parsed again."""
+        self._files: dict[int | str, int] = {}
+        """Open descriptors of processes that every sample checks."""
+        # Our child started in our cgroup. If it is in another one, it has moved, and may have moved unseen processes too.
+        moved = context.adopt and not self._is_inside("self")
+        self._outside: set[int] = {context.root} if moved else set()
+
+    def count(self, *, all_of_them: bool) -> int:
+        """Return the number of processes seen outside so far."""
+        pids = frozenset(self._context.pids())
+        for pid in pids if all_of_them or len(pids) <= _FEW else pids - self._known:
+            if pid not in self._outside and not self._is_inside(pid):
+                self._outside.add(pid)
+        if pids != self._known:
+            self._close_files(set(self._files) - pids if len(pids) <= _FEW else set(self._files))
+            self._known = pids
+        self.note_ended()
+        return len(self._outside)
+
+    def note_ended(self) -> None:
+        """Check the processes that ended by this sample."""
+        if self._version == 2 and self._context.tree is not None and (ended := self._context.tree.ended_in()):
+            self._outside.update(pid for pid, groups in ended.items() if not self._holds(groups))
+
+    def _is_inside(self, pid: int | str) -> bool:
+        try:
+            groups = self._memberships(pid)
+            if groups == self._inside:
+                return True
+            if self._holds(groups):
+                self._inside = groups
+                return True
+            # Version 1 lists an exiting process in the root group.
+            return self._version == 1 and is_exiting(read_file(f"{self._context.proc}/{pid}/stat"))
+        except OSError:
+            return True
+
+    def _memberships(self, pid: int | str) -> bytes:
+        """Return /proc/PID/cgroup. Its descriptor stays open for one of few known processes.
+
+        A descriptor belongs to its process for ever: after its end, the file of this pid is opened again.
+        """
+        descriptor = self._files.get(pid)
+        if descriptor is not None:
+            try:
+                groups = os.pread(descriptor, _READ, 0)
+            except OSError:
+                self._close_files({pid})
+            else:
+                if len(groups) < _READ:
+                    return groups
+        path = f"{self._context.proc}/{pid}/cgroup"
+        if descriptor is None and pid in self._known and len(self._known) <= _FEW:
+            self._files[pid] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_file(path)
+
+    def _close_files(self, pids: Collection[int | str]) -> None:
+        for pid in pids:
+            os.close(self._files.pop(pid))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._close_files(set(self._files))
+
+    def _holds(self, groups: bytes) -> bool:
+        """Return whether a process with these memberships is in our cgroup or below it."""
+        location = locate(parse_memberships(groups), self._mounts, "memory")
+        path = "" if location is None else str(location.path)
+        return path == self._group or path.startswith(f"{self._group}/")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.sources import Context
+    from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
-    from otel_memwatch.monitor.sampling.sources.process_tree.group_discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
     from otel_memwatch.runtime.procfs.process import Stat
 
@@ -458,7 +458,7 @@ def _discovery(
     """Return the search for processes of the target's tree, or of the cgroup that is the target."""
     if context.target_group is None:
         return Discovery(str(context.proc), context.exclude, adopter, since, descriptors)
-    from otel_memwatch.monitor.sampling.sources.process_tree.group_discovery import GroupDiscovery
+    from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
 
     return GroupDiscovery(context.target_group, context.exclude)
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.sampling import opening
-from otel_memwatch.monitor.sampling.opening import Opening, SilentDriver
-from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling import sources
+from otel_memwatch.monitor.sampling.sources import Context, Opening, SilentDriver
 from otel_memwatch.runtime.threads import Flag
 
 GUARD = 30.0
@@ -42,8 +41,8 @@ class Drivers:
 @pytest.fixture
 def drivers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drivers]:
     made = Drivers()
-    monkeypatch.setattr(opening, "open_sources", made.open_sources)
-    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    monkeypatch.setattr(sources, "open_sources", made.open_sources)
+    monkeypatch.setattr(sources, "PATIENCE", 0.05)
     yield made
     made.release.set()
 
@@ -65,34 +64,34 @@ def until(true: Callable[[], bool]) -> None:
 def test_a_slow_driver_joins_when_it_answers(drivers: Drivers) -> None:
     made, done = started()
     assert done.wait(GUARD)
-    sources, absent = made.late()
-    assert sources == []
+    found, absent = made.late()
+    assert found == []
     assert isinstance(absent["gpu_nvidia"], SilentDriver)
     assert "The NVIDIA driver did not answer within the run" in str(absent["gpu_nvidia"])
     assert "No GPU" in str(absent["gpu_drm"]), "a silent driver does not keep another one waiting"
     assert not made.answered
     drivers.release.set()
     until(lambda: made.answered)
-    sources, absent = made.late()
-    assert ([source.name for source in sources], absent) == (["gpu_nvidia"], {})
+    found, absent = made.late()
+    assert ([source.name for source in found], absent) == (["gpu_nvidia"], {})
     assert not made.answered
     assert drivers.limits == [None, None]
 
 
 def test_fast_drivers_are_not_waited_for_longer(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "PATIENCE", GUARD)
+    monkeypatch.setattr(sources, "PATIENCE", GUARD)
     drivers.release.set()
     made, done = started()
     assert done.wait(GUARD)
-    sources, absent = made.late()
-    assert [source.name for source in sources] == ["gpu_nvidia"]
+    found, absent = made.late()
+    assert [source.name for source in found] == ["gpu_nvidia"]
     assert set(absent) == {"gpu_drm"}
 
 
 def test_a_driver_is_not_called_silent_if_the_command_ended_first(
     drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "PATIENCE", GUARD)
+    monkeypatch.setattr(sources, "PATIENCE", GUARD)
     made, done = started()
     done.set()
     _, absent = made.late()

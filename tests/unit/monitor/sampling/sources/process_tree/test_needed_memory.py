@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy import (
+from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
+from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+from otel_memwatch.monitor.sampling.sources.process_tree.needed_memory import (
     PATIENCE,
     WITHIN,
     EarlySamplePolicy,
     PrivateMemoryChange,
     moved_since,
 )
-from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
-from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from tests.support.proc_tree import ProcTree
 
