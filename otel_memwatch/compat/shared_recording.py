@@ -12,10 +12,15 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
+from otel_memwatch.errors import MemwatchError
 from otel_memwatch.record.format import SAMPLES_FILE
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -316,3 +321,27 @@ def tick_now(*, counters: bool = False) -> ProgramTick:
             read=read, written=written, stored_read=stored_read, stored_written=stored_written
         )
     return tick
+
+
+_SECONDS = 600.0
+
+
+def run_in_own_process(module: str, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the last answer of a worker process, empty if it gave none. Raise `MemwatchError` if it fails.
+
+    Reports and pictures are made there: their memory is not part of the measurement.
+    """
+    from otel_memwatch.runtime.worker import Worker, ended_by
+
+    try:
+        with Worker(module) as worker:
+            worker.give(job)
+            answers = list(worker.answers(_SECONDS))
+            if not worker.finished:
+                raise MemwatchError(f"The report cannot be made: it took more than {_SECONDS:.0f} s.")
+            code = worker.end()
+    except (OSError, MemoryError) as error:
+        raise MemwatchError(f"The report cannot be made: {error}.") from None
+    if code != 0:
+        raise MemwatchError(f"The report cannot be made: {worker.last_words or ended_by(code)}")
+    return answers[-1] if answers else {}

@@ -150,7 +150,7 @@ class MemoryMonitor:
         self, log_filepath: str | os.PathLike[str], plot_title: str = "", filename_suffix: str = ""
     ) -> None:
         """Draw a saved log next to it, in a separate process. Raises `MemwatchError` for a log without samples."""
-        from otel_memwatch.compat.own_process import run_in_own_process
+        from otel_memwatch.compat.shared_recording import run_in_own_process
 
         log = Path(log_filepath)
         image = log.with_name(f"{log.stem}{filename_suffix}.png")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from otel_memwatch.compat.current_memory import tree_now
-from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER, UNMARKED
 from otel_memwatch.compat.qefficient.phases.phase_report import EMPTY
 from otel_memwatch.compat.qefficient.profile_samples import (
@@ -30,6 +29,7 @@ from otel_memwatch.compat.shared_recording import (
     ToolRecording,
     acquire,
     release,
+    run_in_own_process,
 )
 from otel_memwatch.record.format import SAMPLES_FILE
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.compat.own_process import run_in_own_process
+from otel_memwatch.compat.shared_recording import run_in_own_process
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.runtime.worker import Worker, ended_by, serve, stop_requested
 from tests.support.torture import wait_for
