@@ -17,7 +17,7 @@ from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean
 from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
+from otel_memwatch.wings.index.page_options import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.ranks.group_commands import rank_directories, redacted_group
 from otel_memwatch.wings.ranks.groups import find_group
 

@@ -9,7 +9,7 @@ from otel_memwatch.reports import REPORTS, write_files
 from otel_memwatch.reports.output import STDOUT, put
 from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run
-from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
+from otel_memwatch.wings.index.page_options import RedactingCommand, redact_option, redacted
 from otel_memwatch.wings.ranks.group_commands import export_group, redacted_group
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.trackers import TRACKERS, send

@@ -11,8 +11,7 @@ from otel_memwatch.reports.output import print_report, print_text, put
 from otel_memwatch.run import load
 from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.wings.index.find import find_run, find_running, runs_below
-from otel_memwatch.wings.index.open_option import open_option
-from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option, redacted
+from otel_memwatch.wings.index.page_options import RedactingCommand, open_option, redact_option, redacted
 from otel_memwatch.wings.live.live_run import LiveRun
 from otel_memwatch.wings.live.seconds import Seconds
 from otel_memwatch.wings.ranks.group_commands import old_clock_options, print_group, put_group, redacted_group

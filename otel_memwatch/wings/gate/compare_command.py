@@ -36,8 +36,7 @@ from otel_memwatch.wings.gate.verdicts import (
     print_verdicts,
     verdict_options,
 )
-from otel_memwatch.wings.index.open_option import open_option
-from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
+from otel_memwatch.wings.index.page_options import RedactingCommand, open_option, redact_option
 from otel_memwatch.wings.ranks.group_commands import redacted_group
 from otel_memwatch.wings.ranks.group_figures import group_figures
 

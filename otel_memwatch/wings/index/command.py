@@ -22,8 +22,7 @@ from otel_memwatch.text import clean
 from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.index import index, runs_home
-from otel_memwatch.wings.index.open_option import open_option
-from otel_memwatch.wings.index.redact_option import RedactingCommand, redact_option
+from otel_memwatch.wings.index.page_options import RedactingCommand, open_option, redact_option
 from otel_memwatch.wings.index.remote import here, is_remote
 
 if TYPE_CHECKING:
@@ -339,8 +338,7 @@ def _removals(
     rows: Sequence[IndexedRun], roots: Sequence[str], *, dry_run: bool
 ) -> Iterator[tuple[Sequence[str], Removal]]:
     """Remove runs; yield the paths of each removal and its result. The recipes of one file are one removal."""
-    from otel_memwatch.wings.index.prune import is_recipe, remove
-    from otel_memwatch.wings.index.prune_recipes import remove_recipes
+    from otel_memwatch.wings.index.prune import is_recipe, remove, remove_recipes
 
     recipes: dict[str, list[str]] = {}
     for row in rows:

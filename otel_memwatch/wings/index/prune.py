@@ -1,4 +1,4 @@
-"""Selection and removal of old runs.
+"""Selection and removal of old runs, and of old recipes.
 
 * `run.json` alone decides, and it is read again at the moment of removal.
 * Only files that this package names (`record.format.is_run_file`) are removed.
@@ -9,14 +9,24 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import time
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, SEGMENTED_SCHEMA, is_run_file
+from otel_memwatch.record.format import (
+    FINISHED,
+    RECIPES_STORE,
+    RUN_FILE,
+    RUNNING,
+    SCHEMA,
+    SEGMENTED_SCHEMA,
+    is_run_file,
+)
 from otel_memwatch.record.open import read_info, read_recipe
+from otel_memwatch.record.recipes import id_of
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.run.ending import is_monitor_visible, state_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
+
 
 _ABANDONED = 86400.0
 """Seconds without a write after which a running run of another machine counts as dead: its monitor is not visible here."""
@@ -211,3 +222,45 @@ def _remove_empty(path: str, parent: int, name: str, directory: int) -> str:
     except OSError as error:
         return f"{path} is empty now, but stays: {error.strerror}"
     return ""
+
+
+def remove_recipes(
+    parent: str, ids: Sequence[str], roots: Sequence[str], *, dry_run: bool = False
+) -> Removal:
+    """Remove the recipes of these IDs in the directory `parent`, which is one of `roots` or below it.
+
+    Recorders wait meanwhile: they append under the same lock. The file is rewritten in place, because a recorder that
+    waits has it open. With `dry_run`, only return the result of a removal.
+    """
+    names = frozenset(ids)
+    root = next(root for root in roots if f"{parent}/".startswith(f"{root.rstrip('/')}/"))
+    try:
+        with opened(parent, root) as (_, _, directory), contextlib.ExitStack() as stack:
+            file = os.open(RECIPES_STORE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            stack.callback(os.close, file)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return Removal(False, note=f"{parent}/{RECIPES_STORE} stays: it is no file")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            content = os.pread(file, os.fstat(file).st_size, 0)
+            kept = b"".join(line for line in content.splitlines(keepends=True) if id_of(line) not in names)
+            if not dry_run:
+                os.pwrite(file, kept, 0)
+                os.ftruncate(file, len(kept))
+                for name in names:
+                    with contextlib.suppress(OSError):  # most have no operations, so no directory
+                        _remove_operations(name, directory)
+            return Removal(True, len(content) - len(kept))
+    except OSError as error:
+        return Removal(False, note=f"{parent}/{RECIPES_STORE} stays: {error.strerror}")
+
+
+def _remove_operations(name: str, parent: int) -> None:
+    directory = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    try:
+        for one in os.listdir(directory):
+            found = os.stat(one, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and is_run_file(one):
+                os.unlink(one, dir_fd=directory)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=parent)

@@ -17,7 +17,7 @@ from otel_memwatch.run import load
 from otel_memwatch.wings.index.command import prune_command
 from otel_memwatch.wings.index.find import find_run, find_runs
 from otel_memwatch.wings.index.index import index
-from otel_memwatch.wings.index.prune_recipes import remove_recipes
+from otel_memwatch.wings.index.prune import remove_recipes
 from tests.support.wrapped import MIB
 
 ID = "20260101T000000Z-bash-100"
