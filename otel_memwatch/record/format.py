@@ -82,7 +82,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
 
 `torch-<pid>.json`, `torch-peak-<pid>.pickle`, `torch-oom-<pid>.pickle`
     Only under --torch-snapshot, written by the process `pid` itself. The first lists the others, which are PyTorch's:
-    {"schema": 1, "pid", "rank", "snapshots": [{"kind", "file", "time", "reserved", "device", "requested"}], "problem"}.
+    {"schema": 1, "pid", "rank", "snapshots": [{"kind", "file", "time", "reserved", "device", "requested"}], "grown", "problem"}.
 
 `clock.jsonl`, `clock.upload.jsonl`
     Only in older records of a group. No longer read: hosts are not compared at one instant.

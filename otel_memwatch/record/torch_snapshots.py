@@ -39,6 +39,8 @@ class TorchSnapshot(NamedTuple):
     """Bytes of the allocation that failed."""
     problem: str = ""
     """Reason of a failure."""
+    grown: int | None = None
+    """Bytes by which the process grew while its snapshots were written."""
 
 
 def read_torch_snapshots(directory: Path) -> list[TorchSnapshot]:
@@ -64,10 +66,10 @@ def _listed(directory: Path, name: str) -> Iterator[TorchSnapshot]:
     pid = whole(document.get("pid")) if isinstance(document, dict) else None
     if pid is None:
         return
-    listed, rank = document.get("snapshots"), whole(document.get("rank"))
+    listed, rank, grown = document.get("snapshots"), whole(document.get("rank")), whole(document.get("grown"))
     for entry in listed[:2] if isinstance(listed, list) else []:
         if (snapshot := _snapshot(directory, entry, pid, rank)) is not None:
-            yield snapshot
+            yield snapshot._replace(grown=grown)
     kind, _, reason = (text(document.get("problem")) or "").partition(": ")
     if reason:
         yield TorchSnapshot(kind, "", pid, rank, None, None, None, None, reason[:200])

@@ -10,7 +10,7 @@ from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
-from otel_memwatch.run.growth import HandleFloors, TimeFloors
+from otel_memwatch.run.growth import HandleFloors, TimeFloors, without_history
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -393,6 +393,8 @@ class RunAggregator:
         found = found if of_service is None else [*found, of_service]
         if self._handles is not None and not job:
             found += self._handles.findings()
+        if self.conditions.torch_history:
+            found = [without_history(one) for one in found]
         return found if self._heaps is None else self._heaps.findings(found)
 
     @property

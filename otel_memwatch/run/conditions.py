@@ -60,6 +60,8 @@ class RunConditions(NamedTuple):
     """True if processes could not be watched: only processes that we waited for are known."""
     exact: bool
     """True if the high-water marks were reset at every sample."""
+    torch_history: bool
+    """True if PyTorch recorded its allocations for snapshots, in memory of the program."""
 
     def read_until(self, time: float, reading: float | None) -> float:
         """Return the monotonic seconds by which all readings of a sample were taken.
@@ -113,4 +115,5 @@ class RunConditions(NamedTuple):
             portable=fields.portable,
             blind=fields.blind,
             exact=fields.settings.get("exact") is True,
+            torch_history=fields.settings.get("torch_snapshot") is True,
         )

@@ -28,9 +28,11 @@ _ANONYMOUS = 0.6
 """Share of the growth that samples must show as memory of no file: resident pages of a mapped file are no leak."""
 HANDLES = ("threads", "descriptors", "processes")
 """Fields of a sample that count handles."""
-HANDLES_KIND = "handles"
+HANDLES_KIND, HISTORY_KIND = "handles", "recorded_history"
 _HANDLE, _LEAST_HANDLES = 1 << 20, 16
 """Bytes that a handle counts as for the rules on memory, and the least growth that matters."""
+_HISTORY = 64 << 20
+"""Bytes that PyTorch's record of its allocations and snapshots of it may take (`in_target.torch_snapshot.snapshots`)."""
 _FASTEST = 1e15
 """Bytes in a second beyond any rate: a larger number of a record is damage."""
 _MOST = 16
@@ -102,6 +104,12 @@ class GrowthFinding(NamedTuple):
         anonymous, threads = whole(fields.get("anonymous")), whole(fields.get("threads"))
         more = repeats, inside, allocator, anonymous, threads, text(fields.get("counted"))
         return cls(kind, operation, pid, bytes_, rate, low, high, seconds, *more)
+
+
+def without_history(one: GrowthFinding) -> GrowthFinding:
+    """Return a finding of a run with `--torch-snapshot`: growth that the option may have caused is no leak."""
+    explained = one.kind == LEAK and one.bytes <= _HISTORY
+    return one._replace(kind=HISTORY_KIND) if explained else one
 
 
 def exported(found: Sequence[GrowthFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:

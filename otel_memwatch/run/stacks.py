@@ -107,17 +107,37 @@ def _level_after(capture: Capture) -> int:
 
 
 def busiest(capture: Capture) -> CapturedThread:
-    """Return the thread that most probably allocates: most page faults, else the first active one, else the first."""
-    return max(capture.threads, key=lambda thread: (thread.faults or 0, thread.active))
+    """Return the program's thread that most probably allocates: most page faults, else the first active one, else the first."""
+    return _busiest(program_threads(capture))
+
+
+def program_threads(capture: Capture) -> Sequence[CapturedThread]:
+    """Return the threads without the one that writes snapshots of PyTorch's allocator, if others are left."""
+    return [thread for thread in capture.threads if not _is_ours(thread)] or capture.threads
+
+
+def is_snapshot(capture: Capture) -> bool:
+    """Return whether the thread that most probably allocates is ours: it writes a snapshot of PyTorch's allocator."""
+    return _is_ours(_busiest(capture.threads))
+
+
+def _busiest(threads: Sequence[CapturedThread]) -> CapturedThread:
+    return max(threads, key=lambda thread: (thread.faults or 0, thread.active))
+
+
+def _is_ours(thread: CapturedThread) -> bool:
+    return any(_SNAPSHOTS in frame.file for frame in thread.frames)
 
 
 def weighted_stacks(stacks: Stacks) -> list[WeightedStack]:
     """Return the samples of a profile by time. Raises `RunError` if the run has none.
 
     A sample is a capture: the stack of its busiest thread, weighted with the bytes by which its process had grown since the
-    capture before. The sum is the growth that captures saw, not the peak.
+    capture before. The sum is the growth that captures saw, not the peak. Growth by our snapshots is left out.
     """
-    found = [WeightedStack(one, busiest(one).frames, one.grown) for one in stacks.captures]
+    found = [
+        WeightedStack(one, busiest(one).frames, one.grown) for one in stacks.captures if not is_snapshot(one)
+    ]
     if not found:
         raise RunError("The run has no captured stacks.", "record with --stacks")
     return found
@@ -147,6 +167,7 @@ def frame_name(frame: StackFrame) -> str:
     return f"{function} ({place}{line})" if place else function
 
 
+_SNAPSHOTS = "/otel_memwatch/in_target/torch_snapshot/snapshots.py"
 _HIDDEN = re.compile(r"^<frozen importlib|/otel_memwatch/in_target/")
 
 _INNER_GROUP = re.compile(r"\([^()<>]*\)|<[^()<>]*>")

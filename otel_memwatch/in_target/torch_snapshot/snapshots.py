@@ -2,11 +2,14 @@
 
 A snapshot is PyTorch's pickle of all segments and blocks, with the stacks of the latest allocations. It is written
 
-* at a new peak of reserved memory: a thread checks ten times a second, and once more at the end of the program;
+* at a new peak of reserved memory that does not rise further: a thread checks four times a second, and once more at the
+  end of the program;
 * when an allocation fails for lack of memory, before PyTorch raises its error.
 
 Only the standard library, and no other module of this package: this file also runs without an installed package.
 The functions of PyTorch used here begin with an underscore; its documentation of memory snapshots names them.
+
+A snapshot takes host memory of the program, in proportion to `ENTRIES`, and holds the interpreter's lock meanwhile.
 """
 
 from __future__ import annotations
@@ -22,15 +25,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-STEP, LEAST_STEP = 1.05, 32 << 20
+STEP, LEAST_STEP = 1.1, 64 << 20
 """Growth of reserved memory since the last snapshot that is worth another one: a factor, and bytes."""
-PERIOD = 0.1
+SETTLED, LONGEST_RISE = 1.0, 10.0
+"""Seconds without a new peak before a snapshot, and the longest wait for them: programs reserve memory in many steps."""
+PERIOD = 0.25
 SHARE, ADVANCE = 0.01, 2.0
 """Time of writing snapshots: share of the run's time, and seconds that may be used ahead of it."""
 OOM_PAUSE = 10.0
 """Seconds between two snapshots of failed allocations: a program may catch the error and try again at once."""
-ENTRIES = 100_000
-"""Latest allocations and releases in a snapshot."""
+ENTRIES = 20_000
+"""Latest allocations and releases in a snapshot: about 20 MiB in PyTorch, and as much again while it is written."""
 _PATIENCE = 5.0
 """Longest wait for a snapshot that another thread writes, in seconds."""
 
@@ -74,6 +79,9 @@ class Snapshots:
         self._pid = os.getpid()
         self._began = time.monotonic()
         self._spent, self._level = 0.0, 0
+        self._highest, self._rose, self._waits_since = 0, 0.0, float("inf")
+        self._grown = 0
+        """Bytes by which the process grew while snapshots were written."""
         self._oom_time = float("-inf")
         self._listed: dict[str, dict[str, Any]] = {}
         self._problem = ""
@@ -95,12 +103,17 @@ class Snapshots:
         # Not a `Thread`: the program must not find another one in `threading`.
         _thread.start_new_thread(self._follow, ())
 
-    def check(self) -> None:
-        """Write a snapshot if reserved memory has a new peak and the budget of time allows."""
-        level = self._reserved()
-        left = ADVANCE + SHARE * (time.monotonic() - self._began) - self._spent
-        if left > 0 and level >= max(self._level * STEP, self._level + LEAST_STEP):
-            self._level = level
+    def check(self, *, ends: bool = False) -> None:
+        """Write a snapshot if reserved memory has a new peak, has settled there and the budget of time allows."""
+        level, now = self._reserved(), time.monotonic()
+        if level > self._highest:
+            self._highest, self._rose = level, now
+        if level < max(self._level * STEP, self._level + LEAST_STEP):
+            return
+        self._waits_since = min(self._waits_since, now)
+        settled = ends or now - self._rose >= SETTLED or now - self._waits_since >= LONGEST_RISE
+        if settled and ADVANCE + SHARE * (now - self._began) - self._spent > 0:
+            self._level, self._waits_since = level, float("inf")
             self._write("peak", {"reserved": level})
 
     def out_of_memory(self, device: int, requested: int, *_sizes: int) -> None:
@@ -135,7 +148,7 @@ class Snapshots:
     def _end(self) -> None:
         try:
             if os.getpid() == self._pid:
-                self.check()
+                self.check(ends=True)
         except Exception:
             pass
         self._ended = True
@@ -146,7 +159,7 @@ class Snapshots:
         thread = _thread.get_ident()
         self._imports.threads.add(thread)
         try:
-            began = time.monotonic()
+            began, before = time.monotonic(), _resident()
             name = f"torch-{kind}-{self._pid}.pickle"
             temporary = os.path.join(self._directory, f".{name}")
             try:
@@ -160,6 +173,7 @@ class Snapshots:
                 if os.path.exists(temporary):
                     os.unlink(temporary)
             self._spent += time.monotonic() - began
+            self._grown += max(0, _resident() - before)
             self._list()
         finally:
             self._imports.threads.discard(thread)
@@ -172,6 +186,7 @@ class Snapshots:
             "pid": self._pid,
             "rank": _rank(self._torch),
             "snapshots": list(self._listed.values()),
+            "grown": self._grown,
             "problem": self._problem,
         }
         name = f"torch-{self._pid}.json"
@@ -184,6 +199,15 @@ class Snapshots:
         except OSError:
             if os.path.exists(temporary):
                 os.unlink(temporary)
+
+
+def _resident() -> int:
+    """Return the resident size of this process in bytes; 0: unknown."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(200).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _rank(torch: Any) -> int | None:

@@ -7,7 +7,7 @@ Each call can be reached with the tab key, and has its name and share as label a
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.markup import escaped, tag
-from otel_memwatch.run.stacks import busiest, frame_name, is_library, shown_frames
+from otel_memwatch.run.stacks import busiest, frame_name, is_library, is_snapshot, shown_frames
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, shorten, size
 
@@ -65,6 +65,8 @@ def flame(run: RecordedRun, base: RecordedRun | None = None) -> str:
 
 def _add(root: _Call, run: RecordedRun) -> None:
     for capture in run.stacks.captures:
+        if is_snapshot(capture):
+            continue
         call = root
         call.bytes += capture.grown
         frames = shown_frames(busiest(capture).frames)

@@ -6,7 +6,7 @@ Leaks and kept memory stand in summary, page and report, other kinds of growth i
 from __future__ import annotations
 
 from otel_memwatch.reports import phrases
-from otel_memwatch.run.growth import HANDLES_KIND
+from otel_memwatch.run.growth import HANDLES_KIND, HISTORY_KIND
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
 from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
@@ -129,6 +129,8 @@ def _other(run: RecordedRun, one: GrowthFinding) -> str:
         return (
             f"{subject} grows ever more slowly, by {size(one.bytes)} so far (warm-up, or a cache that fills)"
         )
+    if one.kind == HISTORY_KIND:
+        return f"{subject} grew by {size(one.bytes)}, which the record of allocations for --torch-snapshot may explain"
     if one.kind == SAWTOOTH:
         return f"{subject} rises and falls without growing (sawtooth)"
     if one.operation is None:

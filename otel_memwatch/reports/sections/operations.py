@@ -8,9 +8,8 @@ from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
-from otel_memwatch.reports.sections.stacks import place
+from otel_memwatch.reports.sections.stacks import running
 from otel_memwatch.reports.sections.stalls import of_operation
-from otel_memwatch.run.stacks import busiest
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -126,7 +125,7 @@ def uncovered(run: RecordedRun, page: Page) -> None:
                 duration(gap.end - gap.start),
                 shorten(gap.place, _NAME),
                 "-" if gap.change is None else change(gap.change),
-                "" if most is None else place(busiest(most)),
+                "" if most is None else running(most),
             )
         )
     page.section("Outside operations")

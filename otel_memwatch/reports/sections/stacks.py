@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.run.stacks import busiest, frame_name, own_frame, shown_frames
+from otel_memwatch.run.stacks import (
+    busiest,
+    frame_name,
+    is_snapshot,
+    own_frame,
+    program_threads,
+    shown_frames,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size
 
 if TYPE_CHECKING:
-    from otel_memwatch.record.stacks import CapturedThread
+    from otel_memwatch.record.stacks import Capture, CapturedThread
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.stacks import PeakStack
 
 _FRAME = 76
 _SHOWN_FRAMES = 12
+_SNAPSHOT = "otel-memwatch wrote a snapshot of PyTorch's allocator"
 _COLUMNS = Columns(
     ("time", "memory", "growth", "pid", "running"), "rrrrl", first_to_go=("pid", "growth"), names="running"
 )
@@ -38,7 +46,13 @@ def sentence(run: RecordedRun, found: PeakStack) -> str:
         level = f"{size(found.capture.level)} at {duration(found.capture.time - run.started)}"
         return f"peak not captured (too short); at {level}: {words}"
     process = f", pid {found.capture.pid}" if (run.totals.get("processes") or 1) > 1 else ""
-    return f"running {words}{process}"
+    meanwhile = f"; {_SNAPSHOT}" if is_snapshot(found.capture) else ""
+    return f"running {words}{process}{meanwhile}"
+
+
+def running(capture: Capture) -> str:
+    """Return the call of the program that a capture found; if memory of ours grew meanwhile, that instead."""
+    return _SNAPSHOT if is_snapshot(capture) else place(busiest(capture))
 
 
 def place(thread: CapturedThread) -> str:
@@ -64,8 +78,8 @@ def stacks(run: RecordedRun, page: Page) -> None:
         page.fact("", "The peak itself is higher: a spike that was over before the next capture.", "warning")
     page.fact("process", shorten(clean(capture.command), _FRAME) + f" (pid {capture.pid})")
     name = clean(found.thread.name) or str(found.thread.id)
-    several = len(capture.threads) > 1
-    page.fact("thread", f"{name}, one of {len(capture.threads)} threads" if several else name)
+    number = len(program_threads(capture))
+    page.fact("thread", f"{name}, one of {number} threads" if number > 1 else name)
     page.gap()
     for frame in found.thread.frames[:_SHOWN_FRAMES]:
         page.item(shorten(clean(frame_name(frame)), _FRAME))
@@ -81,7 +95,7 @@ def stacks(run: RecordedRun, page: Page) -> None:
                 size(one.level),
                 f"+{size(one.grown)}",
                 str(one.pid) if several_processes else "",
-                place(busiest(one)),
+                running(one),
             )
             for one in captures
         ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 _SHOWN = 100
-_COLUMNS = Columns(("rank", "pid", "", "at", "reserved", "file"), "rrlrrl")
+_COLUMNS = Columns(("rank", "pid", "reason", "at", "reserved", "file"), "rrlrrl")
 
 
 def torch_snapshots(run: RecordedRun, page: Page) -> None:
@@ -40,6 +40,11 @@ def torch_snapshots(run: RecordedRun, page: Page) -> None:
     page.gap()
     if len(run.torch_snapshots) > _SHOWN:
         page.paragraph(f"{count(len(run.torch_snapshots) - _SHOWN, 'more snapshot')} (all: --json).")
+    grown = sum({one.pid: one.grown or 0 for one in run.torch_snapshots}.values())
+    during = f" It grew by {size(grown)} while they were written." if grown else ""
+    page.paragraph(
+        f"The record of the latest allocations and each snapshot of it take host memory of the program.{during}"
+    )
     page.paragraph(
         f"The files are in {clean(str(run.path))}. PyTorch's memory visualizer shows them. Load them with Python's pickle "
         "only if you trust the program."

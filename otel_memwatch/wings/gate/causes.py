@@ -30,7 +30,7 @@ from collections import Counter
 
 from otel_memwatch import catalog
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.run.stacks import busiest, frame_name, own_frame
+from otel_memwatch.run.stacks import busiest, frame_name, is_snapshot, own_frame
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean, count, duration, shorten, size
 
@@ -219,7 +219,7 @@ def _kinds(run: RecordedRun) -> Counter[str]:
 def _functions(run: RecordedRun) -> Counter[str]:
     found: Counter[str] = Counter()
     for capture in run.stacks.captures:
-        own = own_frame(busiest(capture)) if capture.threads else None
+        own = own_frame(busiest(capture)) if capture.threads and not is_snapshot(capture) else None
         if capture.pid == run.fields.target.pid and own is not None and own.function != _MODULE:
             found[frame_name(own._replace(line=0))] += capture.grown
     return found

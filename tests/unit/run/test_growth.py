@@ -9,14 +9,22 @@ import pytest
 
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_lines import OperationRow, row_of
-from otel_memwatch.reports.sections.growth import handle_words, leak_words
-from otel_memwatch.run.growth import GrowthFinding, HandleFloors, Repeats, TimeFloors, exported
+from otel_memwatch.reports.sections.growth import handle_words, leak_words, words
+from otel_memwatch.run.growth import (
+    GrowthFinding,
+    HandleFloors,
+    Repeats,
+    TimeFloors,
+    exported,
+    without_history,
+)
 from otel_memwatch.truth.service_growth import ServiceLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_memwatch.record.schema import Sample
+    from otel_memwatch.run import RecordedRun
 
 MIB = 1 << 20
 
@@ -71,6 +79,18 @@ def test_growth_between_the_steps_is_not_theirs() -> None:
 def test_growth_after_a_warm_up_within_steps_is_not_theirs() -> None:
     (found,) = _run(within=0, between=2, first=100)
     assert (found.kind, found.inside) == ("leak", False)
+
+
+def test_the_record_for_snapshots_is_no_leak_of_the_program() -> None:
+    (small,) = _run()
+    ours = without_history(small)
+    assert (small.kind, ours.kind) == ("leak", "recorded_history")
+    (large,) = _run(within=10)
+    assert without_history(large) == large
+    run = SimpleNamespace(totals={"processes": 1})
+    assert words(cast("RecordedRun", run), ours).endswith(
+        "which the record of allocations for --torch-snapshot may explain"
+    )
 
 
 def test_pages_of_files_are_no_leak() -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
-from otel_memwatch.run.stacks import PeakStack, frame_name, own_frame, peak_stack, shown_frames, without_types
+from otel_memwatch.run.stacks import (
+    PeakStack,
+    frame_name,
+    is_snapshot,
+    own_frame,
+    peak_stack,
+    shown_frames,
+    weighted_stacks,
+    without_types,
+)
 
 MIB = 1 << 20
 APP = StackFrame("load", "/app/train.py", 12)
@@ -117,6 +126,23 @@ def test_the_thread_that_touches_memory_is_named() -> None:
     assert _found(100, _capture(100, 20, idle, busy)).thread is busy
     unknown = _thread(APP, number=3, active=True)
     assert _found(100, _capture(100, 20, _thread(LIBRARY), unknown)).thread is unknown
+
+
+def test_the_thread_that_writes_snapshots_is_not_the_programs() -> None:
+    ours = _thread(
+        StackFrame("_snapshot", "/venv/lib/python3.12/site-packages/torch/cuda/memory.py", 1084),
+        StackFrame("_write", "/venv/site-packages/otel_memwatch/in_target/torch_snapshot/snapshots.py", 155),
+        number=2,
+        faults=900,
+        active=True,
+    )
+    steps, snapshot = _capture(200, 0, grown=20), _capture(300, 50, ours, _thread(APP), grown=80)
+    found = _found(320, steps, snapshot)
+    assert (found.capture, found.own) == (snapshot, APP)
+    assert is_snapshot(snapshot)
+    assert not is_snapshot(_capture(300, 50, ours._replace(faults=3), _thread(APP, faults=9)))
+    weights = weighted_stacks(Stacks((steps, snapshot), 320 * MIB, True, ()))
+    assert [(one.frames, one.bytes) for one in weights] == [((APP,), 20 * MIB)]
 
 
 def test_own_code_is_told_from_libraries() -> None:

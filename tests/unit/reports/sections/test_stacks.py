@@ -52,6 +52,21 @@ def test_a_missed_spike_says_so() -> None:
     assert "peak not captured (too short); at 200.0 MiB at 2.50 s: load (train.py:12)" in text
 
 
+def test_our_snapshots_are_named_and_not_shown_as_the_programs_code() -> None:
+    first = _capture(100)
+    ours = StackFrame("Snapshots._write", "/x/otel_memwatch/in_target/torch_snapshot/snapshots.py", 155)
+    last = _capture(200)
+    last = last._replace(time=104.0, threads=(*last.threads, CapturedThread(10, "", True, 90, (ours,))))
+    run = _run(200, first, last)
+    assert "running load (train.py:12), in concat (concat.py:395); otel-memwatch wrote" in _text(
+        running_at_peak, run
+    )
+    rows = _text(stacks, run)
+    assert "Snapshots._write" not in rows
+    assert "+5.0 MiB  otel-memwatch wrote a snapshot of PyTorch's allocator" in rows
+    assert "one of" not in rows
+
+
 def test_without_the_option_nothing_is_said() -> None:
     run = SimpleNamespace(stacks=Stacks((), 0, False, ()), peak_stack=None, marks=())
     assert _text(running_at_peak, run) == ""
