@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.estimates import largest_sample
 from otel_memwatch.truth.operation import allocator_peak
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.model import RecordedOperation
+    from otel_memwatch.run.results import OperationFigures
 
 
 class AllocatorFigures(NamedTuple):
@@ -43,6 +45,52 @@ def allocator_figures(operation: RecordedOperation) -> list[AllocatorFigures]:
         rest = [_whole(reported.get(key)) for key in ("reserved_peak", "ooms", "retries", "fragmentation")]
         found.append(AllocatorFigures(str(device), name, peak, *rest))
     return found
+
+
+class RepeatedUse(NamedTuple):
+    """GPU memory of the operations of one name on one device."""
+
+    first: OperationFigures
+    last: OperationFigures
+    times: int
+    figures: AllocatorFigures
+    """Largest values of all repeats; failed and repeated allocations are summed up."""
+
+
+def by_name(listed: Iterable[OperationFigures]) -> list[RepeatedUse]:
+    """Return the GPU memory of operations by name and device, in the order of the first ones.
+
+    A number at the end of a name does not count, as in the table of operations.
+    """
+    found: dict[tuple[str, str], list[tuple[OperationFigures, AllocatorFigures]]] = {}
+    for operation in listed:
+        for figures in allocator_figures(operation.operation):
+            found.setdefault((series_name(operation.operation.name), figures.device), []).append(
+                (operation, figures)
+            )
+    return [
+        RepeatedUse(
+            repeats[0][0], repeats[-1][0], len(repeats), _largest([figures for _, figures in repeats])
+        )
+        for repeats in found.values()
+    ]
+
+
+def _largest(repeats: Sequence[AllocatorFigures]) -> AllocatorFigures:
+    lows, highs = [one.peak.low or 0 for one in repeats], [one.peak.high for one in repeats]
+    bounded = [high for high in highs if high is not None]
+    high = max(bounded) if len(bounded) == len(highs) else None
+    first, name = repeats[0], repeats[0].allocator
+    ooms, retries = ([getattr(one, key) or 0 for one in repeats] for key in ("ooms", "retries"))
+    return AllocatorFigures(
+        first.device,
+        name,
+        allocator_peak(max(lows), high, name, exact=True),
+        max((one.reserved_peak for one in repeats if one.reserved_peak is not None), default=None),
+        sum(ooms),
+        sum(retries),
+        max((one.fragmentation for one in repeats if one.fragmentation is not None), default=None),
+    )
 
 
 def raised_by_allocators(

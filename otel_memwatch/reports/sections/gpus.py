@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from otel_memwatch import catalog
+from otel_memwatch.model import Certainty
 from otel_memwatch.reports.pages import Columns
-from otel_memwatch.run.gpu import allocator_figures
+from otel_memwatch.run.gpu import by_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import certainty, clean, count, duration, peak_figure, shorten, size
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
+    from otel_memwatch.run.gpu import RepeatedUse
 
 METRICS = (
     catalog.HW_GPU_MEMORY_LIMIT,
@@ -28,6 +30,8 @@ METRICS = (
 )
 _SHOWN = 100
 """Rows in the table of operations."""
+_EXACT = ("torch.cuda", "torch.xpu", "tensorflow")
+"""Allocators with peaks that `--exact-gpu` makes exact."""
 _PROCESSES = 5
 
 
@@ -128,31 +132,40 @@ _COLUMNS = Columns(
 
 def _operations(listed: list[OperationFigures], page: Page) -> None:
     page.section("GPU memory of operations")
-    rows = []
-    for figures in listed[:_SHOWN]:
-        indent = "  " * min(figures.depth, 8)
-        for allocator in allocator_figures(figures.operation):
-            remarks = (
-                count(allocator.ooms, "allocation failed", "allocations failed") if allocator.ooms else "",
-                f"{allocator.retries} retried after releasing the cache" if allocator.retries else "",
-            )
-            rows.append(
-                (
-                    duration(figures.start),
-                    shorten(indent + figures.operation.name, 40),
-                    shorten(allocator.device, 24),
-                    peak_figure(allocator.peak),
-                    certainty(allocator.peak),
-                    "-" if allocator.reserved_peak is None else size(allocator.reserved_peak),
-                    "-" if allocator.fragmentation is None else size(allocator.fragmentation),
-                    ", ".join(remark for remark in remarks if remark),
-                )
-            )
-    page.table(rows, _COLUMNS)
+    found = by_name(listed)
+    page.table([_row(use) for use in found[:_SHOWN]], _COLUMNS)
     page.gap()
-    if len(listed) > _SHOWN:
-        page.paragraph(f"{count(len(listed) - _SHOWN, 'more operation')} (all: --json).")
+    if len(found) > _SHOWN:
+        page.paragraph(f"{count(len(found) - _SHOWN, 'more name')} (all: --json).")
     page.paragraph(
         "in tensors: memory that the program's GPU library handed out. reserved: memory that it took from the device, "
-        "including its cache. Other memory on the device is in neither."
+        "including its cache. Other memory on the device is in neither. Repeats of a name are one row, with the largest "
+        "values."
+    )
+    if any(
+        use.figures.peak.certainty is not Certainty.EXACT and use.figures.allocator in _EXACT for use in found
+    ):
+        page.paragraph(
+            "A range ends at the program's high-water mark if the operation did not exceed it. wrap --exact-gpu "
+            "(OTEL_MEMWATCH_EXACT_GPU=1) resets the mark at each operation: all peaks are then exact, but the program "
+            "reads smaller values from max_memory_allocated()."
+        )
+
+
+def _row(use: RepeatedUse) -> tuple[str, ...]:
+    first, last, figures = use.first.operation.name, use.last.operation.name, use.figures
+    name = shorten(first, 40) if first == last else f"{shorten(first, 20)} ... {shorten(last, 20)}"
+    remarks = (
+        count(figures.ooms, "allocation failed", "allocations failed") if figures.ooms else "",
+        f"{figures.retries} retried after releasing the cache" if figures.retries else "",
+    )
+    return (
+        duration(use.first.start),
+        "  " * min(use.first.depth, 8) + name + (f" ({use.times} times)" if use.times > 1 else ""),
+        shorten(figures.device, 24),
+        peak_figure(figures.peak),
+        certainty(figures.peak),
+        "-" if figures.reserved_peak is None else size(figures.reserved_peak),
+        "-" if figures.fragmentation is None else size(figures.fragmentation),
+        ", ".join(remark for remark in remarks if remark),
     )
