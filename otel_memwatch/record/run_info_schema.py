@@ -282,6 +282,9 @@ class RunInfo(NamedTuple):
     exit: ExitFields
     file_bytes: int | None
     """Most file pages (RssFile) that a sample found in one process."""
+    files_beside_peak: int | None
+    """Files in use beside the peak: the largest sum over time of needed memory and files in use, less the peak; only with a
+    cgroup of the run."""
     processes_high: int | None
     """Likely most memory of the processes together, plus memory files and kernel memory at samples; only with a cgroup of
     the run."""

@@ -16,6 +16,7 @@ from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tre
 from otel_memwatch.run.process_bounds import TreeBounds
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
+from otel_memwatch.run.working_set import WorkingSet
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
@@ -141,6 +142,7 @@ class RunAggregator:
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
+        self._working_set = WorkingSet()
         self.anonymous = TimeFloors()
         self._handles: HandleFloors | None = None
         """Memory of no file at samples, by monotonic seconds."""
@@ -271,7 +273,9 @@ class RunAggregator:
         if "watermark" in self._fields:
             evidence.watermark_read = sample.watermark is not None
         if self.conditions.own_cgroup:
-            evidence.add_cgroup_window(evidence.cgroup.add(sample))
+            window = evidence.cgroup.add(sample)
+            evidence.add_cgroup_window(window)
+            self._working_set.add(sample, window)
         limit = whole_of(sample.limit)
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
@@ -381,6 +385,11 @@ class RunAggregator:
         """Return `peaks.processes_high`, in bytes; `None`: unknown."""
         with self._lock:
             return processes_high(self._evidence)
+
+    def files_beside_peak(self) -> int | None:
+        """Return the files that full speed needs beside the peak, in bytes; `None`: unknown."""
+        with self._lock:
+            return self._working_set.beside_peak(self.processes.most_file, self.processes.count)
 
     def findings(self, repeats: Repeats | None, *, job: bool) -> list[GrowthFinding]:
         """Return what the run so far shows about the growth of its memory, and about memory that allocators keep.

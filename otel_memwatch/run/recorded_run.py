@@ -186,6 +186,13 @@ class RecordedRun:
             return self.fields.file_bytes
         return self._replayed.aggregator.processes.most_file
 
+    @property
+    def files_beside_peak(self) -> int | None:
+        """Files that full speed needs beside the peak, in bytes; `None`: not recorded, or without a cgroup of the run."""
+        if self.state == "finished":
+            return self.fields.files_beside_peak
+        return self._replayed.aggregator.files_beside_peak()
+
     @cached_property
     def stalls(self) -> Stalls:
         """Shares of the time in which the run waited for memory, disk and CPU; all unknown in older records."""

@@ -115,6 +115,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         peaks=peaks.to_json(),
         totals=aggregator.totals(),
         file_bytes=aggregator.processes.most_file,
+        files_beside_peak=aggregator.files_beside_peak(),
         processes_high=aggregator.processes_high(),
         files=None if recording.files is None else recording.files.to_json(),
         quality=aggregator.quality(),

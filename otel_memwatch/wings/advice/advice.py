@@ -16,9 +16,9 @@
 Two sizes result:
 
 * minimum: the needed memory, with the margins above. Below it the kernel kills the job.
-* full speed: the minimum plus file pages, and page cache that read calls used more than once. The file pages are the most that
-  one process was sampled with, or those that page faults read from storage if that is more. Below it a program may read its code and data from disk again and again. PyTorch, Java, Chromium and SQLite then
-  hang, and no OOM kill ends them.
+* full speed: at least the minimum, and the largest sum over time of needed memory and files in use (`truth.working_set`). Below
+  it a program may read its code and data from disk again and again. PyTorch, Java, Chromium and SQLite then hang, and no OOM
+  kill ends them.
 
 The request is full speed, or the minimum with `tight`. A run without a limit shows which file pages it had, not which of them it
 reads again. Its working set is a range between both sizes (`sizes`).
@@ -56,8 +56,6 @@ MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
 """Memory of the monitor if it shares the command's limit: recording only, and exporting."""
 KILLED_MARGIN = 1.5
 """Factor on a limit at which the job was killed."""
-OTHER_PARTS = 0.25
-"""Share added to the mapped files of the largest process if there are several: others map other parts of them."""
 _DIFFERENT = 4
 """Bound divided by the largest run, above which the runs have too little in common."""
 POLLED_MARGIN = 0.25
@@ -154,7 +152,7 @@ def _of_job(
             f"from what {makers} polled, which misses what happens between two samples; {POLLED_MARGIN:.0%} are added"
         )
     need = _above_kills(need, partial, predicted)
-    files = max(_files(row) for row in used)
+    files = max(row.files_for_speed for row in used)
     if whole is succeeded and limited:
         need, files = _within_limits(need, whole, files)
     elif limited:
@@ -175,19 +173,6 @@ def _of_job(
         )
     advice = _advice(job, system, whole, need, odds)
     return finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
-
-
-def _files(row: IndexedRun) -> int:
-    """Return the bytes of files that a run needs in memory for full speed.
-
-    Other processes may map other parts of the same files: a browser's largest process maps 170 MiB, and it needs 215.
-    """
-    several = row.processes is not None and row.processes > 1
-    return (
-        max(math.ceil(row.library_bytes * (1 + OTHER_PARTS * several)), row.faulted_bytes)
-        + row.reread_bytes
-        + row.unwritten_bytes
-    )
 
 
 def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:
@@ -318,7 +303,7 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     need = _Need(at_least=max(floor, killed), guess=True)
     need = need.noting("no successful run yet; this is a guess from the limit that runs were killed at")
     needed = round(max(floor, killed) * KILLED_MARGIN) + monitor_share
-    files = max(_files(row) for row in rows)
+    files = max(row.files_for_speed for row in rows)
     basis = f"a guess: a run was killed at {size(killed)}"
     return finished(_advice(job, system, rows, need), needed, files, rows, basis=basis)
 

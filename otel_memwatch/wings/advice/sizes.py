@@ -42,7 +42,7 @@ def finished(
     `needed` includes `beside`: bytes for the kernel and the monitor.
     """
     memory, notes = needed + files, list(advice.notes)
-    charged = _all_charged(advice, rows)
+    charged = _in_use(advice, rows)
     if charged is not None and charged + beside < memory:
         memory = max(needed, charged + beside)
         files = min(files, memory - needed)
@@ -81,12 +81,13 @@ def finished(
     )  # fmt: skip
 
 
-def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
-    """Return a bound within which the next run reclaims nothing; `None`: the cgroups of the runs do not show it.
+def _in_use(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
+    """Return the memory for full speed by best estimates and by the charge; `None`: the cgroups of the runs do not show it.
 
-    The high-water mark of a run's cgroup includes each file page that the run brought into memory. File pages that were there
-    before the run are charged to others; at most the largest process mapped them. On many processors the mark may be off by more
-    than the file pages. The files have less headroom than the needed memory: a program has the same ones in each run.
+    A wide range of needed memory only raises the minimum. Within the high-water mark of a run's cgroup, the next run reclaims
+    nothing: it includes each file page that the run brought into memory. File pages that were there before the run are charged to
+    others; at most the largest process mapped them. The files have less headroom than the needed memory: a program has the same
+    ones in each run.
     """
     if advice.guess or advice.at_least is not None or advice.line is not None:
         return None
@@ -95,9 +96,16 @@ def _all_charged(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
         return None
     needs = [float(row.memory or 1) for row in free]
     bound = prediction_bound([Interval(need, need) for need in needs], advice.odds or ODDS)
-    charged = [max((row.cgroup or 0) + there_before(row), row.low or 0, row.upper_bound or 0) for row in free]
-    files = max((whole - need for whole, need in zip(charged, needs, strict=True)), default=0.0)
+    files = max((_charged_files(row) for row in free), default=0)
     return None if bound is None else math.ceil(bound.value + files * (1 + _FILES_MARGIN))
+
+
+def _charged_files(row: IndexedRun) -> int:
+    """Return the file pages for full speed, limited by the cgroup's high-water mark."""
+    known = row.files_beside_peak is not None
+    whole = max((row.cgroup or 0) + there_before(row), row.low or 0, 0 if known else row.upper_bound or 0)
+    files = max(0, whole - (row.memory or 1))
+    return min(files, row.files_for_speed) if known else files
 
 
 def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:

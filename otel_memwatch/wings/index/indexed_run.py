@@ -11,6 +11,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import BY_CGROUP
 from otel_memwatch.truth.refaults import faulted_again
 from otel_memwatch.truth.stalls import is_worth_naming
+from otel_memwatch.truth.working_set import mapped_by_several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,8 @@ class IndexedRun(NamedTuple):
     """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
+    files_beside_peak: int | None = None
+    """Files in use beside the peak, of which samples show the time; `None`: not recorded, or without a cgroup of the run."""
     processes_high: int | None = None
     """Likely most memory of the processes together, with memory files and kernel memory at samples."""
     files: int | None = None
@@ -191,6 +194,19 @@ class IndexedRun(NamedTuple):
         high = self.likely_high
         beyond = self.process_low - high if self.process_low is not None and high is not None else 0
         return max(0, self.file_bytes or 0, beyond)
+
+    @property
+    def files_for_speed(self) -> int:
+        """File pages that full speed needs beside the needed memory.
+
+        Without `files_beside_peak`, files count as if they were in use at the peak. So do those that no sample saw: the size of a
+        process shows that it mapped them.
+        """
+        mapped = self.library_bytes
+        if self.files_beside_peak is not None and mapped <= (self.file_bytes or 0):
+            return self.files_beside_peak
+        mapped = mapped_by_several(mapped, self.processes)
+        return max(mapped, self.faulted_bytes) + self.reread_bytes + self.unwritten_bytes
 
     @property
     def faulted_bytes(self) -> int:

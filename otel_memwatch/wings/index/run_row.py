@@ -81,6 +81,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         process_low=process.low if process else None,
         process_high=process.high if process else None,
         file_bytes=run.file_bytes,
+        files_beside_peak=run.files_beside_peak,
         processes_high=run.fields.processes_high,
         files=run.fields.files.bytes,
         read_chars=whole(run.totals.get("read_chars")),

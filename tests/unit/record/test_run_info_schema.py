@@ -58,6 +58,7 @@ WHOLE: dict[str, Any] = {
     "trace": TRACE,
     "exit": {"exit_code": 0, "signal": None, "oom_kills": 0, "reason": "ended"},
     "file_bytes": 3,
+    "files_beside_peak": 2,
     "processes_high": 1,
     "recorded_until": 12.0,
     "marks": [{"time": 11.0, "text": "a source failed"}],

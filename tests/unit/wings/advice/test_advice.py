@@ -291,6 +291,27 @@ def test_data_that_waits_to_be_written_counts_for_full_speed(
     assert ("waits to be written" in " ".join(advice.notes)) is (unwritten is not None)
 
 
+@pytest.mark.parametrize(
+    ("beside", "full"),
+    [
+        (None, 142 * 1.1 + 91 * 1.05),  # an older record: all that was charged counts
+        (300, 142 * 1.1 + 91 * 1.05),
+        (70, 142 * 1.1 + 70 * 1.05),
+        (0, 194 * 1.1),  # a wide range raises the minimum only
+    ],
+)
+def test_files_count_beside_the_peak(beside: int | None, full: float) -> None:
+    """DuckDB needed 142 MiB for a sort. It wrote and read 105 MiB, some of them at another time than the peak."""
+    sort = row(142, low=142 * MIB, high=194 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+               cgroup=233 * MIB, file_bytes=46 * MIB, read=14 * MIB, read_chars=122 * MIB, write_chars=119 * MIB,
+               written=105 * MIB, seconds=3.8, unwritten=82 * MIB, files_beside_peak=None if beside is None else beside * MIB)  # fmt: skip
+    (advice,) = advise([sort], by=job_of)
+    assert advice.full_speed is not None
+    assert advice.minimum is not None
+    assert advice.minimum / MIB == pytest.approx(194 * 1.1, abs=1)
+    assert advice.full_speed / MIB == pytest.approx(full, abs=1)
+
+
 def test_a_file_that_was_mapped_between_two_samples_counts_for_full_speed() -> None:
     """Beside busy programs, no sample saw a run of 2 s that mapped 256 MiB; it was advised 32 MiB."""
     run = row(5, low=5 * MIB, high=264 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,

@@ -1,0 +1,122 @@
+"""Memory that a run needs for full speed: the largest sum over time of needed memory and the files in use at that time."""
+
+from __future__ import annotations
+
+from operator import ge, le
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.working_set import awaited, mapped_by_several
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.schema import Sample
+    from otel_memwatch.run.cgroup_bounds import CgroupWindow
+
+_POINTS = 256
+"""Limit of the points that are kept; neighbours are then joined."""
+
+
+class _Point(NamedTuple):
+    """Bytes of one window between two samples, or of several: the largest of each, but the smallest of the last two."""
+
+    needed: float
+    mapped: float
+    """Sum over the processes, so shared pages count repeatedly."""
+    unread: float
+    """Mapped pages that the run did not read."""
+    cache: float
+    faulted: float
+    """Read by page faults so far."""
+    unwritten: float
+    mapped_before: float
+    """Newly mapped before the window."""
+    again: float
+    """Used by read calls repeatedly, so far."""
+
+    def within(self, earlier: _Point) -> bool:
+        """Return whether an earlier point needs as much."""
+        return all(map(le, self[:6], earlier[:6])) and all(map(ge, self[6:], earlier[6:]))
+
+    def joined(self, other: _Point) -> _Point:
+        """Return both as one."""
+        return _Point(*map(max, self[:6], other[:6]), *map(min, self[6:], other[6:]))
+
+
+class WorkingSet:
+    """Collects the samples of a run that has a cgroup; a sample costs some 4 us, and few points are kept."""
+
+    def __init__(self) -> None:
+        self._points: list[_Point] = []
+        self._held: _Point | None = None
+        """Point of the last sample; the best estimate of its window comes with the next one."""
+        self._cache = self._mapped = self._written = self._newly_mapped = self._again = self._faulted = 0.0
+        self._read = self._processes = 0.0
+
+    def add(self, sample: Sample, window: CgroupWindow | None) -> None:
+        """Add a sample, and the window that ended at the sample before."""
+        self._settle(window)
+        usage, read = sample.usage, sample.read_bytes
+        if usage is None or read is None:
+            return
+        cache = self._cache if sample.file is None else sample.file
+        chars, call_writes = sample.read_chars or 0.0, sample.write_chars or 0.0
+        mapped = max(0.0, (sample.rss or 0.0) - (sample.anon or 0.0))
+        written = sample.write_bytes or 0.0
+        self._again = max(self._again, chars - read - call_writes)
+        self._faulted = max(0.0, read - chars)
+        self._held = _Point(
+            max(0.0, usage - cache),
+            mapped,
+            max(0.0, mapped - read),
+            max(cache, self._cache),
+            self._faulted,
+            min(written, (sample.unwritten or 0.0) + max(0.0, written - self._written)),
+            self._newly_mapped,
+            self._again,
+        )
+        self._newly_mapped += self._newly(mapped, read, sample.processes)
+        self._cache, self._mapped, self._written, self._read = cache, mapped, written, read
+
+    def _newly(self, mapped: float, read: float, processes: float | None) -> float:
+        """Return bytes that were mapped since the last sample. A forked process has the pages of its parent."""
+        before, self._processes = self._processes, processes or self._processes
+        more = max(0.0, mapped - self._mapped)
+        return min(more, max(0.0, read - self._read)) if self._processes > before > 0 else more
+
+    def _settle(self, window: CgroupWindow | None) -> None:
+        """Add the last sample's point."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        if window is not None and window.likely is not None and window.likely > held.needed:
+            held = held._replace(needed=window.likely)
+        points = self._points
+        if points and held.within(points[-1]):
+            return
+        points.append(held)
+        if len(points) >= _POINTS:
+            pairs = zip(points[::2], points[1::2], strict=True)
+            self._points = [first.joined(second) for first, second in pairs]
+
+    def beside_peak(self, largest_mapped: int | None, processes: int | None) -> int | None:
+        """Return the files that full speed needs beside the peak, in bytes; `None`: unknown.
+
+        Args:
+            largest_mapped: most file pages of one process at a sample.
+            processes: of the run.
+        """
+        points = self._points if self._held is None else [*self._points, self._held]
+        if not points or largest_mapped is None:
+            return None
+        limit = mapped_by_several(largest_mapped, processes)
+        most = max(point.needed + self._files(point, limit) for point in points)
+        return round(most - max(point.needed for point in points))
+
+    def _files(self, point: _Point, limit: float) -> float:
+        """Return the bytes of files in use at a point: they are in the page cache, or mapped.
+
+        A call that copies a whole file counts as read at its end, so fewer bytes are read by faults at the end than before.
+        """
+        faulted = min(point.faulted, self._faulted)
+        found = min(point.mapped, limit) + point.unwritten + self._again - point.again
+        found += awaited(faulted, self._faulted, point.mapped_before, self._newly_mapped)
+        return min(found, point.cache + min(point.unread, limit))
