@@ -15,6 +15,7 @@ import click
 from otel_memwatch._version import __version__
 from otel_memwatch.config import OPTIONS, misspelt, settings
 from otel_memwatch.errors import MemwatchError, Unavailable, describe
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import parse_mounts
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
@@ -112,8 +113,7 @@ def _groups() -> Iterator[Finding]:
     """Report the rights for `attach` to units, containers, pods and jobs."""
     subject = "attach to a cgroup"
     try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            mounts = parse_mounts(file.read())
+        mounts = parse_mounts(read_once("/proc/self/mountinfo"))
     except OSError as error:
         yield Finding(subject, "absent", f"/proc/self/mountinfo is unreadable ({error.strerror})")
         return

@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
+from otel_memwatch.runtime.kernel import read_once
+
 
 class Size(NamedTuple):
     """Sizes in bytes, summed over the processes. Shared pages count once for each process."""
@@ -45,8 +47,7 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+            found += map(int, read_once(f"/proc/{pid}/task/{task}/children").split())
         except (FileNotFoundError, ProcessLookupError):
             # The thread has ended. The main thread's file exists unless the kernel does not support it.
             if task == str(pid):
@@ -60,8 +61,7 @@ def size_of(pid: int) -> Size | None:
         from otel_memwatch.runtime.procfs.statm import parse_resident, parse_virtual
 
         try:
-            with open(f"/proc/{pid}/statm", "rb") as file:
-                data = file.read()
+            data = read_once(f"/proc/{pid}/statm")
         except OSError:
             return None
         return Size(parse_resident(data), parse_virtual(data))
@@ -79,8 +79,7 @@ def system_used() -> int:
     if sys.platform.startswith("linux"):
         from otel_memwatch.runtime.procfs.system import parse_memory
 
-        with open("/proc/meminfo", "rb") as file:
-            memory = parse_memory(file.read())
+        memory = parse_memory(read_once("/proc/meminfo"))
         return memory.total - memory.available
     import psutil
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.record.format import SAMPLES_FILE
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -315,8 +316,8 @@ def tick_now(*, counters: bool = False) -> ProgramTick:
 
     spent = os.times()
     tick = tick._replace(cpu=spent.user + spent.system + spent.children_user + spent.children_system)
-    with suppress(OSError, ValueError), open("/proc/self/io", "rb") as file:
-        read, written, stored_read, stored_written = parse_io(file.read())
+    with suppress(OSError, ValueError):
+        read, written, stored_read, stored_written = parse_io(read_once("/proc/self/io"))
         tick = tick._replace(
             read=read, written=written, stored_read=stored_read, stored_written=stored_written
         )

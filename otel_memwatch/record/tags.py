@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from otel_memwatch.runtime.procfs.mounted import read_whole
+from otel_memwatch.runtime.kernel import read_once
 
 Tags = dict[str, str]
 
@@ -241,7 +241,7 @@ def _ancestors(pid: int, proc: str | os.PathLike[str]) -> Iterator[list[str]]:
         if pid <= 1:
             return
         try:
-            arguments, status = (read_whole(f"{proc}/{pid}/{name}") for name in ("cmdline", "stat"))
+            arguments, status = (read_once(f"{proc}/{pid}/{name}") for name in ("cmdline", "stat"))
             pid = int(status[status.rindex(b")") + 1 :].split()[1])
         except (OSError, ValueError, IndexError):
             return

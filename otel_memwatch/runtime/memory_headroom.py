@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
-    locate,
+    own_location,
     parse_keyed,
     parse_limit,
-    parse_memberships,
-    parse_mounts,
 )
-from otel_memwatch.runtime.procfs.mounted import read_whole
 from otel_memwatch.runtime.procfs.process import parse_status
 from otel_memwatch.runtime.typed import NamedTuple
 
@@ -61,11 +59,9 @@ def memory_headroom(proc: str | os.PathLike[str] = "/proc") -> MemoryHeadroom | 
     `None`: there is no limit, or none is readable.
     """
     try:
-        memberships = parse_memberships(read_whole(f"{proc}/self/cgroup"))
-        mounts = parse_mounts(read_whole(f"{proc}/self/mountinfo"))
+        location = own_location(proc)
     except OSError:
         return None
-    location = locate(memberships, mounts, "memory")
     if location is None:
         return None
     found = (_headroom_in(group, location.version) for group in ancestors(location))
@@ -78,7 +74,7 @@ def own_share(limit: int, proc: str | os.PathLike[str] = "/proc") -> int | None:
     if ours is None or ours.limit != limit:
         return None
     try:
-        status = parse_status(read_whole(f"{proc}/self/status"))
+        status = parse_status(read_once(f"{proc}/self/status"))
     except (OSError, ValueError):
         return None
     return (status.anon or 0) + (status.shmem or 0)
@@ -87,11 +83,11 @@ def own_share(limit: int, proc: str | os.PathLike[str] = "/proc") -> int | None:
 def _headroom_in(group: str, version: int) -> MemoryHeadroom | None:
     limit_file, usage_file = _FILES[version]
     try:
-        limit = parse_limit(read_whole(f"{group}/{limit_file}"))
+        limit = parse_limit(read_once(f"{group}/{limit_file}"))
         if limit is None:
             return None
-        usage = int(read_whole(f"{group}/{usage_file}"))
-        stat = parse_keyed(read_whole(f"{group}/memory.stat"))
+        usage = int(read_once(f"{group}/{usage_file}"))
+        stat = parse_keyed(read_once(f"{group}/memory.stat"))
     except (OSError, ValueError):
         return None
     droppable = sum(stat.get(key, 0) for key in _DROPPABLE[version])

@@ -10,14 +10,12 @@ import contextlib
 import os
 from collections import deque
 
-from otel_memwatch.runtime.kernel import usable_processors
+from otel_memwatch.runtime.kernel import read_once, usable_processors
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
-    locate,
+    own_location,
     parse_key,
     parse_limit,
-    parse_memberships,
-    parse_mounts,
 )
 from otel_memwatch.runtime.procfs.system import parse_memory
 from otel_memwatch.truth.time_left import WINDOWS
@@ -119,16 +117,12 @@ class MachineScope(MemoryScope):
 
 def cgroups_around(machine: int) -> list[MemoryScope]:
     """Return our cgroup and its ancestors that have a limit below the machine's memory. Raises `OSError`."""
-    with open("/proc/self/cgroup", "rb") as groups, open("/proc/self/mountinfo", "rb") as mounts:
-        location = locate(parse_memberships(groups.read()), parse_mounts(mounts.read()), "memory")
+    location = own_location()
     found: list[MemoryScope] = []
     for path in [] if location is None else ancestors(location):
         assert location is not None
-        with (
-            contextlib.suppress(OSError, ValueError),
-            open(f"{path}/{_FILES[location.version][0]}", "rb") as file,
-        ):
-            size = parse_limit(file.read())
+        with contextlib.suppress(OSError, ValueError):
+            size = parse_limit(read_once(f"{path}/{_FILES[location.version][0]}"))
             if size is not None and size < machine:
                 found.append(CgroupScope("cgroup", path, location.version, size))
     return found

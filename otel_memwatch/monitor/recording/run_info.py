@@ -13,7 +13,7 @@ from otel_memwatch.config import shortest_interval
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
-from otel_memwatch.runtime.kernel import usable_processors
+from otel_memwatch.runtime.kernel import read_once, usable_processors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -157,8 +157,7 @@ def host_swap() -> int | None:
     from otel_memwatch.runtime.procfs.system import parse_memory
 
     try:
-        with open("/proc/meminfo", "rb") as file:
-            return parse_memory(file.read()).swap_total
+        return parse_memory(read_once("/proc/meminfo")).swap_total
     except (OSError, ValueError):
         return None
 

@@ -25,6 +25,7 @@ from otel_memwatch.monitor.run_cgroup.target_groups import (
     ids_of_container,
     innermost,
 )
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import locate, oldest_member, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -113,16 +114,14 @@ def _ids(client: Client) -> set[str]:
 def _begun_since(pid: int, proc: str) -> dict[str, int]:
     """Return the groups of containers with a main process younger than a process, with their versions."""
     began = _start(pid, proc)
-    with open(f"{proc}/self/mountinfo", "rb") as file:
-        mounts = parse_mounts(file.read())
+    mounts = parse_mounts(read_once(f"{proc}/self/mountinfo"))
     found = {}
     for entry in os.listdir(proc):
         # The kernel assigns PIDs in rising order, and starts again at the end of their range.
         if not entry.isdigit() or (int(entry) < pid and int(entry) > 1000):
             continue
         try:
-            with open(f"{proc}/{entry}/cgroup", "rb") as file:
-                location = locate(parse_memberships(file.read()), mounts, "memory")
+            location = locate(parse_memberships(read_once(f"{proc}/{entry}/cgroup")), mounts, "memory")
         except (OSError, ValueError):
             continue
         if location is None:
@@ -137,8 +136,7 @@ def _begun_since(pid: int, proc: str) -> dict[str, int]:
 
 def _start(pid: int, proc: str) -> int | None:
     try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:
-            return parse_stat(file.read()).start
+        return parse_stat(read_once(f"{proc}/{pid}/stat")).start
     except (OSError, ValueError):
         return None
 
@@ -148,8 +146,7 @@ def _descends(path: str, ancestor: int, proc: str) -> bool:
     pid = oldest_member(path, proc)
     while pid is not None and pid > 1:
         try:
-            with open(f"{proc}/{pid}/stat", "rb") as file:
-                pid = parse_stat(file.read()).ppid
+            pid = parse_stat(read_once(f"{proc}/{pid}/stat")).ppid
         except (OSError, ValueError):
             return False
         if pid == ancestor:

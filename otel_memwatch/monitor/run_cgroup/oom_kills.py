@@ -6,11 +6,10 @@ before the start.
 
 from __future__ import annotations
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
-    locate,
+    own_location,
     parse_keyed,
-    parse_memberships,
-    parse_mounts,
 )
 
 
@@ -24,11 +23,9 @@ class OomKills:
         self._file: str | None = None
         self._before: int | None = None
         try:
-            memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
-            mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
+            location = own_location(proc)
         except OSError:
             return
-        location = locate(memberships, mounts, "memory")
         if location is not None:
             name = "memory.oom_control" if location.version == 1 else "memory.events"
             self._file = f"{location.path}/{name}"
@@ -43,11 +40,6 @@ class OomKills:
         if self._file is None:
             return None
         try:
-            return parse_keyed(_read(self._file)).get("oom_kill")
+            return parse_keyed(read_once(self._file)).get("oom_kill")
         except OSError:
             return None
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()

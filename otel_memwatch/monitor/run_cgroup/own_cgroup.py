@@ -18,11 +18,9 @@ from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     ancestors,
-    locate,
+    own_location,
     parse_keyed,
     parse_limit,
-    parse_memberships,
-    parse_mounts,
 )
 from otel_memwatch.runtime.procfs.process import is_exiting
 
@@ -124,9 +122,7 @@ class OwnCgroup:
     ) -> OwnCgroup:
         """Make the cgroup, with a `limit` in bytes. Raises `Unavailable` if that is impossible. Costs 1 ms, once."""
         try:
-            memberships = parse_memberships(read_once(f"{proc}/self/cgroup"))
-            mounts = parse_mounts(read_once(f"{proc}/self/mountinfo"))
-            group = _make(locate(memberships, mounts, "memory"))
+            group = _make(own_location(proc))
             if limit is not None:
                 try:
                     group.set_limit(limit)

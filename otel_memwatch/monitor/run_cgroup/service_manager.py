@@ -27,7 +27,8 @@ import time
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.run_cgroup.own_cgroup import PREFIX, OwnCgroup, is_of_a_run, limit_of
 from otel_memwatch.runtime import system_calls
-from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
+from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.procfs.control_group import own_location
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ def _session_owner(group: str, uid: int) -> int:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
+        return read_once(path).decode("ascii", "replace").strip()
     except OSError:
         return ""
 
@@ -145,8 +145,7 @@ def find() -> ScopeRequest | None:
     if _busctl() is None:
         raise Unavailable("systemd's busctl is not installed.", "install the package systemd")
     try:
-        with open("/proc/self/cgroup", "rb") as groups, open("/proc/self/mountinfo", "rb") as mounts:
-            location = locate(parse_memberships(groups.read()), parse_mounts(mounts.read()), "memory")
+        location = own_location()
     except OSError as error:
         raise Unavailable(f"{error.filename}: {error.strerror}.") from None
     if location is None or location.version != 2:
@@ -255,8 +254,7 @@ class Scope:
                     raise Unavailable(f"the service manager gave no cgroup: {' '.join(lines[-2:]).strip()}")
 
     def _inside(self) -> bool:
-        with open("/proc/self/cgroup", "rb") as file:
-            group = file.read().rstrip().rpartition(b"/")[2].decode("utf-8", "replace")
+        group = read_once("/proc/self/cgroup").rstrip().rpartition(b"/")[2].decode("utf-8", "replace")
         return group in self.names
 
     def group(self) -> OwnCgroup:

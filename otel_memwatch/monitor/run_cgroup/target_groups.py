@@ -21,6 +21,7 @@ from glob import glob
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     Mount,
@@ -76,8 +77,7 @@ def container_of(path: str) -> str | None:
 
 def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
     """Return the group. Raises `UsageError` if none, or several, have the name, or if memory is not counted for it."""
-    with open(f"{proc}/self/mountinfo", "rb") as file:
-        mounts = parse_mounts(file.read())
+    mounts = parse_mounts(read_once(f"{proc}/self/mountinfo"))
     if kind == "cgroup":
         return _at(name, mounts)
     if kind == "unit" and "." not in name:
@@ -112,8 +112,7 @@ def _memberships(proc: str) -> Iterable[bytes]:
     for entry in os.listdir(proc):
         if entry.isdigit():
             try:
-                with open(f"{proc}/{entry}/cgroup", "rb") as file:
-                    data = file.read()
+                data = read_once(f"{proc}/{entry}/cgroup")
             except OSError:
                 continue
             if data not in seen:

@@ -140,8 +140,7 @@ class Composition:
         from otel_memwatch.runtime.procfs.mappings import Part, parts_of
 
         parts = parts_of(read_walking(self._proc, pid, "smaps"))
-        with open(f"{self._proc}/{pid}/status", "rb") as file:
-            status = file.read()
+        status = read_once(f"{self._proc}/{pid}/status")
         tables, stacks = parse_page_tables(status), parse_threads(status) * KERNEL_STACK
         if not parts:
             raise ValueError("it has ended")

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 
-from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.mappings import parse_mapped_files
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -89,11 +89,10 @@ class FileUse:
 
         They are 0 if it has ended.
         """
-        with (
-            contextlib.suppress(OSError, ValueError, IndexError),
-            open(f"{self._proc}/{pid}/statm", "rb") as file,
-        ):
-            size, resident, shared, _, _, data, _ = (int(field) * PAGE_SIZE for field in file.read().split())
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            size, resident, shared, _, _, data, _ = (
+                int(field) * PAGE_SIZE for field in read_once(f"{self._proc}/{pid}/statm").split()
+            )
             return shared, size - data, resident
         return 0, 0, 0
 
@@ -105,8 +104,10 @@ class FileUse:
                 found = os.stat(f"{folder}/{name}")
                 if not stat.S_ISREG(found.st_mode) or found.st_size < LEAST or not found.st_nlink:
                     continue
-                with open(f"{self._proc}/{pid}/fdinfo/{name}", "rb") as file:
-                    fields = dict(line.split(None, 1) for line in file.read().splitlines()[:3])
+                fields = dict(
+                    line.split(None, 1)
+                    for line in read_once(f"{self._proc}/{pid}/fdinfo/{name}").splitlines()[:3]
+                )
                 if int(fields[b"flags:"], 8) & os.O_ACCMODE != os.O_WRONLY:
                     self._add(os.fsencode(os.readlink(f"{folder}/{name}")), 0, None)
 

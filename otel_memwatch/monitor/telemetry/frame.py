@@ -15,7 +15,7 @@ from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.model import Attributes, Column, RecordedOperation, Snapshot, Value
 from otel_memwatch.run.growth import GrowthFinding, exported
-from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -245,8 +245,7 @@ class Frame:
 def _own_memory() -> int | None:
     """Return the resident bytes of this process, from a file that never makes the reader wait."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE_SIZE
+        return int(read_once("/proc/self/statm").split()[1]) * PAGE_SIZE
     except (OSError, ValueError, IndexError):
         return None
 

@@ -6,6 +6,7 @@ import json
 import os
 
 from otel_memwatch.plugins.pytest.measured_test import process_peak
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.system import parse_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import certainty, count, from_here, peak_figure, size, table
@@ -132,8 +133,7 @@ def _available() -> tuple[int, str] | None:
     if limited is not None:
         return limited.limit, f"{size(limited.limit)} (memory limit)"
     try:
-        with open("/proc/meminfo", "rb") as file:
-            available = parse_memory(file.read()).available
+        available = parse_memory(read_once("/proc/meminfo")).available
     except (OSError, ValueError):
         return None
     return available, f"{size(available)} available memory"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ class AddressSpaces:
         found = self._figures.get(pid)
         if found is None:
             try:
-                with open(f"{self._proc}/{pid}/status", "rb") as file:
-                    lines = file.read().splitlines()
+                lines = read_once(f"{self._proc}/{pid}/status").splitlines()
             except OSError:
                 lines = []
             found = tuple(line for line in lines if line.startswith((b"VmPeak:", b"VmHWM:")))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import lru_cache
 
-from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -134,6 +135,12 @@ def locate(
     return None
 
 
+def own_location(proc: str | os.PathLike[str] = "/proc") -> Location | None:
+    """Return the cgroup that counts this process's memory; `None` if not mounted. Raises `OSError`."""
+    memberships = parse_memberships(read_once(f"{proc}/self/cgroup"))
+    return locate(memberships, parse_mounts(read_once(f"{proc}/self/mountinfo")), "memory")
+
+
 def ancestors(location: Location) -> list[str]:
     """Return the directories of the cgroup and its visible ancestors, the cgroup first."""
     point, path = location.point.rstrip("/"), location.path.rstrip("/")
@@ -152,11 +159,8 @@ def members(path: str) -> list[int]:
     pids, waiting = [], [path]
     while waiting:
         group = waiting.pop()
-        try:
-            with open(f"{group}/cgroup.procs", "rb") as file:
-                pids += [pid for pid in map(int, file.read().split()) if pid]
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            pids += [pid for pid in map(int, read_once(f"{group}/cgroup.procs").split()) if pid]
         waiting += groups_below(group)
     return pids
 
@@ -176,8 +180,7 @@ def oldest_member(path: str, proc: str = "/proc") -> int | None:
     starts = []
     for pid in members(path):
         try:
-            with open(f"{proc}/{pid}/stat", "rb") as file:
-                stat = parse_stat(file.read())
+            stat = parse_stat(read_once(f"{proc}/{pid}/stat"))
         except (OSError, ValueError):
             continue
         if stat.state not in ("Z", "X"):

@@ -58,9 +58,3 @@ def may_trace_all(proc: str | os.PathLike[str] = "/proc") -> bool:
             if line.startswith(b"CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
     return False
-
-
-def read_whole(path: str) -> bytes:
-    """Return the content of a file in /proc or /sys. Raises `OSError`."""
-    with open(path, "rb", buffering=0) as file:
-        return file.read()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release
-from otel_memwatch.runtime.procfs.mounted import read_whole
+from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release, read_once
 from otel_memwatch.runtime.typed import NamedTuple
 
 _DIGITS = 20
@@ -153,9 +152,8 @@ def parse_unfreed(data: bytes) -> int | None:
 def read_allocated(proc: str = "/proc") -> AllocationCounters | None:
     """Return the machine's allocation counters; `None` without /proc. Cost: 15 us."""
     try:
-        with open(f"{proc}/vmstat", "rb") as file:
-            data = file.read()
-            return parse_allocated(data)._replace(pages=parse_pages(data))
+        data = read_once(f"{proc}/vmstat")
+        return parse_allocated(data)._replace(pages=parse_pages(data))
     except OSError:
         return None
 
@@ -182,9 +180,8 @@ def other_page_sizes(directory: str, huge_page: int) -> list[tuple[int, str]]:
 def _is_in_use(directory: str) -> bool:
     for name in ("enabled", "shmem_enabled"):
         try:
-            with open(f"{directory}/{name}", "rb") as file:
-                if b"[never]" not in file.read():
-                    return True
+            if b"[never]" not in read_once(f"{directory}/{name}"):
+                return True
         except OSError:
             continue
     return False
@@ -215,9 +212,9 @@ def fault_bytes(sys: str | os.PathLike[str], release: str) -> int:
     """
     pages = f"{sys}/kernel/mm/transparent_hugepage"
     try:
-        if parse_release(release) < _WHOLE_FOLIOS and b"[never]" in read_whole(f"{pages}/enabled"):
+        if parse_release(release) < _WHOLE_FOLIOS and b"[never]" in read_once(f"{pages}/enabled"):
             return _FAULT_AROUND
-        return max(_FAULT_AROUND, int(read_whole(f"{pages}/hpage_pmd_size")))
+        return max(_FAULT_AROUND, int(read_once(f"{pages}/hpage_pmd_size")))
     except FileNotFoundError:
         return _DEFAULT_HUGE_PAGE if os.path.exists(pages) else _FAULT_AROUND
     except (OSError, ValueError):

@@ -9,6 +9,7 @@ import sys
 import time
 
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import NamedTuple, NoReturn
@@ -310,8 +311,7 @@ def _rename() -> None:
     """
     system_calls.prctl(system_calls.PR_SET_NAME, _NAME)
     with contextlib.suppress(Exception):
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = read_once("/proc/self/stat").rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         if end - start > len(_NAME):
             with open("/proc/self/mem", "r+b", buffering=0) as memory:

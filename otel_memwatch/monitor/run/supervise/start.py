@@ -14,6 +14,7 @@ from otel_memwatch.monitor.run.supervise import signals, target
 from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.monitor.run.supervise.target import Target, follow_stop
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.typed import NoReturn
 
 _FLOOR_MARGIN = 1024 * 1024
@@ -164,8 +165,7 @@ def _report(reader: int, meanwhile: Iterable[object], pid: int) -> bytes:
 def _children() -> list[int]:
     """Return children from before our own exec. They belong to other programs and are never part of the tree."""
     try:
-        with open("/proc/self/task/%d/children" % os.getpid(), "rb") as file:  # noqa: UP031 - plain
-            return [int(pid) for pid in file.read().split()]
+        return [int(pid) for pid in read_once(f"/proc/self/task/{os.getpid()}/children").split()]
     except OSError:
         return []
 
@@ -325,8 +325,7 @@ def environment() -> dict[bytes, bytes]:
     `os.environb`. If a variable occurs twice, the first one counts, as in getenv(3).
     """
     try:
-        with open("/proc/self/environ", "rb") as file:
-            entries = file.read().split(b"\0")
+        entries = read_once("/proc/self/environ").split(b"\0")
     except OSError:
         return dict(os.environb)
     variables: dict[bytes, bytes] = {}

@@ -13,7 +13,7 @@ from otel_memwatch.errors import shell_code
 from otel_memwatch.monitor.run.supervise import signals
 from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.runtime import system_calls
-from otel_memwatch.runtime.kernel import MAXRSS_BYTES, monotonic_start
+from otel_memwatch.runtime.kernel import MAXRSS_BYTES, monotonic_start, read_once
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
@@ -246,8 +246,7 @@ def _read(pid: int, name: str) -> bytes | None:
     if shows_others():  # another process has this pid there
         return None
     try:
-        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
-            return file.read()
+        return read_once(f"/proc/{pid}/{name}")
     except OSError:
         return None
 

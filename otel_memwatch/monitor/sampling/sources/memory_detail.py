@@ -228,8 +228,10 @@ class MemoryDetail:
     def _shares_with_others(self, pids: Sequence[int]) -> bool:
         """Return whether a process has a living child beyond these: it has a share of the pages that no figure here includes."""
         for pid in pids:
-            with contextlib.suppress(OSError), open(f"{self._proc}/{pid}/task/{pid}/children", "rb") as file:
-                others = set(map(int, file.read().split())).difference(pids)
+            with contextlib.suppress(OSError):
+                others = set(
+                    map(int, read_once(f"{self._proc}/{pid}/task/{pid}/children").split())
+                ).difference(pids)
                 if others and self._resident(tuple(others)):
                     return True
         return False
@@ -249,21 +251,20 @@ class MemoryDetail:
         held = {}
         for pid in pids:
             folder = f"{self._proc}/{pid}"
-            with (
-                contextlib.suppress(OSError, ValueError),
-                open(f"{folder}/stat", "rb") as file,
-                open(f"{folder}/statm", "rb") as sizes,
-            ):
-                stat = parse_stat(file.read())
-                held[pid] = parse_resident(sizes.read()), stat.minor_faults + stat.major_faults
+            with contextlib.suppress(OSError, ValueError):
+                stat = parse_stat(read_once(f"{folder}/stat"))
+                held[pid] = (
+                    parse_resident(read_once(f"{folder}/statm")),
+                    stat.minor_faults + stat.major_faults,
+                )
         return held
 
     def _kernel(self, pids: Sequence[int]) -> dict[int, int]:
         """Return page tables and kernel stacks of each process: memory needed, but in no share."""
         kernel = {}
         for pid in pids:
-            with contextlib.suppress(OSError, ValueError), open(f"{self._proc}/{pid}/status", "rb") as file:
-                data = file.read()
+            with contextlib.suppress(OSError, ValueError):
+                data = read_once(f"{self._proc}/{pid}/status")
                 kernel[pid] = parse_page_tables(data) + parse_threads(data) * KERNEL_STACK
         return kernel
 

@@ -13,6 +13,7 @@ import stat
 
 from otel_memwatch.monitor.sampling.stacks.tools import PATIENCE, NoStackError, output_of
 from otel_memwatch.record.stacks import CapturedThread, StackFrame, bounded
+from otel_memwatch.runtime.kernel import read_once
 
 _THREAD = re.compile(r'^"(.*)" .*?(?:nid=(0x[0-9a-f]+|\d+)).*?(runnable)?', re.MULTILINE)
 _FRAME = re.compile(r"^\s+at (\S+)\(([^:)]*)(?::(\d+))?\)")
@@ -36,8 +37,7 @@ def read_jvm(path: str, pid: int) -> list[CapturedThread]:
 
 def _through_socket(pid: int) -> str:
     """Return the thread dump. Raises `OSError`, above all if jcmd has not been used yet."""
-    with open(f"/proc/{pid}/status", "rb") as file:
-        found = _PID.search(file.read())
+    found = _PID.search(read_once(f"/proc/{pid}/status"))
     # PID and /tmp as the JVM sees them: it may run in a container.
     name = f"/proc/{pid}/root/tmp/.java_pid{int(found[1]) if found else pid}"
     if not stat.S_ISSOCK(os.lstat(name).st_mode):

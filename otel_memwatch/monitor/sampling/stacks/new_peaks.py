@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.process import parse_resident_private, parse_shmem
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.procfs.system import parse_last_pid
@@ -121,8 +122,7 @@ class GrowthWatch:
         """Find new processes, if the kernel has assigned a PID since."""
         now = time.monotonic()
         try:
-            with open(f"{self._proc}/loadavg", "rb") as file:
-                last = parse_last_pid(file.read())
+            last = parse_last_pid(read_once(f"{self._proc}/loadavg"))
         except (OSError, ValueError):
             last = -1
         if last == self._last_pid and now - self._searched < _SEARCH_SECONDS:
@@ -156,5 +156,4 @@ class GrowthWatch:
         return children
 
     def _read(self, pid: int, name: str) -> bytes:
-        with open(f"{self._proc}/{pid}/{name}", "rb") as file:
-            return file.read()
+        return read_once(f"{self._proc}/{pid}/{name}")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ class NotPermittedError(NoStackError):
 def is_running(pid: int, thread: int) -> bool:
     """Return whether a thread runs, waits for a processor or for a page, rather than sleeps."""
     try:
-        with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-            stat = file.read()
+        stat = read_once(f"/proc/{pid}/task/{thread}/stat")
     except OSError:
         return False
     return stat[stat.rfind(b")") + 2 :][:1] in (b"R", b"D")

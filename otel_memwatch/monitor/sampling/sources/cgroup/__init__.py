@@ -15,9 +15,9 @@ import os
 
 from otel_memwatch import catalog
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
-from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find, read_file
+from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
-from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS, read_once
 from otel_memwatch.runtime.procfs.control_group import locate, parse_key, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -311,7 +311,7 @@ class Outside:
         self._context = context
         self._group = groups.memory
         self._version = groups.version
-        self._mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
+        self._mounts = parse_mounts(read_once(f"{context.proc}/self/mountinfo"))
         self._known: frozenset[int] = frozenset()
         self._inside: bytes | None = None
         """Memberships of a process inside. Equal ones are not parsed again."""
@@ -347,7 +347,7 @@ class Outside:
                 self._inside = groups
                 return True
             # Version 1 lists an exiting process in the root group.
-            return self._version == 1 and is_exiting(read_file(f"{self._context.proc}/{pid}/stat"))
+            return self._version == 1 and is_exiting(read_once(f"{self._context.proc}/{pid}/stat"))
         except OSError:
             return True
 
@@ -368,7 +368,7 @@ class Outside:
         path = f"{self._context.proc}/{pid}/cgroup"
         if descriptor is None and pid in self._known and len(self._known) <= _FEW:
             self._files[pid] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return read_file(path)
+        return read_once(path)
 
     def _close_files(self, pids: Collection[int | str]) -> None:
         for pid in pids:

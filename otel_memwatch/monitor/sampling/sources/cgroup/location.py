@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     Mount,
@@ -44,12 +45,6 @@ class Groups(NamedTuple):
     """The cgroup is the target: it counts nothing else, and its watermark is only read."""
 
 
-def read_file(path: str) -> bytes:
-    """Return the content of a file in /proc."""
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def _membership(context: Context) -> bytes:
     """Return /proc/PID/cgroup of the target, or ours.
 
@@ -59,28 +54,28 @@ def _membership(context: Context) -> bytes:
     - /proc belongs to another PID namespace: the target cannot be found in it.
     """
     if context.target_group is not None:
-        return read_file(f"{context.proc}/self/cgroup")  # any process shows the version and the mount
+        return read_once(f"{context.proc}/self/cgroup")  # any process shows the version and the mount
     ours = f"{context.proc}/self/cgroup"
     if context.adopt and shows_others(context.proc):
-        return read_file(ours)
+        return read_once(ours)
     try:
-        data = read_file(f"{context.proc}/{context.root}/cgroup")
+        data = read_once(f"{context.proc}/{context.root}/cgroup")
         if not context.adopt:
             return data
         # The state last: the target may end at any moment, and lies in the root group from its exit on.
-        stat = read_file(f"{context.proc}/{context.root}/stat")
+        stat = read_once(f"{context.proc}/{context.root}/stat")
     except OSError:
         if not context.adopt:
             raise
-        return read_file(ours)
-    return read_file(ours) if is_exiting(stat) or parse_stat(stat).state in _ENDED else data
+        return read_once(ours)
+    return read_once(ours) if is_exiting(stat) or parse_stat(stat).state in _ENDED else data
 
 
 def find(context: Context) -> Groups:
     """Find the directories of the target. Raises `Unavailable` if no memory cgroup of it can be read."""
     try:
         memberships = parse_memberships(_membership(context))
-        mounts = parse_mounts(read_file(f"{context.proc}/self/mountinfo"))
+        mounts = parse_mounts(read_once(f"{context.proc}/self/mountinfo"))
     except OSError as error:
         raise Unavailable(
             f"{error.filename}: {error.strerror}.", "it requires a kernel with control groups"
@@ -122,7 +117,7 @@ def find(context: Context) -> Groups:
 
 def _cpu_of(context: Context, mounts: Sequence[Mount]) -> Location | None:
     try:
-        data = read_file(f"{context.proc}/{context.root}/cgroup")
+        data = read_once(f"{context.proc}/{context.root}/cgroup")
     except OSError:
         return None
     return locate(parse_memberships(data), mounts, "cpu")

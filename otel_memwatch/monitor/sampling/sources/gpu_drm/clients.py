@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.polling import Pace
 from otel_memwatch.runtime.procfs.drm import DrmClient, parse_drm_fdinfo
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -140,7 +141,6 @@ def _device_files(proc: Path, pid: int) -> list[str] | None:
 
 def _read(path: str) -> DrmClient | None:
     try:
-        with open(path, "rb") as file:
-            return parse_drm_fdinfo(file.read().decode(errors="replace"))
+        return parse_drm_fdinfo(read_once(path).decode(errors="replace"))
     except OSError:
         return None  # closed since, or its process has ended

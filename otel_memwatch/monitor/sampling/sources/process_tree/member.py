@@ -7,7 +7,7 @@ import os
 
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import KERNEL_STACK, monotonic_start, rss_error, sum_known
+from otel_memwatch.runtime.kernel import KERNEL_STACK, monotonic_start, read_once, rss_error, sum_known
 from otel_memwatch.runtime.procfs.process import (
     ZOMBIE_STATES,
     Io,
@@ -339,8 +339,7 @@ class Member:
         with contextlib.suppress(OSError):
             for tid in os.listdir(tasks):
                 if int(tid) != self.pid:
-                    with open(f"{tasks}/{tid}/{name}", "rb") as file:
-                        return file.read()
+                    return read_once(f"{tasks}/{tid}/{name}")
         return None
 
     def refresh_status(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 
+from otel_memwatch.runtime.kernel import read_once
+
 RESERVED = 128
 """Descriptors reserved for the rest of the monitor."""
 READ = 4096
@@ -77,8 +79,7 @@ class KeptFile:
             part = os.pread(self._descriptor, READ, len(data))
             data += part
         if self._descriptor < 0 and len(data) > READ // 2:
-            with open(self.path, "rb") as file:
-                data = file.read()
+            data = read_once(self.path)
         return data
 
     def close(self) -> None:
