@@ -283,6 +283,10 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
     for cause in _of_operations(was, now, least):
         found.append(cause)
         left -= cause.bytes
+    if {*was.roles, *now.roles} == {""}:
+        # A process alone shares no pages. Its size was sampled, maybe before its last growth: the smaller rest is certain.
+        whole = now.memory - was.memory - (now.kernel - was.kernel) - (main - left)
+        left = int(math.copysign(min(abs(left), abs(whole)), left)) if left * whole > 0 else 0
     longer = _longer(one, other, left, least)
     if longer is not None:
         found.append(longer)

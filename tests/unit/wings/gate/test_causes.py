@@ -33,6 +33,12 @@ def captured(memory: int, **functions: int) -> _Makeup:
     return makeup(memory, memory)._replace(functions=sizes)
 
 
+def operated(memory: int, main: int, functions: dict[str, int], **operations: int) -> _Makeup:
+    sizes = Counter({name: value * MIB for name, value in operations.items()})
+    made = captured(memory, **(functions or {"parse": 40}))
+    return made._replace(roles={"": [main * MIB]}, operations=sizes)
+
+
 @pytest.mark.parametrize(
     ("was", "now", "expected"),
     [
@@ -49,6 +55,8 @@ def captured(memory: int, **functions: int) -> _Makeup:
         (tree(90, main=[80]), tree(180, main=[80], worker=[85, 85]), {"processes": 170, "sharing": -80}),
         # No sample met the main process of the base, so its memory is no sharing.
         (tree(45), tree(110, main=[45], worker=[64]), {"processes": 64}),
+        # The samples of the main process are older than its growth, which the operation explains.
+        (operated(50, 48, {}, parse=30), operated(90, 60, {"parse": 9}, parse=70), {"operation": 40}),
         # One run has no reading.
         (makeup(50, 50), makeup(90, 90, stacks=31), {}),
     ],
@@ -62,6 +70,7 @@ def captured(memory: int, **functions: int) -> _Makeup:
         "forked",
         "sharing",
         "unsampled",
+        "old samples",
         "no reading",
     ],
 )
