@@ -79,6 +79,12 @@ def size_in(value: float, scale: float, unit: str) -> str:
     return f"{value / scale:.{decimals}f} {unit}"
 
 
+def size_beside(value: float, larger: float) -> str:
+    """Return bytes in the unit of a larger size in the same row; in their own unit if they would round to zero."""
+    text = size_in(value, *size_scale(larger))
+    return text if float(text.split()[0]) else size(value)
+
+
 def duration(seconds: float | None) -> str:
     """Return seconds as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):

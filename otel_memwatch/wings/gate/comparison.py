@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 ENOUGH = 5
 """Runs of each side from which noise can be estimated."""
 
+TOO_WIDE = "bounds too wide"
+"""Reason of a verdict if the values of a figure are not known well enough for a difference."""
+
 _RESOLUTION = {"By": 4096.0, "s": 0.001}
 """The step in which figures are counted: a page, a millisecond."""
 
@@ -309,7 +312,7 @@ def _compare_few(
     if high < -smallest and (ends[1] or 0) < 0:
         return ComparedFigure(name, ComparisonVerdict.IMPROVED, was, now, *ends)
     if _known_roughly(was, now, smallest):
-        return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="bounds too wide")
+        return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why=TOO_WIDE)
     return ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
 
 
@@ -332,7 +335,7 @@ def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) 
         return ComparedFigure(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
     open_ = ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
     if _known_roughly(base, head, smallest):
-        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="bounds too wide")
+        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=TOO_WIDE)
     return _open(open_, smallest)
 
 

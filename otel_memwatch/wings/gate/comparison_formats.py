@@ -22,8 +22,19 @@ from otel_memwatch.run.figures import (
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import amount, bounds, clean, command_line, count, digits, size_in, size_scale, table
-from otel_memwatch.wings.gate.comparison import ComparisonVerdict
+from otel_memwatch.text import (
+    amount,
+    bounds,
+    clean,
+    command_line,
+    count,
+    digits,
+    size_beside,
+    size_in,
+    size_scale,
+    table,
+)
+from otel_memwatch.wings.gate.comparison import TOO_WIDE, ComparisonVerdict
 from otel_memwatch.wings.gate.junit import Case, junit
 
 if TYPE_CHECKING:
@@ -68,19 +79,29 @@ def typical(values: RunValues | None, name: str) -> str:
 
 
 def change(compared: ComparedFigure) -> str:
-    """Return the change from base to head: "+2.3 MiB (+1.9 %)"; "-" if it is unknown."""
-    if compared.change is None:
+    """Return the change from base to head: "+2.3 MiB (+1.9 %)"; "-" if it is unknown or the bounds are too wide."""
+    if compared.change is None or compared.why == TOO_WIDE:
         return "-"
+    if not compared.change:
+        return "0"
     share = "" if compared.share is None else f" ({100 * compared.share:+.1f} %)"
-    sign = "+" if compared.change >= 0 else "-"
-    return f"{sign}{amount(abs(compared.change), unit_of(compared.name))}{share}"
+    sign = "+" if compared.change > 0 else "-"
+    return f"{sign}{_beside(abs(compared.change), compared)}{share}"
+
+
+def _beside(value: float, compared: ComparedFigure) -> str:
+    """Return a difference of a figure in words, a size in the unit of base and head."""
+    unit = unit_of(compared.name)
+    sides = [side.typical for side in (compared.base, compared.head) if side is not None]
+    return size_beside(value, max(sides)) if unit == "By" and math.isfinite(value) else amount(value, unit)
 
 
 def remark(compared: ComparedFigure) -> str:
     """Explain the verdict: bounds of the change, runs that are missing, or why it is inconclusive."""
     unit, low, high = unit_of(compared.name), compared.low, compared.high
     if compared.verdict is ComparisonVerdict.SAME and low is not None and high is not None:
-        return f"at most {amount(max(abs(low), abs(high)), unit)} apart"
+        most = max(abs(low), abs(high))
+        return f"at most {_beside(most, compared)} apart" if most else ""
     if compared.verdict in (ComparisonVerdict.REGRESSED, ComparisonVerdict.IMPROVED):
         if low is None or high is None:
             end = low if high is None else high

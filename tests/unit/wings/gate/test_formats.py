@@ -134,3 +134,25 @@ def test_causes_are_lines_and_so_is_the_rest(form):
     assert "threads of the main process: 1 to 3" in text
     document = json.loads(comparison_formats.as_json(COMPARISON))["why"]
     assert (document["rest"], document["explained"]) == (2 * MIB, True)
+
+
+def known(low, high):
+    return Figure(low * MIB, Certainty.INTERVAL, low * MIB, high * MIB, True)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "change"),
+    [
+        (exact(2000), exact(2300), "+0.29 GiB (+15.0 %)"),
+        (exact(2000), exact(2001), "+1.0 MiB (+0.1 %)"),
+        (exact(100), exact(100), "0"),
+        # The lower bounds differ by less than the bounds are apart, so their difference says nothing.
+        (known(0, 30), known(0, 36), "-"),
+    ],
+    ids=["one unit", "small", "equal", "wide"],
+)
+def test_a_change_has_the_unit_of_its_row(base, head, change):
+    compared = compare([RunFigures({"memory": base})], [RunFigures({"memory": head})])
+    (row,) = comparison_formats.figure_rows(compared.figures)
+    assert row[3] == change
+    assert "0 B" not in " ".join(row)
