@@ -9,7 +9,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks
@@ -165,6 +165,21 @@ def frame_name(frame: StackFrame) -> str:
     line = f":{frame.line}" if frame.line else ""
     function = without_types(frame.function)
     return f"{function} ({place}{line})" if place else function
+
+
+def renamed(base: Collection[str], head: Collection[str]) -> dict[str, str]:
+    """Return names of the base by those of the head that differ in the file alone, as after a script was renamed."""
+
+    def alone(names: set[str]) -> dict[str, str]:
+        functions = [name.rpartition(" (")[0] for name in names]
+        return {
+            function: name
+            for function, name in zip(functions, names, strict=True)
+            if functions.count(function) == 1
+        }
+
+    was, now = alone({*base} - {*head}), alone({*head} - {*base})
+    return {now[function]: was[function] for function in now if function in was}
 
 
 _SNAPSHOTS = "/otel_memwatch/in_target/torch_snapshot/snapshots.py"

@@ -7,7 +7,7 @@ Each call can be reached with the tab key, and has its name and share as label a
 from __future__ import annotations
 
 from otel_memwatch.reports.pages.markup import escaped, tag
-from otel_memwatch.run.stacks import busiest, frame_name, is_library, is_snapshot, shown_frames
+from otel_memwatch.run.stacks import busiest, frame_name, is_library, is_snapshot, renamed, shown_frames
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, shorten, size
 
@@ -80,8 +80,9 @@ def _add(root: _Call, run: RecordedRun) -> None:
 
 def _compare(call: _Call, former: _Call) -> None:
     call.before = former.bytes
+    names = renamed(former.inner, call.inner)
     for name, inner in call.inner.items():
-        _compare(inner, former.inner.get(name) or _Call())
+        _compare(inner, former.inner.get(names.get(name, name)) or _Call())
 
 
 def _colours(call: _Call, *, compared: bool) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from collections import Counter
 
 from otel_memwatch import catalog
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.run.stacks import busiest, frame_name, is_snapshot, own_frame
+from otel_memwatch.run.stacks import busiest, frame_name, is_snapshot, own_frame, renamed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean, count, duration, shorten, size
 
@@ -370,8 +370,11 @@ def _of_functions(was: _Makeup, now: _Makeup, left: int, least: int) -> list[Cau
     found: list[Cause] = []
     if not (was.functions and now.functions):
         return found
+    names = renamed(was.functions, now.functions)
+    before = Counter({**was.functions, **{new: was.functions[old] for new, old in names.items()}})
     grown = {
-        name: now.functions[name] - was.functions[name] for name in sorted({*was.functions, *now.functions})
+        name: now.functions[name] - before[name]
+        for name in sorted({*before, *now.functions} - {*names.values()})
     }
     for name in sorted(grown, key=lambda name: -abs(grown[name])):
         if abs(left) >= least <= abs(grown[name]) and grown[name] * left > 0:

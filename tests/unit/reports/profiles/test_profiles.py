@@ -163,6 +163,12 @@ def test_calls_have_the_colour_of_their_difference_from_another_run() -> None:
     assert flame(RUN, _run()) == ""
 
 
+def test_a_renamed_script_has_the_same_calls() -> None:
+    main, load = (frame._replace(file="/app/learn.py") for frame in (MAIN, LOAD))
+    before = _run(_capture(101, 30, load, main), _capture(103, 5, main))
+    assert "load;all (train.py), 40.0 MiB, 89 %, +10.0 MiB" in flame(RUN, before)
+
+
 def test_a_deep_recursion_is_drawn_in_bounds() -> None:
     frames = [StackFrame(f"f{number}", "/a.py", 1) for number in range(200)]
     assert flame(_run(_capture(101, 9, *frames))).count("<rect") == 40

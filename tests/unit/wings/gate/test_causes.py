@@ -49,6 +49,12 @@ def operated(memory: int, main: int, functions: dict[str, int], **operations: in
         (captured(50, load=20, build=20), captured(90, load=20, build=60), {"function": 40}),
         # Captures do not see all growth, and a function that grew less is no cause of more memory.
         (captured(50, load=40), captured(90, load=10, build=30), {"function": 30}),
+        # The script has another name.
+        (
+            captured(50, **{"load (a.py)": 40}),
+            captured(90, **{"load (b.py)": 60, "map (c.py)": 20}),
+            {"function": 20},
+        ),
         # One run has no captures.
         (captured(50), captured(90, build=60), {}),
         (tree(90, main=[80]), tree(100, main=[80], forked=[85, 85]), {"processes": 10}),
@@ -66,6 +72,7 @@ def operated(memory: int, main: int, functions: dict[str, int], **operations: in
         "late page tables",
         "function",
         "part",
+        "renamed",
         "no captures",
         "forked",
         "sharing",
