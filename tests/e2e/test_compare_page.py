@@ -112,7 +112,10 @@ def test_both_curves_share_an_axis_and_can_be_aligned_at_an_operation(chrome: An
     shown.get_by_label("Align the runs").select_option("1")
     shown.locator(".chart").focus()
     shown.keyboard.press("ArrowRight")
+    shown.keyboard.press("ArrowRight")
     assert "head" in shown.locator("[aria-live]").first.inner_text()
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("document.activeElement.getAttribute('class')") == "scroll"  # the first table
     assert "MiB in </script>" in shown.locator("#why-memory-differs").inner_text()
     assert HOSTILE in shown.locator("#operations").inner_text()
     assert opened.errors == []
@@ -127,6 +130,13 @@ def test_without_scripts_and_on_a_phone_it_has_all_figures(chrome: Any, place: P
     opened = Opened(chrome, place / "page.html").wait()
     opened.page.set_viewport_size({"width": 360, "height": 700})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    cut = "[...document.querySelectorAll('#figures .scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert opened.page.evaluate(cut) == 0
+    opened.page.emulate_media(media="print")
+    opened.page.set_viewport_size({"width": 720, "height": 1000})
+    assert opened.page.locator("figure.paper svg").is_visible()
+    assert not opened.page.locator("#charts").is_visible()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 720
     opened.close()
 
 
@@ -151,7 +161,10 @@ def test_a_redacted_page_has_no_secret(place: Path, how: str) -> None:
 
 def test_equal_runs_have_a_page_too(place: Path) -> None:
     run("compare", "base", "base", "--page", "equal.html", place=place)
-    assert "Why memory differs" not in (place / "equal.html").read_text()
+    text = (place / "equal.html").read_text()
+    assert "Why memory differs" not in text
+    assert "2 rows without a difference left out." in text
+    assert "+0 B" not in text
 
 
 def test_a_page_needs_runs_on_both_sides(place: Path) -> None:

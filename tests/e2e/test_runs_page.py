@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections.abc import Iterator
@@ -164,21 +165,104 @@ def test_axe_has_no_complaint(chrome: Any, page: Path, scheme: str) -> None:
     opened.close()
 
 
-def test_a_step_is_marked(chrome: Any, tmp_path: Path) -> None:
-    for number in range(12):
-        run = tmp_path / "runs" / f"r{number:02}"
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of 24 runs whose memory changes after each six; the seventh has a page."""
+    place = tmp_path_factory.mktemp("steps")
+    for number in range(24):
+        run = place / "runs" / f"r{number:02}"
         recorded.short(run)
         document = json.loads((run / "run.json").read_text())
         document["name"] = "job"
         for moment in ("started", "ended"):
             document[moment]["wall"] += 3600 * number
-        document["peaks"]["tree"] = recorded.peak(100 if number < 6 else 110)
+        document["peaks"]["tree"] = recorded.peak((100, 110, 90, 130)[number // 6])
         (run / "run.json").write_text(json.dumps(document))
-    file = tmp_path / "all.html"
-    command = [*PROGRAM, "runs", str(tmp_path / "runs"), "--page", str(file)]
+    (place / "runs/r06/report.html").write_text("<title>six</title>")
+    file = place / "all.html"
+    command = [*PROGRAM, "runs", str(place / "runs"), "--page", str(file)]
     subprocess.run(command, check=True, capture_output=True, env=environment(), timeout=60)
-    opened = Opened(chrome, file).wait()
+    return file
+
+
+def test_a_step_is_marked_and_links_to_its_run(chrome: Any, stepped: Path) -> None:
+    opened = Opened(chrome, stepped).wait()
     assert "changes +10.0 MiB (+10.0 %)" in opened.page.locator(".chart").first.inner_text()
-    assert "r06" in opened.page.locator("#changes").inner_text()
+    opened.page.locator("#changes").get_by_role("link", name="r06").click()
+    assert opened.page.title() == "six"
     assert opened.errors == []
+    opened.close()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_labels_of_changes_do_not_overlap(chrome: Any, stepped: Path, width: int) -> None:
+    opened = Opened(chrome, stepped)
+    opened.page.set_viewport_size({"width": width, "height": 700})
+    opened.wait()
+    opened.page.wait_for_function("memwatch.charts.length")
+    labels = opened.page.evaluate("memwatch.cards[0].changes")
+    plot = opened.page.evaluate("memwatch.charts[0].over.clientWidth")
+    assert len(labels) == 3
+    for one in labels:
+        assert 0 <= one["begin"] < one["end"] <= plot + 1
+    for one, other in itertools.combinations(labels, 2):
+        assert one["row"] != other["row"] or one["end"] <= other["begin"] or other["end"] <= one["begin"]
+    opened.close()
+
+
+def test_the_table_is_sorted_and_a_run_chosen_by_keyboard(chrome: Any, stepped: Path) -> None:
+    opened = Opened(chrome, stepped).wait()
+    shown = opened.page
+    keys = shown.keyboard
+    first = shown.locator("#runs tbody td").first
+    shown.get_by_label("Filter runs").focus()
+    keys.press("Tab")
+    region = shown.get_by_role("region", name="Runs", exact=True)
+    assert region.evaluate("(one) => one === document.activeElement")  # it scrolls by keyboard
+    for _ in range(5):
+        keys.press("Tab")
+    orders = []
+    for _ in range(2):
+        keys.press("Enter")
+        orders.append((shown.locator("#runs th[aria-sort]").get_attribute("aria-sort"), first.inner_text()))
+    assert shown.locator("#runs th[aria-sort]").inner_text().startswith("memory")
+    # Equal runs keep their order, the oldest first.
+    assert orders == [("descending", "r18"), ("ascending", "r12")]
+    keys.press("Shift+Tab")
+    keys.press("Shift+Tab")
+    keys.press("Space")
+    assert shown.locator("#runs th[aria-sort]").inner_text().startswith("started")
+    assert first.inner_text() == "r00"
+    chart = shown.locator(".chart").first
+    chart.focus()
+    for key in ("ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowRight"):
+        keys.press(key)
+    assert chart.locator(".facts dd").first.inner_text().endswith("r22")
+    assert "memory 130.0 MiB" in shown.locator("[aria-live]").first.inner_text()
+    assert opened.errors == []
+    opened.close()
+
+
+def test_no_table_is_cut_on_a_phone(chrome: Any, stepped: Path) -> None:
+    opened = Opened(chrome, stepped)
+    opened.page.set_viewport_size({"width": 360, "height": 700})
+    opened.wait()
+    cut = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert opened.page.evaluate(cut) == 0
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_charts_are_printed_within_the_paper(chrome: Any, stepped: Path, scheme: str) -> None:
+    opened = Opened(chrome, stepped, color_scheme=scheme).wait()
+    shown = opened.page
+    shown.emulate_media(media="print")
+    shown.set_viewport_size({"width": 720, "height": 1000})
+    assert shown.locator(".many canvas").first.is_visible()
+    assert not shown.get_by_label("Filter runs").is_visible()
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 720
+    # The step's colour is that of light paper.
+    colours = "(one) => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data].join()"
+    assert ",179,49,11,255," in shown.locator(".many canvas").first.evaluate(colours)
+    assert shown.pdf()
     opened.close()

@@ -29,10 +29,10 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "TO2igBogLoDNhGyVSYZVEj7jtGoIzp1e/9C9yrajnu4=",
+    "page.css": "552kshMoSWLx7KAiA71YkODBekyfvyvo0ivzX99LaAM=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
-    "runs.js": "MhnzH4N9zIGYqu8S8B7fWuaP+PZJYe67T5UQzPoLZbA=",
+    "runs.js": "0nJ6iqKRC2odGMbct9N7TJFACqI2+AHHdTI1TgmOZo8=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "n9taN2ui8cquV5IyA9p1SwOywTTT8Xllo1mbkR69RNw=",
 }

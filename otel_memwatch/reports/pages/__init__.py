@@ -24,6 +24,10 @@ class Columns(NamedTuple):
     """Column with cells that may be shortened."""
     strong: str = ""
     """Text of the cells that are emphasized."""
+    wide: Sequence[str] = ()
+    """Columns that an HTML page omits on a phone."""
+    stacked: bool = False
+    """On a phone, the cells of a row are words of a paragraph, for tables with long texts."""
 
 
 class Page(Protocol):

@@ -82,6 +82,8 @@ class HtmlPage:
                 classes = ["number"] if columns.align[index] == "r" else []
                 if columns.strong and cells[index] == columns.strong:
                     classes.append("strong")
+                if columns.header[index] in columns.wide:
+                    classes.append("wide")
                 # A heading without text would be announced as one.
                 kind = name if text else "td"
                 scope = "col" if kind == "th" else None
@@ -89,7 +91,8 @@ class HtmlPage:
             return tag("tr", "".join(shown))
 
         head, body = row("th", columns.header), "\n".join(row("td", cells) for cells in rows)
-        table = tag("table", tag("thead", head) + tag("tbody", body))
+        stacked = "stacked" if columns.stacked else None
+        table = tag("table", tag("thead", head) + tag("tbody", body), class_=stacked)
         # The tab key reaches it, as it may have to scroll.
         label = ", ".join(text for text in columns.header if text)
         self.raw(tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label))

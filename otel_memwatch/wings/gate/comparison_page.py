@@ -18,7 +18,7 @@ from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.run.curves import LEAST, NEEDED
 from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import clean, command_line, count, duration, peak_figure, shorten, size
+from otel_memwatch.text import clean, command_line, count, duration, peak_figure, shorten, size, size_beside
 from otel_memwatch.wings.gate.causes import role_of
 from otel_memwatch.wings.gate.comparison_formats import (
     ALIGNED,
@@ -71,7 +71,7 @@ def html(comparison: Comparison, base: Side, head: Side, *, redacted: bool) -> b
             page.item(line)
     others = [one for one in comparison.figures if not one.name.startswith((OPERATION, OPERATION_PROCESS))]
     page.section(f"Figures ({len(others)})")
-    page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed"))
+    page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed", stacked=True))
     if len(runs) == len(sides):
         _pairs(runs["base"], runs["head"], page)
         found = flame(runs["head"], runs["base"])
@@ -163,7 +163,7 @@ def _group_curve(group: RankGroup) -> dict[str, Any]:
     """Return times in seconds and bytes of all ranks together."""
     times, _, values = group.sum_curve(_POINTS)
     return {
-        "seconds": round(group.seconds, 3),
+        "seconds": round(group.seconds, 4),
         "times": [round(min(max(0.0, time), group.seconds), 4) for time in times.tolist()],
         "bytes": [round(value) for value in values.tolist()],
     }
@@ -184,7 +184,7 @@ def _curve(run: RecordedRun, *, needed: bool) -> dict[str, Any]:
             largest[place] = min(time, run.seconds), value
     points = list(largest.values())
     return {
-        "seconds": round(run.seconds, 3),
+        "seconds": round(run.seconds, 4),
         "times": [round(time, 4) for time, _ in points],
         "bytes": [round(value) for _, value in points],
     }
@@ -217,7 +217,15 @@ def _picture(data: Mapping[str, Any]) -> str:
         colour = _COLOURS[name]
         if points:
             parts.append(
-                tag("path", "", d="M" + "L".join(points), fill="none", stroke=colour, stroke_width=1.8)
+                tag(
+                    "path",
+                    "",
+                    d="M" + "L".join(points),
+                    fill="none",
+                    stroke=colour,
+                    stroke_width=1.8,
+                    stroke_dasharray=None if number else "7 3",
+                )
             )
         parts.append(tag("text", name, x=60 + 60 * number, y=14, fill=colour))
     parts.append(tag("text", escaped(size(top)), x=_WIDTH - 10, y=14, text_anchor="end", fill="#667079"))
@@ -239,7 +247,7 @@ def _pairs(base: RecordedRun, head: RecordedRun, page: HtmlPage) -> None:
     operations = [_operations(run) for run in (base, head)]
     _table(page, "Operations", ("operation", "times", "longest", "memory"), *operations)
     processes = [_processes(run) for run in (base, head)]
-    _table(page, "Processes", ("process", "number", "CPU time", "largest resident size"), *processes)
+    _table(page, "Processes", ("process", "number", "CPU time", "resident size"), *processes)
     for title, first, files in (
         ("Kinds of memory", "kind", False),
         ("Mapped files", "file", True),
@@ -271,10 +279,13 @@ def _table(
     names = {*base, *head}
     none: _Row = ("-", "-", 0)
     change = {name: head.get(name, none)[2] - base.get(name, none)[2] for name in names}
-    shown = sorted(names, key=lambda name: (-abs(change[name]), name))
-    if not shown:
+    shown = sorted(
+        (name for name in names if base.get(name) != head.get(name)),
+        key=lambda name: (-abs(change[name]), name),
+    )
+    if not names:
         return
-    page.section(f"{title} ({len(shown)})")
+    page.section(f"{title} ({len(names)})")
     rows = []
     for name in shown[:_ROWS]:
         before, after = base.get(name), head.get(name)
@@ -282,15 +293,18 @@ def _table(
         for place in (0, 1):
             texts = ["-" if side is None else side[:2][place] for side in (before, after)]
             cells += texts if header[place + 1] else ["", ""]
-        cells += ["-" if side is None else size(int(side[2])) for side in (before, after)]
-        cells.append(f"{'-' if change[name] < 0 else '+'}{size(abs(int(change[name])))}")
+        larger = max(side[2] for side in (before, after) if side is not None)
+        cells += ["-" if side is None else size_beside(side[2], larger) for side in (before, after)]
+        sign = "-" if change[name] < 0 else "+"
+        cells.append(sign + size_beside(abs(change[name]), larger) if change[name] else "0")
         rows.append(cells)
-    columns = [header[0]]
-    for words in header[1:]:
-        columns += [f"{words}, base", "head"] if words else ["", ""]
-    page.table(rows, Columns((*columns, "change"), "l" + "r" * 7))
+    columns = [header[0], *(f"{words}, {side}" if words else "" for words in header[1:] for side in _COLOURS)]
+    if rows:
+        page.table(rows, Columns((*columns, "change"), "l" + "r" * 7, wide=columns[1:5]))
     if len(shown) > _ROWS:
         page.paragraph(f"{count(len(shown) - _ROWS, 'further row')} with smaller differences.")
+    if len(shown) < len(names):
+        page.paragraph(f"{count(len(names) - len(shown), 'row')} without a difference left out.")
 
 
 def _operations(run: RecordedRun) -> dict[str, _Row]:

@@ -62,18 +62,23 @@ def html(
     page.raw('<div id="charts"></div>')
     table = listing.group_cells(groups)
     page.table(
-        table, Columns((", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER), "lrrrrrrr")
+        table,
+        Columns(
+            (", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER),
+            "lrrrrrrr",
+            wide=("spread", "duration", "CPU"),
+        ),
     )
     directory = changes_formats.directory_of(found)
     page.section(f"Changes ({len(found)})")
     page.table(
         [_change_cells(one, messages, directory) for one in found],
-        Columns(changes_formats.HEADER, changes_formats.ALIGNED),
+        Columns(changes_formats.HEADER, changes_formats.ALIGNED, wide=("started",), stacked=True),
     )
     page.paragraph(missing)
     page.section(f"Runs ({len(rows)})")
     cells = [listing.cells(row, 60) for row in kept[-_STATIC:][::-1]]
-    page.table(cells, Columns(listing.HEADER, listing.ALIGNED))
+    page.table(cells, Columns(listing.HEADER, listing.ALIGNED, stacked=True))
     if len(rows) > len(kept):
         page.paragraph(
             f"{count(len(rows) - len(kept), 'run')} of {len(rows)} left out: "

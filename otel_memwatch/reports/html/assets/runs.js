@@ -5,6 +5,7 @@ const runs = data.runs, COUNT = data.count, FIRST = 12, ROWS = 60;
 const word = (column, run) => column.words[column.at[run]];
 const figures = new Map(data.figures.map((one) => [one.name, one]));
 let figure = data.figures[0], byTime = true, fromZero = false, chosen = null;
+const SANS = "system-ui, sans-serif", LINE = 13, LABELS = 3, Y_AXIS = 74, SIDE = 36;
 const charts = [], live = element("p", { "aria-live": "polite", class: "quiet-voice" });
 
 const members = new Map();
@@ -92,34 +93,54 @@ function marks(u, places) {
   c.restore();
 }
 
-// A step as a line with its size between two runs; a drift as a line from its first run to its last.
-function drawChanges(u, places) {
-  const c = u.ctx, ratio = devicePixelRatio, xs = u.data[0], { top, height, left, width } = u.bbox;
-  c.save();
-  c.setLineDash([]);
-  c.font = `${11 * ratio}px system-ui, sans-serif`;
-  c.textBaseline = "top";
-  c.textAlign = "left";
-  const rows = [];   // of labels: the ends of those that were written
+// The changes of the chart, with places for their labels above the plot. Labels that find none are in the table only.
+function layOut(places, xs, width) {
+  const c = document.createElement("canvas").getContext("2d"), rows = [], [least, most] = rangeOf(xs);
+  c.font = `11px ${SANS}`;
+  const found = [];
   for (const one of data.changes) {
     const from = places.indexOf(one.last), to = places.indexOf(one.first);
     if (one.figure !== figure.name || from < 0 || to < 0) continue;
-    c.strokeStyle = c.fillStyle = colour(one.text.startsWith("-") ? "good" : "bad");
-    c.lineWidth = 1.5 * ratio;
-    const a = u.valToPos(xs[from], "x", true), b = u.valToPos(xs[to], "x", true), middle = (a + b) / 2;
-    c.beginPath();
-    if (one.step) { c.moveTo(middle, top); c.lineTo(middle, top + height); }
-    else { c.moveTo(a, u.valToPos(u.data[3][from], "y", true)); c.lineTo(b, u.valToPos(u.data[3][to], "y", true)); }
-    c.stroke();
-    const room = c.measureText(one.text).width + 8 * ratio, begin = middle > left + width / 2 ? middle - room : middle;
+    const middle = width * ((xs[from] + xs[to]) / 2 - least) / (most - least), room = c.measureText(one.text).width + 8;
+    const begin = Math.max(0, Math.min(middle > width / 2 ? middle - room : middle, width - room));
     let row = 0;
     while ((rows[row] ?? []).some(([from, to]) => begin < to && from < begin + room)) row++;
-    (rows[row] ??= []).push([begin, begin + room]);
-    c.fillText(one.text, begin + 4 * ratio, top + (2 + 13 * row) * ratio);
+    if (row < LABELS) (rows[row] ??= []).push([begin, begin + room]);
+    found.push({ ...one, from, to, begin, end: begin + room, row });
+  }
+  return { found, height: LINE * rows.length };
+}
+// A step as a line with its size between two runs; a drift as a line from its first run to its last.
+function drawChanges(u, { found, height }) {
+  const c = u.ctx, ratio = devicePixelRatio, xs = u.data[0], { top, left } = u.bbox;
+  c.save();
+  c.setLineDash([]);
+  c.font = `${11 * ratio}px ${SANS}`;
+  c.textBaseline = "top";
+  c.textAlign = "left";
+  for (const one of found) {
+    c.strokeStyle = c.fillStyle = colour(one.text.startsWith("-") ? "good" : "bad");
+    c.lineWidth = 1.5 * ratio;
+    const a = u.valToPos(xs[one.from], "x", true), b = u.valToPos(xs[one.to], "x", true), label = top + (LINE * one.row - height) * ratio;
+    c.beginPath();
+    if (one.step) { c.moveTo((a + b) / 2, one.row < LABELS ? label : top); c.lineTo((a + b) / 2, top + u.bbox.height); }
+    else { c.moveTo(a, u.valToPos(u.data[3][one.from], "y", true)); c.lineTo(b, u.valToPos(u.data[3][one.to], "y", true)); }
+    c.stroke();
+    if (one.row < LABELS) c.fillText(one.text, left + (one.begin + 4) * ratio, label);
   }
   c.restore();
 }
+const rangeOf = (xs) => { const pad = (xs[xs.length - 1] - xs[0] || 1) * 0.03; return [xs[0] - pad, xs[xs.length - 1] + pad]; };
 
+// Times like those of the tables; a new day has its date.
+function timesOf(found, step) {
+  return found.map((v, i) => {
+    const [day, time] = when(v).split(" ");
+    if (step >= 86400) return day;
+    const text = step >= 60 ? time.slice(0, 5) : time;
+    return i && when(found[i - 1]).startsWith(day) ? text : `${text}\n${day}`;
+  });
+}
 // On an axis of runs, a run has the name of its commit, or its number.
 const label = (run) => (run === undefined ? "" : word(runs.commit, run) || String(run + 1));
 
@@ -134,22 +155,23 @@ function draw(card, list) {
   about.textContent = [`${list.length} runs, latest ${inWords(figure, last)}`, found.length ? `changes ${found.join(", ")}` : ""].filter(Boolean).join("; ");
   const line = { stroke: () => colour("line"), width: 1 }, none = { stroke: null, width: 0, points: { show: false } };
   const dashed = (shade) => ({ stroke: () => colour(shade), width: 1.4, dash: [6, 4], points: { show: false }, spanGaps: true });
-  const x = xy[0], pad = (x[x.length - 1] - x[0] || 1) * 0.03;
+  const width = Math.max(220, plot.clientWidth), changes = layOut(places, xy[0], width - Y_AXIS - SIDE);
   const font = { font: FONT, stroke: () => colour("soft") };
   const u = new uPlot({
-    width: Math.max(220, plot.clientWidth), height: 190, padding: [8, 12, 0, 0], legend: { show: false },
-    scales: { x: { time: byTime, range: () => [x[0] - pad, x[x.length - 1] + pad] }, y: { range: () => [least, most] } },
+    width, height: 190 + changes.height, padding: [8 + changes.height, SIDE, 0, 0], legend: { show: false },
+    scales: { x: { time: byTime, range: () => rangeOf(xy[0]) }, y: { range: () => [least, most] } },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 8, width: 1.5, fill: () => colour("page") } },
     series: [{}, none, none, { stroke: () => colour("needed-faint"), width: 1, points: { show: false } }, dashed("limit"), dashed("accent")],
     bands: [{ series: [2, 1], fill: () => colour("needed-band") }],
-    axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80, ...(byTime ? {} : { values: (_, found) => found.map((v) => label(places[v - 1])) }) },
-      { ...font, grid: line, ticks: { show: false }, size: 74, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
-    hooks: { draw: [(self) => { drawChanges(self, places); marks(self, places); }] },
+    axes: [{ ...font, grid: { show: false }, ticks: { ...line, size: 4 }, space: 80, values: (_, found, at, space, step) => (byTime ? timesOf(found, step) : found.map((v) => label(places[v - 1]))) },
+      { ...font, grid: line, ticks: { show: false }, size: Y_AXIS, splits: () => splitsOf(least, most), values: (_, found) => found.map((v) => show(v, figure.unit)) }],
+    hooks: { draw: [(self) => { drawChanges(self, changes); marks(self, places); }] },
   }, xy, plot);
   u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) choose(places[u.cursor.idx], card); });
   u.over.setAttribute("aria-hidden", "true");
   u.places = places;
   card.u = u;
+  card.changes = changes.found;
   charts.push(u);
 }
 
@@ -231,8 +253,17 @@ function table(holder) {
     state.textContent = words ? `${found.length} of ${COUNT} runs shown.` : "";
   }
   holder.replaceChildren(element("div", { class: "tools" }, search),
-    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)), more, state);
+    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs" }, element("table", { class: "stacked" }, element("thead", {}, element("tr", {}, ...heads)), body)), more, state);
   fill();
+}
+
+// The first run of a change links to its page.
+function linkChanges() {
+  const at = [...document.querySelectorAll("#changes thead tr > *")].findIndex((one) => one.textContent === "first run");
+  document.querySelectorAll("#changes tbody tr").forEach((row, i) => {
+    const { step, first, last } = data.changes[i], cell = row.cells[at];
+    cell.replaceChildren(link(step ? first : last, cell.textContent));
+  });
 }
 
 // -- start
@@ -264,9 +295,11 @@ function start() {
     holder.replaceChildren(element("div", { class: "tools" }, select, toggle("One step per run", (on) => { byTime = !on; }), toggle("From zero", (on) => { fromZero = on; })), legend, grid, all, live);
   }
   table($("runs"));
+  linkChanges();
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; for (const card of cards) if (card.u) card.u.setSize({ width: Math.max(220, card.plot.clientWidth), height: 190 }); } });
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; again(); } });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((u) => u.redraw(false)));
+  matchMedia("print").addEventListener("change", () => cards.forEach((card) => { if (card.seen = !card.box.hidden) draw(card, card.list); }));
   window.memwatch = { charts, cards, choose: (run) => choose(run, cards[0]) };
   document.documentElement.setAttribute("data-ready", "");
 }
