@@ -30,8 +30,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(place: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    settings = environment(BROWSER=f"{place}/browser %s")
+def run(place: Path, words: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    settings = environment(BROWSER=f"{place}/browser %s") | variables
     return subprocess.run(
         [*PROGRAM, *words], capture_output=True, text=True, env=settings, timeout=60, cwd=place
     )
@@ -42,6 +42,29 @@ def test_the_written_page_is_opened(place: Path, words: list[str]) -> None:
     done = run(place, [*words, "a page.html", "--open"])
     assert done.returncode in (0, 1), done.stderr
     assert (place / "opened").read_text() == (place / "a page.html").as_uri() + "\n"
+
+
+def test_a_browser_that_stays_is_not_waited_for(place: Path) -> None:
+    (place / "browser").write_text('#!/bin/sh\nwhile [ ! -e end ]; do sleep 0.1; done\necho "$1" > opened\n')
+    try:
+        done = run(place, [*COMMANDS["--page"], "a page.html", "--open"])
+        assert done.returncode == 0, done.stderr
+        assert not (place / "opened").exists()
+    finally:
+        (place / "end").touch()
+
+
+@pytest.mark.parametrize("browser", ["", "/absent/browser", "false", "false %s"])
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
+def test_without_a_browser_one_sentence_names_the_page(place: Path, words: list[str], browser: str) -> None:
+    (place / "empty").mkdir()
+    (place / "empty" / "false").symlink_to("/bin/false")
+    variables = {"BROWSER": browser, "PATH": str(place / "empty"), "TERM": "xterm", "DISPLAY": ""}
+    done = run(place, [*words, "a page.html", "--open"], **variables)
+    assert done.returncode in (0, 1), done.stderr
+    assert done.stderr.endswith("otel-memwatch: no browser found; open a page.html in one\n")
+    assert "Traceback" not in done.stderr
+    assert (place / "a page.html").exists()
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))

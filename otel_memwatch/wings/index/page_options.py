@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -15,16 +17,15 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
     _F = TypeVar("_F", bound=Callable[..., object])
 
 _ALL = "--redact=all"
+_START = 3.0
+"""Seconds within which a browser reports that it cannot start. One that goes on for longer is left to itself."""
+_PROGRAM = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 
 
 class RedactingCommand(click.Command):
@@ -77,17 +78,33 @@ def open_option(option: str) -> Callable[[Callable[..., Any]], Callable[..., Any
                 raise UsageError("--open opens a page.", f"name its file with {option}")
             before = _version(page)
             result = function(*arguments, page=page, **options)
-            if open_it and page is not None and _version(page) != before:
-                import webbrowser
-
-                if not webbrowser.open(Path(page).absolute().as_uri()):
-                    say(f"otel-memwatch: no browser found; open {clean(page)}")
+            if open_it and page is not None and _version(page) != before and not _opened(page):
+                say(f"otel-memwatch: no browser found; open {clean(page)} in one")
             return result
 
         flag = click.option("--open", "open_it", is_flag=True, help="Open the written page in the browser.")
         return flag(command)
 
     return decorated
+
+
+def _opened(page: str) -> bool:
+    """Open a page in the browser; return False if there is none.
+
+    A process does it, because Python waits until some browsers end, and others keep the output of a command open.
+    """
+    # Without TERM, Python offers no text browser, which would need the terminal.
+    variables = {name: value for name, value in os.environ.items() if name != "TERM"}
+    command = [sys.executable, "-I", "-c", _PROGRAM, Path(page).absolute().as_uri()]
+    none = subprocess.DEVNULL
+    opener = subprocess.Popen(
+        command, env=variables, stdin=none, stdout=none, stderr=none, start_new_session=True
+    )
+    try:
+        return not opener.wait(_START)
+    except subprocess.TimeoutExpired:
+        opener.returncode = 0  # Python warns of a child that nothing waits for.
+        return True
 
 
 def _version(page: str | None) -> tuple[int, int] | None:
