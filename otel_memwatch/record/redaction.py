@@ -45,10 +45,13 @@ _CHOSEN = {
     "gpu_tree": "gpu",
     "held": "gpu",
     "accounted": "gpu",
+    "allocators": "allocator",
     "tags": "tag",
     "resource": "attribute",
 }
 """Keys of objects with keys that the program does not choose, and the kind of their placeholders."""
+_KEYS = KEYS | {"glibc", "jemalloc", "mimalloc", "pymalloc"}
+"""Keys of such objects that the program chooses."""
 _PLAIN = re.compile(
     r"exit code \d+|SIG[A-Z0-9]+|killed by SIG[A-Z0-9]+|finished|running|ok|unavailable|failed|auto|none|exact|"
     r"user|system|read|write|minor|major|some|full|text"
@@ -94,7 +97,7 @@ class Redactor:
     def _key(self, name: str, of: str, *, named: bool) -> str:
         """Return the key of an object. Attributes are those of an operation, or of a metric with our own keys."""
         kind = "attribute" if named and of == "attributes" else _CHOSEN.get(of)
-        if kind is None or (kind == "gpu" and name.isdigit()) or name in KEYS:
+        if kind is None or (kind == "gpu" and name.isdigit()) or name in _KEYS:
             return name
         return self.text(name, kind)
 

@@ -33,6 +33,27 @@ except ValueError:
     pass
 """
 
+LARGEST = [{"pid": 7, "command": f"{SECRET}-largest", "bytes": 1 << 20}]
+SURROUNDINGS = {
+    "own_cgroup": f"/sys/fs/cgroup/{SECRET}-cgroup",
+    "ci": {"cicd.pipeline.name": f"{SECRET}-pipeline", "vcs.change.title": f"{SECRET}-title"},
+    "gpus": [
+        {
+            "id": f"{SECRET}-gpu", "name": f"{SECRET}-card", "pci": "0000:01:00.0", "vendor": "nvidia", "driver": "1.0",
+            "processes": f"{SECRET}-reason", "held": {f"{SECRET}-7": 1 << 20}, "accounted": {"7": 1 << 20}, "xid": [],
+            "unknown": {"memory": {"seconds": 1.0, "error": f"{SECRET}-failure"}}, "trouble": [f"{SECRET}-trouble"],
+        }
+    ],
+    "heaps": [
+        {
+            "pid": 7, "time": 5001.0, "anonymous": 9 << 20, "private": 9 << 20, "threads": 1,
+            "allocators": {f"{SECRET}-heap": {"live": 1 << 20, "free": 1 << 20, "scattered": 0}},
+        }
+    ],
+    "limit": {"bytes": 1 << 30, "by": "control group", "breached": False, "peak": 1 << 20, "operation": None, "largest": LARGEST},
+}  # fmt: skip
+"""Fields of a record that a test cannot plant from outside: cgroup, CI, GPUs, heaps."""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -69,7 +90,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = place / f"{SECRET}-run" / "run.json"
     document = json.loads(path.read_text())
     document["host"]["name"] = f"{SECRET}-host"
+    document |= SURROUNDINGS
+    document["resource"] |= {
+        name: f"{SECRET}-{name}"
+        for name in ("container.id", "k8s.container.name", "k8s.pod.name", "service.name")
+    }
     path.write_text(json.dumps(document))
+    snapshots = {
+        "schema": 1,
+        "pid": 7,
+        "problem": f"{SECRET}-trouble",
+        "snapshots": [{"file": f"{SECRET}.pickle"}],
+    }
+    (place / f"{SECRET}-run" / "torch-7.json").write_text(json.dumps(snapshots))
+    (place / f"{SECRET}-run" / "torch-peak-7.pickle").write_bytes(f"{SECRET}-tensor".encode())
+    (place / f"{SECRET}-run" / "metrics.otlp.jsonl").write_text(f'{{"name": "{SECRET}-metric"}}\n')
     part = MemoryPart("file", f"/{SECRET}-model.bin", 5 << 20)
     made_of = MadeOf(5001.0, 5 << 20, (part,), (ProcessParts(7, (part,)),), 0)
     write_made_of(place / f"{SECRET}-run", made_of)
@@ -118,7 +153,8 @@ def is_safe(data: bytes) -> bool:
 
 def test_secrets_are_planted_in_the_record(run: Path) -> None:
     record = b"".join(one.read_bytes() for one in run.glob("*.json*")).decode()
-    names = "folder script name sample tag run patient attribute child team service argument branch allocator"
+    names = "folder script name sample tag run patient attribute child team argument branch allocator cgroup pipeline title "
+    names += "gpu card reason failure heap largest container.id k8s.pod.name service.name trouble"
     assert [name for name in names.split() if f"{SECRET}-{name}" not in record] == []
     assert COMMIT in record
 
