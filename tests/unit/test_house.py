@@ -90,3 +90,22 @@ def test_architecture_names_files_that_exist() -> None:
     named = set(re.findall(r"`([\w./-]+\.(?:py|c|js))`", (PACKAGE / "ARCHITECTURE.md").read_text()))
     assert named
     assert [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
+@pytest.mark.skipif(not (PACKAGE / "ARCHITECTURE.md").exists(), reason="an installed wheel has only the code")
+def test_architecture_names_functions_that_exist() -> None:
+    table = (
+        (PACKAGE / "ARCHITECTURE.md")
+        .read_text()
+        .partition("### Where to look first")[2]
+        .partition("\n## ")[0]
+    )
+    named = re.findall(r"`([\w./]+\.(?:py|js))`: ([^|;]*)", table)
+    assert len(named) >= 9
+    absent = [
+        f"{file}: {name}"
+        for file, names in named
+        for name in re.findall(r"`(\w+)`", names)
+        if not re.search(rf"(?:def |function |^){name}\b", (PACKAGE / file).read_text(), re.MULTILINE)
+    ]
+    assert absent == []

@@ -26,7 +26,7 @@ curves. `RunResources.finish` (wrap.py) calls `Monitor.finish`, which calls `com
 | more summaries | `rendering._summaries_elsewhere`: files, CI, termination message | - |
 | picture, logs | `rendering._draw`, `write_files`, with --plot or --log-dir | - |
 | detached process | `DetachedReport.start`: a fork | 0.5 |
-| trackers | `tracking.track`, with --tracker: at most 2 s | - |
+| trackers | `rendering.track`, with --tracker: at most 2 s | - |
 | last scrape | `Telemetry.linger`, with --linger: at most its seconds | - |
 | upload | `Uploader.finish`, with --upload: at most 60 s | - |
 | container | `ContainerRecorder.finish`, if the command started one | - |
