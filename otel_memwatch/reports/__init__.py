@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE, UNFINISHED
@@ -248,6 +247,8 @@ def renderer(name: str) -> Renderer:
         raise UsageError(f"Unknown report {name!r}.", "available: " + ", ".join(REPORTS))
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
+    from importlib import import_module
+
     render: Renderer = import_module(REPORTS[name].module, __name__).render
     return render
 
@@ -301,6 +302,7 @@ def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) 
 
     Its module has `render_files(run, directory)`. Existing files are replaced.
     """
+    from importlib import import_module
     from pathlib import Path
 
     target = Path(directory)

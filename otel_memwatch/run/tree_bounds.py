@@ -7,7 +7,6 @@ they give a second bound for the time between two samples (`WindowBounds`).
 
 from __future__ import annotations
 
-import heapq
 import math
 from array import array
 from bisect import bisect_right
@@ -215,6 +214,8 @@ class WindowBounds:
         self._last_tick = time
 
     def _keep(self, window: _TickWindow) -> None:
+        import heapq  # a short run has no window before its end
+
         if len(self._kept) < _KEPT_WINDOWS:
             heapq.heappush(self._kept, window)
             return

@@ -17,6 +17,7 @@ from otel_memwatch.monitor.run.run_directory import make_run_directory
 from otel_memwatch.monitor.run.supervise import end_like, launch
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.runtime.lazy import load_module
 from otel_memwatch.runtime.procfs.system import read_allocated
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
@@ -426,11 +427,9 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
 
 def _load() -> Iterator[None]:
     """Import the modules for the first sample, one per step. The command does not wait for this."""
-    from importlib import import_module
-
     for name in _FIRST_NEEDED:
         with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
-            import_module(name)
+            load_module(name)
         yield
 
 

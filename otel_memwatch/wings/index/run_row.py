@@ -28,7 +28,6 @@ from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.fast_json import dumps
 from otel_memwatch.runtime.typed import Any
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from otel_memwatch.wings.index.progress import progress
 
 
 def row_of(path: str) -> IndexedRun:
@@ -97,6 +96,8 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
 
 
 def _running(run: RecordedRun, path: str) -> IndexedRun:
+    from otel_memwatch.wings.index.progress import progress
+
     so_far = progress(run.path)
     return IndexedRun(
         **_described(run, path),

@@ -10,9 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime.lazy import load_module
 from otel_memwatch.runtime.threads import Flag, Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,7 +186,7 @@ class Entry(NamedTuple):
             raise Unavailable(
                 f"{self.name} needs /proc and /sys, which this system lacks.", "only Linux has them"
             )
-        source: Source = import_module(f"{__name__}.{module}").open_source(context)
+        source: Source = load_module(f"{__name__}.{module}").open_source(context)
         return source
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import struct
+import sys
 
 from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ _MARKS_BEGIN = 1.0
 
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _IN_MODIFY = 0x2
-_EVENT = struct.Struct("iIII")
+_EVENT_BYTES = 16
 """Watch, mask, cookie, and length of the following name."""
 _ROOM = 65536
 _LOST = -1
@@ -107,8 +107,11 @@ class ResetEvents:
                 return
             at = 0
             while at < len(data):
-                watch, _, _, length = _EVENT.unpack_from(data, at)
-                at += _EVENT.size + length
+                watch, length = (
+                    int.from_bytes(data[at + field : at + field + 4], sys.byteorder, signed=True)
+                    for field in (0, 12)
+                )
+                at += _EVENT_BYTES + length
                 if watch == _LOST or data[at - length : at].startswith(b"clear_refs\0"):
                     yield watch
 
