@@ -108,15 +108,17 @@ def _answered() -> bool:
 
 def _wrap_at_once() -> None:
     """Run `wrap` without Click if its command line is simple: importing Click delays the command by 20 ms."""
+    # The start creates almost no garbage, and collections would take 5 ms in total.
+    # The monitor enables them again.
+    import gc
+
+    gc.disable()
     from otel_memwatch.cli.fast_args import parse
 
     parsed = parse(sys.argv[1:], os.environ)
-    if parsed is not None:
-        # The start creates almost no garbage, and collections would take 5 ms in total.
-        # The monitor enables them again.
-        import gc
-
-        gc.disable()
+    if parsed is None:
+        gc.enable()
+    else:
         from otel_memwatch.config import settings
         from otel_memwatch.monitor.run.wrap import wrap
         from otel_memwatch.wings.gate.project import with_budgets

@@ -261,9 +261,10 @@ class Monitor:
             self._first_tick.set()
             be_spared()  # the target exists by now and has not inherited it
             recording.open_the_rest(self._stop, self._listening, self.messages.info)
-            # Objects that exist now live as long as the run, so the garbage collector need not scan them.
-            gc.freeze()
-            gc.enable()
+            if not self._stop.is_set():
+                # Objects that exist now live as long as the run, so the garbage collector need not scan them.
+                gc.freeze()
+                gc.enable()
             recording.run(self._stop)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             sentence = f"recording stopped: {describe(error)}"
