@@ -52,8 +52,8 @@ class KnownOperations(NamedTuple):
     still_open: Sequence[RecordedOperation]
     lines: Sequence[OperationLines]
     """Each file of operations, with the data of its process."""
-    ticks: HistoricTicks
-    """Samples next to their boundaries."""
+    ticks: HistoricTicks | None
+    """Samples next to their boundaries; `None` without operations."""
     damage: Sequence[tuple[str, int]]
     """Files with lines that could not be read, and how many."""
 
@@ -353,7 +353,7 @@ class RecordedRun:
         from otel_memwatch.run.operation_digest import digest
 
         known = self._known
-        if known is not None and known.so_far is not None:
+        if known is not None and known.so_far is not None and known.ticks is not None:
             return digest(known.so_far, known.still_open, self._context_of(known.ticks), self.peaks)
         so_far, still_open = self._aggregated_operations
         return digest(so_far, still_open, self.operation_context, self.peaks)
@@ -390,8 +390,9 @@ class RecordedRun:
         from otel_memwatch.run.aggregate import METRICS
         from otel_memwatch.run.ticks import TreeTicks
 
-        if self._known is not None and not self.too_many_operations:
-            return self._context_of(self._known.ticks)
+        known = self._known
+        if known is not None and known.ticks is not None and not self.too_many_operations:
+            return self._context_of(known.ticks)
         conditions, all_ended = self._conditions, self._recorded_processes.all_ended
         return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
 

@@ -37,7 +37,7 @@ class SampleBatcher:
 
     @property
     def history(self) -> TickHistory | None:
-        """Return the samples so far in the form that operations need; `None` before `open`."""
+        """Return the samples so far in the form that operations need; `None`: it has none."""
         self._process_batch()
         return self._history
 
@@ -53,14 +53,25 @@ class SampleBatcher:
         self._process_batch()
         return self._curves
 
-    def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
-        """Create the consumers, which receive these columns of each sample. `drawn`: include curves."""
+    def open(
+        self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False, marked: bool = True
+    ) -> None:
+        """Create the consumers, which receive these columns of each sample.
+
+        Args:
+            columns: of the samples.
+            info: `run.json` so far.
+            drawn: include curves.
+            marked: include the history that operations need.
+        """
         from otel_memwatch.run.aggregate import RunAggregator
-        from otel_memwatch.run.tick_history import TickHistory
 
         self._aggregator = RunAggregator(columns, info)
         self._declare(columns)
-        self._history = TickHistory(self._aggregator.conditions)
+        if marked:
+            from otel_memwatch.run.tick_history import TickHistory
+
+            self._history = TickHistory(self._aggregator.conditions)
         if drawn:
             from otel_memwatch.run.curves import Curves
 
@@ -97,7 +108,7 @@ class SampleBatcher:
 
     def _process_batch(self) -> None:
         aggregator, history, curves = self._aggregator, self._history, self._curves
-        if aggregator is None or history is None:
+        if aggregator is None:
             return
         for record, alike in zip(self._waiting, list(self._alike()), strict=True):
             if isinstance(record, ProcessRecord):
@@ -115,7 +126,8 @@ class SampleBatcher:
                 aggregator.pass_over(snapshot.time, snapshot.missed)
             else:
                 aggregator.add(sample, snapshot.missed)
-            history.add(sample)
+            if history is not None:
+                history.add(sample)
             if curves is not None:
                 curves.add(sample)
         self._waiting.clear()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from otel_memwatch.monitor.recording.batching import PeriodicAction
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class FollowedOperations:
         notice: called if operations have ended since the last sample.
 
     Attributes:
-        follower: reader of the files; `None` before `follow`.
+        follower: reader of the files; `None` until the first one was found. Most programs mark no operation.
         aggregator: the operations read so far; `None`: none has begun.
         many: true if operations are marked faster than one reading per sample can follow.
         actions: actions for each sample, which are due from `begin` on.
@@ -58,6 +61,8 @@ class FollowedOperations:
         self._path = path
         self._batcher = batcher
         self._notice = notice
+        self._listed = 0, 0
+        """Time stamps of the directory at its last two listings."""
         self._settled = 0
         """Number of closed operations in the aggregator."""
         self._behind = False
@@ -72,8 +77,27 @@ class FollowedOperations:
         """Let the actions be due at the next sample."""
         self._reading.due = self._settling.due = 0.0
 
-    def follow(self) -> OperationFollower:
-        """Begin to follow the target's files of operations, without reading them yet; return their reader."""
+    def marks_operations(self, pid: int) -> bool:
+        """Return whether a process resets its watermark itself. Called for few processes; they may have begun a moment ago."""
+        file = f"{self._path}/{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}"
+        return (self.follower is not None or os.path.exists(file)) and self._follow().marks_operations(pid)
+
+    def have_begun(self) -> bool:
+        """Return whether a process has marked operations, as of now."""
+        if self.follower is None:
+            try:
+                changed = os.stat(self._path).st_mtime_ns
+                # A file created within the resolution of the time stamp would be missed: list once more after a change.
+                if self._listed != (changed, changed):
+                    self._listed = self._listed[1], changed
+                    if any(name.startswith(OPERATIONS_PREFIX) for name in os.listdir(self._path)):
+                        self._follow()
+            except OSError:  # another program has removed the directory
+                return False
+        return self.follower is not None
+
+    def _follow(self) -> OperationFollower:
+        """Begin to follow the files of operations, without reading them yet; return their reader."""
         from otel_memwatch.record.follower import OperationFollower
 
         if self.follower is None:
@@ -87,6 +111,8 @@ class FollowedOperations:
             last: all processes have ended, so a line without its newline is complete.
 
         """
+        if not self.have_begun():
+            return False
         assert self.follower is not None
         if self.follower.poll(last=last, on_close=self._close).opened:
             self._opened_aggregator()
@@ -117,17 +143,16 @@ class FollowedOperations:
 
         The aggregator gets them once a second, or once there are `_MANY`. A sample with cold caches has no time for more.
         """
-        assert self.follower is not None
         self._behind = self.read()
         closed = 0 if self.aggregator is None else self.aggregator.closed
         if self._notice is not None and closed != self._closed:
             self._notice()
         self.many, self._closed = self._behind or closed - self._closed >= _MANY, closed
-        few = self.follower.files <= _FOLLOWED
-        if not self.follower.files:
+        files = 0 if self.follower is None else self.follower.files
+        if not files:
             self._reading.period = _NOTICED_SECONDS
         else:
-            self._reading.period = 0.0 if few or self.many else _FOLLOW_SECONDS
+            self._reading.period = 0.0 if files <= _FOLLOWED or self.many else _FOLLOW_SECONDS
         if self.aggregator is not None and self._settling.period > _FOLLOW_SECONDS:
             self._settling.period, self._settling.due = _FOLLOW_SECONDS, now
         if closed - self._settled >= _MANY:
@@ -135,7 +160,6 @@ class FollowedOperations:
 
     def _settle(self, now: float) -> None:
         """Give the aggregator and the history the operations that were read, and make room for the next ones."""
-        assert self.follower is not None
         self._settled = 0 if self.aggregator is None else self.aggregator.closed
         operations, history, aggregator = self.aggregator, self._batcher.history, self._batcher.aggregator
         if history is None or aggregator is None:
@@ -143,6 +167,7 @@ class FollowedOperations:
         if operations is None:
             history.merge(lambda: (), now - _KNOWN_AFTER)
             return
+        assert self.follower is not None
         self._add_boundaries()
         from otel_memwatch.run.operation_aggregator import LIMIT
         from otel_memwatch.run.operation_digest import moments_of

@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 
 from otel_memwatch.config import AUTO, shortest_interval
 from otel_memwatch.model import ProcessRecord
@@ -26,12 +25,13 @@ from otel_memwatch.monitor.recording.run_info import (
     group_value,
     host_memory,
     may_export,
-    write_identity,
+    note_identity,
 )
 from otel_memwatch.monitor.sampling.sources import Opening
 from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS
+from otel_memwatch.runtime.lazy import load_module
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -205,16 +205,22 @@ class RunRecording:
             self._open_needed_bounds()
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
-        self.followed.follow()
         if self._context.system == "linux" and not stop.is_set():
             from otel_memwatch.monitor.sampling.file_use import FileUse
 
             self.files = FileUse()
             self._open_composition()
         self._join_drivers()
+        lasts = not stop.is_set()
         self.batcher.open(
-            self.sampler.columns, self.writer.info, drawn=self._settings["report"] and not stop.is_set()
+            self.sampler.columns,
+            self.writer.info,
+            drawn=self._settings["report"] and lasts,
+            marked=lasts or self.followed.have_begun(),
         )
+        note_identity(self.writer, self._target, self._settings)
+        if lasts:
+            self.writer.update()
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
@@ -302,7 +308,7 @@ class RunRecording:
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
             on_process=self._on_process,
-            marks_operations=self._marks_operations,
+            marks_operations=lambda pid: self.followed.marks_operations(pid),  # noqa: PLW0108 - made later
             own_cgroup=target.own_cgroup,
             target_group=None if target.group is None else target.group.path,
             environment=target.environment,
@@ -363,7 +369,11 @@ class RunRecording:
                 "host_bytes": host_memory(),
                 "rlimit_as_bytes": address_space_limit(self._target.pid),
             }
-            self.writer.update(limits=limits)
+            self.writer.note(limits=limits)
+            if (
+                not self._drivers_asked.is_set()
+            ):  # otherwise the command has ended, and its end is written in a moment
+                self.writer.update()
 
     def _load_what_the_end_needs(self) -> None:
         """Import some modules for reports in advance, without delay of the next sample."""
@@ -375,15 +385,11 @@ class RunRecording:
 
     def _load_one(self) -> None:
         with contextlib.suppress(Exception):  # its user reports the error
-            import_module(self._to_load.pop(0))
+            load_module(self._to_load.pop(0))
 
     def _on_health(self, name: str, health: SourceHealth) -> None:
         state = "works again" if health.up else f"failed: {health.error}"
         self.writer.mark(f"source {name} {state}")
-
-    def _marks_operations(self, pid: int) -> bool:
-        """Return whether a process resets its watermark itself. Called for few processes, perhaps early."""
-        return self.followed.follow().marks_operations(pid)
 
     def _update_peaks(self, now: float) -> None:  # noqa: ARG002
         aggregator = self.batcher.aggregator
@@ -409,7 +415,6 @@ class RunRecording:
 
     def _open_telemetry(self, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
         sampler, writer = self.sampler, self.writer
-        write_identity(writer, self._target, self._settings)
         self.followed.begin()
         stalled = self._settings.get("stalled")
         if stalled:

@@ -112,8 +112,8 @@ def start_fields(
     }
 
 
-def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, Any]) -> None:
-    """Write the run's resource, CI job, tags and group, and the host's clock."""
+def note_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, Any]) -> None:
+    """Note the run's resource, CI job, tags and group, and the host's clock."""
     from otel_memwatch.record.git_head import git_head
     from otel_memwatch.record.identity import clock_fields, group_attributes, identity
     from otel_memwatch.record.request import request_of
@@ -140,7 +140,7 @@ def write_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str,
     }
     ci = ci_attributes(environment)
     known = "vcs.ref.head.revision" in ci
-    writer.update(resource=resource, ci=ci, vcs={} if known else git_head(info.get("cwd") or "/"), tags=tags)
+    writer.note(resource=resource, ci=ci, vcs={} if known else git_head(info.get("cwd") or "/"), tags=tags)
 
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")

@@ -150,8 +150,8 @@ def _operations(recording: RunRecording) -> _Operations:
     while followed.read():
         pass
     followed.read(last=True)
-    assert followed.follower is not None
-    still_open, so_far = followed.follower.open_operations(), followed.aggregator
+    still_open = () if followed.follower is None else followed.follower.open_operations()
+    so_far = followed.aggregator
     path = recording.writer.path
     if recording.writer.in_place and os.path.isfile(f"{path}/{TRACES_OTLP_FILE}"):
         from otel_memwatch.record.open import open_record
@@ -187,8 +187,8 @@ def _at_their_last(
     return [with_last_figures(operation, context) for operation in still_open]
 
 
-def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
-    """Return the operations for reports, which then need not read them again."""
+def _known(recording: RunRecording, operations: _Operations) -> KnownOperations | None:
+    """Return the operations for reports, which then need not read them again; `None`: they began too late for that."""
     from otel_memwatch.run.recorded_run import KnownOperations
 
     history, aggregator, follower = (
@@ -196,9 +196,11 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
         recording.batcher.aggregator,
         recording.followed.follower,
     )
-    assert history is not None
     assert aggregator is not None
-    assert follower is not None
+    if follower is None:
+        return KnownOperations(None, (), (), None, ())
+    if history is None:
+        return None
     return KnownOperations(
         recording.followed.aggregator,
         operations.still_open,

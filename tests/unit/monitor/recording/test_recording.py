@@ -105,9 +105,9 @@ def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_
     run = RunRecording(writer, target, chosen, messages, Flag())
     loaded: list[str] = []
     monkeypatch.setattr(run, "_to_load", ["what.the.end.needs", "and.this"])
-    monkeypatch.setattr(recording, "import_module", loaded.append)
+    monkeypatch.setattr(recording, "load_module", loaded.append)
     run.take_first_tick()
-    run.followed.follow()
+    run.followed.have_begun()
     lines = [recorded.opened(2, 1.0, "step"), recorded.closed(2, 2.0, 9.0)]
     text = "".join(
         json.dumps(line) + "\n" for line in ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, *lines)
@@ -135,7 +135,7 @@ def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
     )
     monkeypatch.setattr(run, "_to_load", [])
     run.take_first_tick()
-    run.followed.follow()
+    run.followed.have_begun()
     waits: list[float] = []
 
     class Noted(Flag):
@@ -161,7 +161,7 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
         writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
     )
     run.take_first_tick()
-    run.followed.follow()
+    run.followed.have_begun()
     if marks:
         run.followed.aggregator = OperationAggregator()
     monkeypatch.setattr(run, "_to_load", [])
@@ -201,3 +201,29 @@ def test_an_action_may_change_its_own_period() -> None:
     for now in (1.0, 2.0, 3.0, 4.0, 14.0):
         action.run_if_due(now)
     assert calls == [1.0, 2.0, 3.0, 14.0]
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_command_that_has_ended_has_a_history_only_for_its_operations(
+    writer: RunWriter, marks: bool
+) -> None:
+    ended = Flag()
+    ended.set()
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)
+    run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), ended)
+    run.take_first_tick()
+    if marks:
+        lines = ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, recorded.opened(2, 1.0, "step"))
+        (Path(writer.path) / "operations-7.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
+    run.open_the_rest(ended, None, pytest.fail)
+    run.run(ended)
+    while run.followed.read():
+        pass
+
+    assert (run.batcher.history is not None) is marks
+    assert (run.followed.aggregator is not None) is marks
+    assert run.batcher.aggregator is not None
+    assert run.batcher.aggregator.quality()["ticks"] == 2
+    writer.close()
