@@ -22,13 +22,13 @@ import sys
 from functools import partial
 
 from otel_memwatch.monitor.sampling.stacks import python_memory
-from otel_memwatch.monitor.sampling.stacks.jvm import read_jvm
-from otel_memwatch.monitor.sampling.stacks.native_stacks import read_functions
 from otel_memwatch.monitor.sampling.stacks.tools import (
     NoStackError,
     NotPermittedError,
     json_output,
     output_of,
+    read_functions,
+    read_jvm,
 )
 from otel_memwatch.record.stacks import CapturedThread, StackFrame, bounded
 from otel_memwatch.runtime.procfs.mounted import may_trace_all

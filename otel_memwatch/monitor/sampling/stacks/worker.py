@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.monitor.sampling.stacks import means, native_stacks, tools
+from otel_memwatch.monitor.sampling.stacks import means, tools
 from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.record.stacks import (
     MOST_CAPTURES,
@@ -164,7 +164,7 @@ class Captures:
         watch.captured(growth, _cpu() - cpu)
         self._failed, self._error = 0, None
         moment = round(began, 4)
-        if maps := native_stacks.mapped_modules(pid, threads):
+        if maps := tools.mapped_modules(pid, threads):
             self._maps[moment] = maps
         self._kept.append(
             Capture(
@@ -217,12 +217,12 @@ class Captures:
             chosen = [index for index, one in enumerate(self._kept) if maps.get(one.time) == rows]
             threads = [thread for index in chosen for thread in self._kept[index].threads]
             try:
-                found = native_stacks.find_lines(rows, threads, max(0.0, deadline - time.monotonic()))
+                found = tools.find_lines(rows, threads, max(0.0, deadline - time.monotonic()))
             except tools.NoStackError:
                 continue
             for index in chosen:
                 one = self._kept[index]
-                named = tuple(native_stacks.with_lines(thread, found) for thread in one.threads)
+                named = tuple(tools.with_lines(thread, found) for thread in one.threads)
                 self._kept[index] = one._replace(threads=named)
         if maps:
             watch.spend(_cpu() - cpu)

@@ -22,8 +22,7 @@ import time
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
-from otel_memwatch.monitor.sampling.sources.process_tree.outside_memory import OutsideMemory
-from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import SharedMemory
+from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import OutsideMemory, SharedMemory
 from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
     counter_error,

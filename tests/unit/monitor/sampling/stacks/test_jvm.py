@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from otel_memwatch.monitor.sampling.stacks import jvm
+from otel_memwatch.monitor.sampling.stacks import tools
 from otel_memwatch.monitor.sampling.stacks.tools import NoStackError
 from otel_memwatch.record.stacks import StackFrame
 
@@ -31,7 +31,7 @@ Full thread dump OpenJDK 64-Bit Server VM:
 
 
 def test_java_threads_have_their_native_id() -> None:
-    main, handler = jvm.parse_thread_dump(JCMD)
+    main, handler = tools.parse_thread_dump(JCMD)
     assert (main.id, main.name, main.active) == (0x4D1, "main", True)
     assert main.frames == (StackFrame("Grow.load", "Grow.java", 7), StackFrame("Grow.main", "Grow.java", 12))
     assert (handler.id, handler.active) == (1235, False)
@@ -39,7 +39,7 @@ def test_java_threads_have_their_native_id() -> None:
 
 
 def test_output_without_frames_has_no_threads() -> None:
-    assert jvm.parse_thread_dump("") == []
+    assert tools.parse_thread_dump("") == []
 
 
 def _answer(server: socket.socket, answer: bytes, seen: list[bytes]) -> None:
@@ -54,7 +54,7 @@ def _no_tool(command: object) -> str:
 
 
 def test_a_jvm_with_a_socket_needs_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm, "output_of", _no_tool)
+    monkeypatch.setattr(tools, "output_of", _no_tool)
     path = Path(f"/tmp/.java_pid{os.getpid()}")
     seen: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as server:
@@ -63,14 +63,14 @@ def test_a_jvm_with_a_socket_needs_no_tool(monkeypatch: pytest.MonkeyPatch) -> N
         try:
             helper = Thread(target=_answer, args=(server, b"0\n" + JCMD.encode(), seen))
             helper.start()
-            threads = jvm.read_jvm("jcmd", os.getpid())
+            threads = tools.read_jvm("jcmd", os.getpid())
             helper.join()
             assert seen == [b"1\0jcmd\0Thread.print\0\0\0"]
             assert threads[0].frames[0] == StackFrame("Grow.load", "Grow.java", 7)
             helper = Thread(target=_answer, args=(server, b"101\nnot supported", seen))
             helper.start()
             with pytest.raises(NoStackError, match="jcmd"):  # the tool is tried then
-                jvm.read_jvm("jcmd", os.getpid())
+                tools.read_jvm("jcmd", os.getpid())
             helper.join()
         finally:
             path.unlink()
@@ -78,11 +78,11 @@ def test_a_jvm_with_a_socket_needs_no_tool(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_without_a_socket_jcmd_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(jvm, "output_of", lambda command: asked.append(command) or JCMD)
+    monkeypatch.setattr(tools, "output_of", lambda command: asked.append(command) or JCMD)
     path = Path(f"/tmp/.java_pid{os.getpid()}")
     for create in (False, True):
         if create:
             path.write_text("0\n")  # no socket
-        assert len(jvm.read_jvm("jcmd", os.getpid())) == 2
+        assert len(tools.read_jvm("jcmd", os.getpid())) == 2
     path.unlink()
     assert asked == [["jcmd", str(os.getpid()), "Thread.print"]] * 2

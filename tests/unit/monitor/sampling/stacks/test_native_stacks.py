@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.monitor.sampling.stacks import native_stacks
+from otel_memwatch.monitor.sampling.stacks import tools
 from otel_memwatch.record.stacks import CapturedThread, StackFrame
 
 EU_STACK = """PID 1195 - process
@@ -27,7 +27,7 @@ ADDR2LINE = """0x000000000040118b: store at /tmp/c.c:4:107
 
 
 def test_a_call_has_its_function_its_module_and_its_address() -> None:
-    first, second = native_stacks.parse_eu_stack(EU_STACK)
+    first, second = tools.parse_eu_stack(EU_STACK)
     assert first.id == 1195
     assert first.frames == (
         StackFrame("grow", "/tmp/prog", 0, 0x40118B),
@@ -41,17 +41,17 @@ def test_a_call_has_its_function_its_module_and_its_address() -> None:
 
 
 def test_output_without_frames_has_no_threads() -> None:
-    assert native_stacks.parse_eu_stack("PID 5 - process\nTID 5:\n") == []
+    assert tools.parse_eu_stack("PID 5 - process\nTID 5:\n") == []
 
 
 def test_lines_replace_addresses_and_inlined_calls_are_added() -> None:
-    found = native_stacks.parse_addr2line(ADDR2LINE)
+    found = tools.parse_addr2line(ADDR2LINE)
     assert found == {
         0x40118B: [StackFrame("store", "/tmp/c.c", 4), StackFrame("grow", "/tmp/c.c", 8)],
         0x4011A1: [StackFrame("look at me", "/tmp/c.c", 11)],
     }
-    (thread, _) = native_stacks.parse_eu_stack(EU_STACK)
-    frames = native_stacks.with_lines(thread, found).frames
+    (thread, _) = tools.parse_eu_stack(EU_STACK)
+    frames = tools.with_lines(thread, found).frames
     assert [frame.function for frame in frames[:3]] == ["store", "grow", "look at me"]
     assert frames[3:] == thread.frames[2:]
 
@@ -64,14 +64,14 @@ def test_only_modules_of_the_program_are_looked_up() -> None:
     def thread(*files: str) -> CapturedThread:
         return CapturedThread(1, "", False, None, tuple(StackFrame("f", file, 0, 9) for file in files))
 
-    rows = native_stacks.mapped_modules(os.getpid(), [thread(own, "/usr/lib/libc.so.6", "[vdso: 1]", "")])
+    rows = tools.mapped_modules(os.getpid(), [thread(own, "/usr/lib/libc.so.6", "[vdso: 1]", "")])
     assert rows.splitlines() == expected
     assert expected
-    assert native_stacks.mapped_modules(os.getpid(), [thread("/usr/lib/libc.so.6")]) == ""
-    assert native_stacks.mapped_modules(2**22 + 1, [thread(own)]) == ""
+    assert tools.mapped_modules(os.getpid(), [thread("/usr/lib/libc.so.6")]) == ""
+    assert tools.mapped_modules(2**22 + 1, [thread(own)]) == ""
 
 
 def test_nothing_to_look_up_starts_no_tool() -> None:
     python = CapturedThread(1, "", True, None, (StackFrame("load", "/app/a.py", 3),))
-    assert native_stacks.mapped_modules(os.getpid(), [python]) == ""
-    assert native_stacks.find_lines("", [python], 0.0) == {}
+    assert tools.mapped_modules(os.getpid(), [python]) == ""
+    assert tools.find_lines("", [python], 0.0) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.sampling.stacks import means, native_stacks, worker
+from otel_memwatch.monitor.sampling.stacks import means, tools, worker
 from otel_memwatch.monitor.sampling.stacks.new_peaks import GrowthWatch, NewPeak
 from otel_memwatch.monitor.sampling.stacks.worker import Captures, thin
 from otel_memwatch.record.stacks import MOST_CAPTURES, Capture, CapturedThread, StackFrame, read_stacks
@@ -50,14 +50,14 @@ def test_lines_are_looked_up_when_memory_rests(tmp_path: Path, monkeypatch: pyte
     frame = StackFrame("grow", "/app/prog", 0, 0x40118B)
     native_thread = CapturedThread(1, "", False, None, (frame,))
     monkeypatch.setattr(means, "capture", lambda pid: ("eu-stack", [native_thread]))
-    monkeypatch.setattr(native_stacks, "mapped_modules", lambda pid, threads: "rows")
+    monkeypatch.setattr(tools, "mapped_modules", lambda pid, threads: "rows")
     asked = []
 
     def look_up(maps: str, threads: list[CapturedThread], patience: float) -> dict[int, list[StackFrame]]:
         asked.append((maps, len(threads)))
         return {0x40118B: [StackFrame("grow", "/src/prog.c", 8)]}
 
-    monkeypatch.setattr(native_stacks, "find_lines", look_up)
+    monkeypatch.setattr(tools, "find_lines", look_up)
     captures, watch = Captures(tmp_path, 1), Watch()
     for level in (50, 60):
         captures.take(watch, NewPeak(level * MIB, 1, 20 * MIB))
