@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_memwatch.cli.click_options import CommandWithSettings, setting_options
+from otel_memwatch.cli.command_group import CommandWithSettings, setting_options
 from otel_memwatch.config import parse_seconds, settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run.attach import attach, attach_group

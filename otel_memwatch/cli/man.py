@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from otel_memwatch._version import __version__
-from otel_memwatch.cli import COMMANDS, examples
+from otel_memwatch.cli import COMMANDS
+from otel_memwatch.cli.command_group import example_lines
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.output import print_text
 
@@ -50,7 +51,7 @@ def _command_page(name: str, found: click.Command) -> str:
         for option, text in records:
             # A list of choices may be longer than a line: roff may break it after each bar.
             lines += [".TP", f".B {_escaped(option)}".replace("|", "|\\:"), _escaped(text)]
-    shown = examples.example_lines(name)
+    shown = example_lines(name)
     if shown:
         lines += [".SH EXAMPLES", ".nf", *map(_escaped, shown), ".fi"]
     return "\n".join(lines) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch.cli.click_options import CommandWithSettings, setting_options
+from otel_memwatch.cli.command_group import CommandWithSettings, setting_options
 from otel_memwatch.cli.repeat import repeat
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError

@@ -19,8 +19,8 @@ import otel_memwatch
 from otel_memwatch import config, errors, model
 from otel_memwatch.api import commands, devices, keywords, watching
 from otel_memwatch.api import loaded_run as api_run
-from otel_memwatch.cli import COMMANDS, examples
-from otel_memwatch.cli.command_group import cli
+from otel_memwatch.cli import COMMANDS
+from otel_memwatch.cli.command_group import cli, example_lines
 from otel_memwatch.in_target.operations import api as operations
 from otel_memwatch.record import format as record_format
 from otel_memwatch.record import samples
@@ -102,7 +102,7 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
     listed = (found.epilog or "").partition("Examples:")[0].replace("\b", "").strip()
     if listed:
         yield f"```text\n{listed}\n```"
-    shown = examples.example_lines(name)
+    shown = example_lines(name)
     if shown:
         yield "```text\n" + "\n".join(shown) + "\n```"
     if isinstance(found, click.Group):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.cli.click_options import setting_options
+from otel_memwatch.cli.command_group import setting_options
 from otel_memwatch.cli.fast_args import parse
 from otel_memwatch.config import OPTIONS
 

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.command_group import cli
-from otel_memwatch.cli.examples import EXAMPLES, example_lines
+from otel_memwatch.cli.command_group import EXAMPLES, cli, example_lines
 from otel_memwatch.cli.fast_args import parse
 from otel_memwatch.config import OPTIONS, misspelt
 from otel_memwatch.wings.engines import ENGINES
