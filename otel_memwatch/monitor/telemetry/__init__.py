@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, Ending, RecordedOperation, Snapshot
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
-    from otel_memwatch.monitor.telemetry.span_sender import Follower
+    from otel_memwatch.monitor.telemetry.spans import Follower
     from otel_memwatch.run import Peaks
     from otel_memwatch.run.growth import GrowthFinding
 

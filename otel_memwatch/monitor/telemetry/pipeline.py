@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
     from otel_memwatch.monitor.telemetry.settings import Endpoint, TelemetryConfig
-    from otel_memwatch.monitor.telemetry.span_sender import SpanSender
-    from otel_memwatch.monitor.telemetry.spans import Spans
+    from otel_memwatch.monitor.telemetry.spans import Spans, SpanSender
 
 _LAST_SPANS_SECONDS = 0.2
 """Part of the delivery time, in seconds, reserved for the spans that end with the run."""
@@ -219,8 +218,7 @@ class Pipeline:
         from opentelemetry.sdk.metrics import MeterProvider
 
         from otel_memwatch.monitor.telemetry.frame import create_instruments
-        from otel_memwatch.monitor.telemetry.span_sender import SpanSender
-        from otel_memwatch.monitor.telemetry.spans import Spans
+        from otel_memwatch.monitor.telemetry.spans import Spans, SpanSender
         from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 
         # The variable disables the target's SDK; the user requested ours explicitly.

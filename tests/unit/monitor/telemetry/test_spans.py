@@ -12,7 +12,7 @@ import pytest
 from otel_memwatch.monitor.telemetry.delivery import EndpointHealth, ExporterDelivery
 from otel_memwatch.monitor.telemetry.export_log import Answer
 from otel_memwatch.monitor.telemetry.exporters import Exporter
-from otel_memwatch.monitor.telemetry.span_sender import SpanSender
+from otel_memwatch.monitor.telemetry.spans import SpanSender
 from otel_memwatch.record.follower import PollResult
 
 BUSY, WRONG = Answer("answers 503", transient=True), Answer("answers 400")
