@@ -389,7 +389,8 @@ class RunAggregator:
     def files_beside_peak(self) -> int | None:
         """Return the files that full speed needs beside the peak, in bytes; `None`: unknown."""
         with self._lock:
-            return self._working_set.beside_peak(self.processes.most_file, self.processes.count)
+            most, processes = self.processes.most_file, self.processes.count
+            return self._working_set.beside_peak(most, processes, self.last_time or 0.0)
 
     def findings(self, repeats: Repeats | None, *, job: bool) -> list[GrowthFinding]:
         """Return what the run so far shows about the growth of its memory, and about memory that allocators keep.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from operator import ge, le
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.working_set import awaited, mapped_by_several
+from otel_memwatch.truth.working_set import RECENTLY, kept, mapped_by_several, read_ahead
 
 if TYPE_CHECKING:
     from otel_memwatch.record.schema import Sample
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _POINTS = 256
 """Limit of the points that are kept; neighbours are then joined."""
+_LEAST_WINDOW = 0.05
+"""Seconds between two samples that show a rate: the kernel counts bytes as it asks for them."""
 
 
 class _Point(NamedTuple):
@@ -48,8 +51,10 @@ class WorkingSet:
         self._points: list[_Point] = []
         self._held: _Point | None = None
         """Point of the last sample; the best estimate of its window comes with the next one."""
-        self._cache = self._mapped = self._written = self._newly_mapped = self._again = self._faulted = 0.0
-        self._read = self._processes = 0.0
+        self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
+        self._read = self._processes = self._rate = 0.0
+        self._writes = deque([(0.0, 0.0)])
+        """Times and bytes written of recent samples."""
 
     def add(self, sample: Sample, window: CgroupWindow | None) -> None:
         """Add a sample, and the window that ended at the sample before."""
@@ -69,12 +74,23 @@ class WorkingSet:
             max(0.0, mapped - read),
             max(cache, self._cache),
             self._faulted,
-            min(written, (sample.unwritten or 0.0) + max(0.0, written - self._written)),
+            min(written, (sample.unwritten or 0.0) + self._recently(sample.time, written)),
             self._newly_mapped,
             self._again,
         )
         self._newly_mapped += self._newly(mapped, read, sample.processes)
-        self._cache, self._mapped, self._written, self._read = cache, mapped, written, read
+        seconds = sample.time - self._time
+        if seconds >= _LEAST_WINDOW:
+            self._rate = max(self._rate, (read - self._read) / seconds)
+        self._cache, self._mapped, self._time, self._read = cache, mapped, sample.time, read
+
+    def _recently(self, time: float, written: float) -> float:
+        """Return the bytes that were written recently."""
+        writes = self._writes
+        writes.append((time, written))
+        while len(writes) > 2 and writes[1][0] <= time - RECENTLY:
+            writes.popleft()
+        return written - writes[0][1]
 
     def _newly(self, mapped: float, read: float, processes: float | None) -> float:
         """Return bytes that were mapped since the last sample. A forked process has the pages of its parent."""
@@ -97,26 +113,27 @@ class WorkingSet:
             pairs = zip(points[::2], points[1::2], strict=True)
             self._points = [first.joined(second) for first, second in pairs]
 
-    def beside_peak(self, largest_mapped: int | None, processes: int | None) -> int | None:
+    def beside_peak(self, largest_mapped: int | None, processes: int | None, seconds: float) -> int | None:
         """Return the files that full speed needs beside the peak, in bytes; `None`: unknown.
 
         Args:
             largest_mapped: most file pages of one process at a sample.
             processes: of the run.
+            seconds: its duration.
         """
         points = self._points if self._held is None else [*self._points, self._held]
         if not points or largest_mapped is None:
             return None
         limit = mapped_by_several(largest_mapped, processes)
-        most = max(point.needed + self._files(point, limit) for point in points)
+        most = max(point.needed + self._files(point, limit, seconds) for point in points)
         return round(most - max(point.needed for point in points))
 
-    def _files(self, point: _Point, limit: float) -> float:
+    def _files(self, point: _Point, limit: float, seconds: float) -> float:
         """Return the bytes of files in use at a point: they are in the page cache, or mapped.
 
         A call that copies a whole file counts as read at its end, so fewer bytes are read by faults at the end than before.
         """
-        faulted = min(point.faulted, self._faulted)
-        found = min(point.mapped, limit) + point.unwritten + self._again - point.again
-        found += awaited(faulted, self._faulted, point.mapped_before, self._newly_mapped)
+        mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
+        ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
+        found = mapped + self._again - point.again + kept(ahead, point.unwritten, seconds, self._rate)
         return min(found, point.cache + min(point.unread, limit))

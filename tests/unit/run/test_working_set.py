@@ -13,7 +13,7 @@ FIELDS = "needed", "mapped", "file", "read", "chars", "unwritten", "written", "p
 read from storage, by read calls, waiting to be written, written; then the number of processes."""
 
 READ_AHEAD_AT_START = [(2, 2, 50, 50), (3, 8, 170, 170), (11, 35, 210, 210), (22, 41, 210, 210)]
-"""ffmpeg: needs 160 to 200 MiB of files while it needs little memory."""
+"""ffmpeg: needs 160 to 200 MiB of files, most of them before it maps them."""
 ONE_AFTER_ANOTHER = [
     (17, 10, 36, 36),
     (23, 25, 100, 100),
@@ -26,26 +26,26 @@ EARLY = [(20, 14, 100, 100), (50, 55, 150, 150), (50, 55, 150, 150), (120, 55, 1
 """pandas: imports with a small memory, computes with a large one."""
 
 CASES = {
-    "mapped at the peak": ([(10, 40, 40, 40), (100, 40, 40, 40)], 40, 40, 42),
-    "mapped before the peak": ([(10, 40, 40, 40), (100, 2, 40, 40)], 40, 0, 3),
-    "in memory before the run": ([(10, 40, 1, 1), (100, 40, 1, 1)], 40, 40, 41),
-    "read ahead before the peak": (EARLY, 55, 55, 56),
-    "read ahead at the start": (READ_AHEAD_AT_START, 41, 170, 200),
-    "read ahead in parts": (ONE_AFTER_ANOTHER, 52, 52, 100),
+    "mapped at the peak": ([(10, 40, 40, 40), (100, 40, 40, 40)], 40, 0.1, 40),
+    "mapped before the peak": ([(10, 40, 40, 40), (100, 2, 40, 40)], 40, 0.1, 2),
+    "in memory before the run": ([(10, 40, 1, 1), (100, 40, 1, 1)], 40, 0.1, 40),
+    "read ahead before the peak": (EARLY, 55, 0.4, 55),
+    "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 18),
+    "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 3, 41),
     "read again before the peak": (
-        [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0, 1),
+        [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0.2, 0),
     "read again after the peak": (
-        [(10, 0, 90, 90, 90), (100, 0, 90, 90, 90), (10, 0, 90, 90, 180)], 0, 90, 91),
-    "written, on disk before the peak": (
-        [(10, 0, 0, 0, 0, 0, 0), (10, 0, 100, 0, 0, 100, 100), (10, 0, 100, 0, 0, 0, 100), (150, 0, 100, 0, 0, 0, 100)], 0, 0, 1),
+        [(10, 0, 90, 90, 90), (100, 0, 90, 90, 90), (10, 0, 90, 90, 180)], 0, 0.2, 90),
+    "on disk before the peak": (
+        [(10, 0, 0), (10, 0, 100, 0, 0, 100, 100), *[(10, 0, 100, 0, 0, 0, 100)] * 5, (150, 0, 100, 0, 0, 0, 100)], 0, 0.7, 0),
     "unwritten at the peak": (
-        [(10, 0, 0, 0, 0, 0, 0), (10, 0, 90, 0, 0, 90, 90), (150, 0, 100, 0, 0, 95, 100)], 0, 99, 101),
+        [(10, 0, 0), (10, 0, 90, 0, 0, 90, 90), *[(150, 0, 110, 0, 0, 90, 90)] * 8], 0, 0.9, 90 * 1.15),
     "forked with the pages of the parent": (
-        [(10, 10, 200, 200), (20, 40, 200, 200), *[(200, 120, 200, 200, 0, 0, 0, 3)] * 3], 40, 50, 51),
+        [(10, 10, 200, 200), (20, 40, 200, 200), *[(200, 120, 200, 200, 0, 0, 0, 3)] * 3], 40, 0.4, 50),
     "a copy by one call": (
-        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 256, 256), (2, 2, 512, 256, 256, 256, 256)], 2, 256, 260),
+        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 150, 256), (2, 2, 512, 256, 256, 20, 256)], 2, 0.2, 2 + 256 * 1.15 - 21),
 }  # fmt: skip
-"""Samples, most file pages of one process, and bounds of the files beside the peak."""
+"""Samples, most file pages of one process, duration, and the files beside the peak."""
 
 
 def working_set(rows: list[tuple[float, ...]]) -> WorkingSet:
@@ -56,7 +56,7 @@ def working_set(rows: list[tuple[float, ...]]) -> WorkingSet:
         sizes = {name: value * MIB for name, value in values.items()}
         found.add(
             Sample(
-                100.0 + at, usage=sizes["needed"] + sizes["file"], file=sizes["file"], anon=sizes["needed"],
+                100.0 + at / 10, usage=sizes["needed"] + sizes["file"], file=sizes["file"], anon=sizes["needed"],
                 rss=sizes["needed"] + sizes["mapped"], read_bytes=sizes["read"], read_chars=sizes["chars"],
                 unwritten=sizes["unwritten"], write_bytes=sizes["written"], write_chars=0, processes=values["processes"] or 1,
             ),
@@ -65,21 +65,21 @@ def working_set(rows: list[tuple[float, ...]]) -> WorkingSet:
     return found
 
 
-@pytest.mark.parametrize(("rows", "largest", "low", "high"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("rows", "largest", "seconds", "expected"), CASES.values(), ids=CASES)
 def test_files_count_at_the_time_of_their_use(
-    rows: list[tuple[float, ...]], largest: int, low: float, high: float
+    rows: list[tuple[float, ...]], largest: int, seconds: float, expected: float
 ) -> None:
     processes = 3 if any(len(row) == len(FIELDS) for row in rows) else 1
-    files = working_set(rows).beside_peak(largest * MIB, processes)
+    files = working_set(rows).beside_peak(largest * MIB, processes, seconds)
     assert files is not None
-    assert low <= files / MIB <= high
+    assert files / MIB == pytest.approx(expected, abs=1)
 
 
 def test_many_samples_keep_few_points_and_no_less_memory() -> None:
     growing = [(at, min(at, 30), 40, 40, 40 + at) for at in range(2000)]
     few = working_set(growing)
     assert len(few._points) < 256
-    files = few.beside_peak(30 * MIB, 1)
+    files = few.beside_peak(30 * MIB, 1, 2000)
     assert files is not None
     assert 30 * MIB <= files <= 40 * MIB
 
@@ -87,4 +87,4 @@ def test_many_samples_keep_few_points_and_no_less_memory() -> None:
 def test_without_a_cgroup_the_files_are_unknown() -> None:
     found = WorkingSet()
     found.add(Sample(100.0, rss=50 * MIB, read_bytes=0), None)
-    assert found.beside_peak(MIB, 1) is None
+    assert found.beside_peak(MIB, 1, 1) is None
