@@ -8,7 +8,8 @@ from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import amount, bounds, clean, count, size_in, size_scale, table
+from otel_memwatch.text import amount, bounds, clean, count, shorten, size_in, size_scale, table
+from otel_memwatch.wings.index.commit_subjects import subjects
 from otel_memwatch.wings.index.listing import local
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 HEADER = ("name", "figure", "", "before", "after", "change", "99 % interval", "first run", "started", "")
 ALIGNED = "lllrrrllll"
+_SUBJECT = 80
+"""Shown characters of a commit's subject."""
 _MOST_ROWS = 200
 """Rows of a Markdown table; a comment may have 65 536 characters."""
 
@@ -34,8 +37,21 @@ def directory_of(found: Sequence[FigureChange]) -> str:
         return ""
 
 
-def cells(change: FigureChange, directory: str = "") -> tuple[str, ...]:
-    """Return a change as a row of a table; the paths of runs are relative to `directory`."""
+def messages_of(found: Sequence[FigureChange]) -> dict[str, str]:
+    """Return the subjects of the commits at which new levels start, if the repository of the working directory has them."""
+    return subjects(one.first.commit for one in found if one.is_step and one.first.commit)
+
+
+def cells(
+    change: FigureChange, directory: str = "", messages: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return a change as a row of a table.
+
+    Args:
+        change: a step or a drift.
+        directory: the paths of runs are relative to it.
+        messages: subjects of commits, for those at which a new level starts.
+    """
     share = "" if change.share is None else f" ({100 * change.share:+.1f} %)"
     sign = "+" if change.size >= 0 else "-"
     if change.is_step:
@@ -46,6 +62,9 @@ def cells(change: FigureChange, directory: str = "") -> tuple[str, ...]:
         place = f"over {change.runs} runs"
     certainty = "" if change.is_certain else "the ranges overlap"
     causes = f"also changed: {', '.join(change.notes)}" if change.notes else ""
+    subject = (messages or {}).get(change.first.commit or "")
+    if subject and change.is_step and change.first.commit != change.last.commit:
+        causes += f": {shorten(clean(subject), _SUBJECT)}"
     return (
         clean(change.group),
         change.figure.words,
@@ -87,8 +106,9 @@ def summary(found: Sequence[FigureChange], runs: int) -> str:
 
 def as_table(found: Sequence[FigureChange], runs: int) -> str:
     """Return a table for a terminal, the changes of a name together."""
-    directory = directory_of(found)
-    lines = [*table([cells(one, directory) for one in found], HEADER, ALIGNED), ""] if found else []
+    directory, messages = directory_of(found), messages_of(found)
+    rows = [cells(one, directory, messages) for one in found]
+    lines = [*table(rows, HEADER, ALIGNED), ""] if found else []
     where = f", in {clean(directory)}" if directory else ""
     return "\n".join([*lines, summary(found, runs) + where]) + "\n"
 
@@ -99,8 +119,9 @@ def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
     page.title(summary(found, runs))
     newest = sorted(found, key=lambda one: one.first.started, reverse=True)
     if found:
-        directory = directory_of(found)
-        page.table([cells(one, directory) for one in newest[:_MOST_ROWS]], Columns(HEADER, ALIGNED))
+        directory, messages = directory_of(found), messages_of(found)
+        rows = [cells(one, directory, messages) for one in newest[:_MOST_ROWS]]
+        page.table(rows, Columns(HEADER, ALIGNED))
     if len(found) > _MOST_ROWS:
         page.paragraph(f"{count(len(found) - _MOST_ROWS, 'older change')}.")
     return page.text()

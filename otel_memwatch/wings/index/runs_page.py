@@ -34,8 +34,8 @@ _MOST = 10_000
 _STATIC = 50
 """Newest runs in the static table."""
 _COMMAND, _TEXT = 160, 300
-_COMMIT, _SUBJECT = 10, 80
-"""Shown characters of a commit, and of its subject in the table of changes."""
+_COMMIT = 10
+"""Shown characters of a commit."""
 _PAGE = "report.html"
 
 
@@ -72,7 +72,7 @@ def html(
     directory = changes_formats.directory_of(found)
     page.section(f"Changes ({len(found)})")
     page.table(
-        [_change_cells(one, messages, directory) for one in found],
+        [changes_formats.cells(one, directory, messages) for one in found],
         Columns(changes_formats.HEADER, changes_formats.ALIGNED, wide=("started",), stacked=True),
     )
     page.paragraph(missing)
@@ -138,15 +138,6 @@ def _changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> tuple
         return [], f"{error.message} {error.hint}"
     absent = f"No step or drift is certain. Each side of a step needs {changes.LEAST_RUNS} runs."
     return found, "" if found else absent
-
-
-def _change_cells(change: FigureChange, messages: Mapping[str, str], directory: str) -> tuple[str, ...]:
-    """Return the row of a change, with the subject of the commit at which the new level starts or the drift ends."""
-    *cells, notes = changes_formats.cells(change, directory)
-    after = change.first if change.is_step else change.last
-    before = change.last if change.is_step else change.first
-    subject = messages.get(after.commit or "") if after.commit != before.commit else None
-    return (*cells, f"{notes}: {shorten(clean(subject), _SUBJECT)}" if subject else notes)
 
 
 def thinned(

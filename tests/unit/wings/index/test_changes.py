@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_memwatch.errors import Unavailable, UsageError
-from otel_memwatch.wings.index import command, runs_page
+from otel_memwatch.wings.index import changes_formats, command, runs_page
 from otel_memwatch.wings.index.changes import changes
 from otel_memwatch.wings.index.changes_formats import FORMATS, cells
 from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -204,3 +204,14 @@ def test_two_steps_that_are_small_alone_are_one_change() -> None:
     (found,) = changes(runs(np.array(memory) + small), None)
     assert 1.3 * MIB < found.size < 1.9 * MIB
     assert changes(runs(np.array(memory[:60]) + small[:60]), None) == []
+
+
+def test_a_step_names_the_subject_of_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = {"a" * 40: "old", "b" * 40: "new: keep all rows"}
+    monkeypatch.setattr(
+        changes_formats, "subjects", lambda wanted: {commit: commits[commit] for commit in wanted}
+    )
+    rows = runs([100.0] * 8 + [110.0] * 8)
+    rows = [row._replace(commit=("b" if int(row.id) >= 8 else "a") * 40) for row in rows]
+    for form in ("text", "markdown"):
+        assert "bbbbbbbbbb: new: keep all rows" in FORMATS[form](changes(rows, None), 16)
