@@ -44,11 +44,13 @@ def browser() -> Iterator[Any]:
 class Opened:
     """A page that was opened from a file, with what it asked the network for and what went wrong in it."""
 
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+    def __init__(self, browser: Any, path: Path, *, script: str = "", **options: Any) -> None:
+        """`script`: JavaScript that runs before the page's."""
         self.requests: list[str] = []
         self.errors: list[str] = []
         self._context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
         self._context.set_default_timeout(60_000)
+        self._context.add_init_script(script)
         self.page = self._context.new_page()
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
