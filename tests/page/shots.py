@@ -2,6 +2,8 @@
 
 python -m tests.page.shots FOLDER [RUN...]     six runs in FOLDER, each on a screen, in the dark, on a phone, on paper
 python -m tests.page.shots --readme            README's picture: the page of `otel-memwatch demo`
+python -m tests.page.shots --history PAGE      the guide's picture of many commits, from the page of `tests.bench.history`
+python -m tests.page.shots --compare           the guide's picture of two runs
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from tests.support import recorded
 from tests.support.browser import Opened, browser
 from tests.support.wrapped import PROGRAM, environment
 
-README = Path(__file__).parents[2] / "docs" / "pictures" / "page.png"
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+README = PICTURES / "page.png"
 
 TRAINING = """
     import multiprocessing, time
@@ -206,10 +209,61 @@ def shoot_for_readme(run: Path) -> None:
         opened.close()
 
 
+JOB = """
+    import subprocess, sys, time
+    from otel_memwatch import operation
+    with operation("train"):
+        with operation("load_model"):
+            model = bytearray(50 << 20)
+            time.sleep(0.2)
+        if "--tokenizer" in sys.argv:
+            with operation("load_tokenizer"):
+                tables = []
+                for part in range(6):
+                    tables.append(bytearray(30 << 20))
+                    time.sleep(0.05)
+        command = [sys.executable, "worker.py"]
+        workers = [subprocess.Popen(command) for _ in range(4 if "--tokenizer" in sys.argv else 2)]
+        for worker in workers:
+            worker.wait()
+"""
+WORKER = "import time; block = bytearray(80 << 20); time.sleep(1)"
+
+
+def shoot_comparison(folder: Path) -> None:
+    (folder / "job.py").write_text(textwrap.dedent(JOB))
+    (folder / "worker.py").write_text(WORKER)
+    for name, words in (("base", []), ("head", ["--tokenizer"])):
+        command = [*PROGRAM, "wrap", "--quiet", "--out", name, "--", sys.executable, "job.py", *words]
+        subprocess.run(command, cwd=folder, env=environment(), check=True)
+    command = [*PROGRAM, "compare", "base", "head", "--page", "page.html"]
+    subprocess.run(command, cwd=folder, env=environment(), check=False)
+    with browser() as chromium:
+        opened = Opened(chromium, folder / "page.html").wait()
+        opened.page.set_viewport_size({"width": 1120, "height": 1060})
+        opened.page.screenshot(path=PICTURES / "compare.png")
+        opened.close()
+
+
+def shoot_history(page: Path) -> None:
+    with browser() as chromium:
+        opened = Opened(chromium, page).wait()
+        opened.page.set_viewport_size({"width": 1000, "height": 600})
+        opened.page.get_by_role("button", name="One step per run").click()
+        opened.page.mouse.move(0, 0)
+        opened.page.locator("section").first.screenshot(path=PICTURES / "history.png")
+        opened.close()
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--readme"]:
+    if sys.argv[1:2] == ["--history"]:
+        shoot_history(Path(sys.argv[2]).resolve())
+    elif sys.argv[1:] in (["--readme"], ["--compare"]):
         with tempfile.TemporaryDirectory() as made:
-            shoot_for_readme(wrapped(Path(made), "otel-memwatch", "demo"))
+            if "--compare" in sys.argv:
+                shoot_comparison(Path(made))
+            else:
+                shoot_for_readme(wrapped(Path(made), "otel-memwatch", "demo"))
     elif len(sys.argv) > 1:
         shoot(Path(sys.argv[1]).resolve(), sys.argv[2:])
     else:
