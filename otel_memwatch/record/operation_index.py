@@ -1,20 +1,21 @@
-"""Index of the lines of every operation, to read any number of operations one by one, by their start.
+"""All operations of a run by their start, to read any number of them one by one.
 
-A run may have millions of operations. Each takes a row of numbers (60 bytes) in memory. The operation itself is built from
-its two lines on request, and is not kept.
+A run may have millions of operations. Up to `_FEW` stay in memory. Of more, the numbers that are searched are rows of a
+temporary database on disk, and an operation is built from its two lines on request: memory does not grow with their number.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
+from itertools import chain, islice
+from math import inf
 
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import line_at, located_blocks
 from otel_memwatch.record.operation_line import OperationLine, decode
 from otel_memwatch.record.operation_lines import OperationLines, row_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,78 +24,121 @@ if TYPE_CHECKING:
     from otel_memwatch.record.jsonl import Damage
     from otel_memwatch.record.operation_lines import OperationRow
 
+_FEW = 1000
+"""Operations that stay in memory, with their lines."""
 _BLOCK = 64 * 1024
 _BLOCKS = 64
 """Cached blocks of the files: operations are read nearly in the order of their lines."""
-_NO_CLOSING = -1
+_TOGETHER = 256
+"""Operations whose lines are parsed at once, in half the time."""
+
+
+class Candidate(NamedTuple):
+    """Numbers of an operation by which it is searched."""
+
+    position: int
+    """Number of the operation in its table."""
+    pid: int
+    start: float
+    """Monotonic seconds."""
+    end: float
+    """Infinity: never closed."""
+    low: int
+    """Bytes that its process certainly had in it; -1: not known."""
+    high: int
+    """Bytes that its process did not exceed in it; -1: not known."""
+
+
+class NestedOperation(NamedTuple):
+    """An operation with its place among the others."""
+
+    operation: RecordedOperation
+    parent: int | None
+    """Position of the enclosing operation, which comes earlier; `None`: none in this run."""
+    depth: int
+    """Number of enclosing operations."""
 
 
 class OperationTable:
-    """Operations of a run by their start; if several start together, the longest first.
-
-    Attributes:
-        starts, ends: monotonic seconds. An infinite end means never closed.
-        lows, highs: bounds of the process's peak during the operation, in bytes. -1: unknown.
-        pids: process of each.
-        parents: position of the enclosing operation, which comes earlier; -1: none in this run.
-        depths: number of enclosing operations.
-        with_gpu: positions of the operations with values of a GPU's allocator.
-
-    """
-
-    def __init__(self) -> None:
-        self.with_gpu: list[int] = []
-        self.starts, self.ends = array("d"), array("d")
-        self.lows, self.highs, self.pids = array("q"), array("q"), array("q")
-        self.parents, self.depths = array("q"), array("q")
+    """Operations of a run by their start; if several start together, the longest first."""
 
     def __len__(self) -> int:
-        return len(self.starts)
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[RecordedOperation]:
         """Yield all operations, one by one."""
-        return map(self.operation, range(len(self)))
+        return (one.operation for one in self.nested())
 
-    def operation(self, position: int) -> RecordedOperation:
-        """Return the operation at a position."""
-        return self.row(position).operation()
+    def nested(self) -> Iterator[NestedOperation]:
+        """Yield all operations with their places, one by one. A later parent, or a cycle, counts as none."""
+        raise NotImplementedError
 
     def row(self, position: int) -> OperationRow:
         """Return the row of the operation at a position."""
         raise NotImplementedError
 
-    def _nest(self, spans: Sequence[int], around: Sequence[int]) -> None:
-        """Find the parents, by numbers that represent span ids (0: none). A later parent, or a cycle, counts as none."""
-        wanted = set(around)
-        wanted.discard(0)
-        positions: dict[int, int] = {}
-        for position, (span, parent) in enumerate(zip(spans, around, strict=True)):
-            found = positions.get(parent, -1) if parent else -1
-            self.parents.append(found)
-            self.depths.append(0 if found < 0 else self.depths[found] + 1)
-            if span in wanted:
-                positions.setdefault(span, position)
+    def operation(self, position: int) -> RecordedOperation:
+        """Return the operation at a position."""
+        return self.row(position).operation()
+
+    def reaching(self, size: int) -> Iterator[Candidate]:
+        """Yield the operations with a bound of at least `size` bytes, and those that were never closed."""
+        raise NotImplementedError
+
+    def open_between(self, begin: float, end: float) -> Iterator[Candidate]:
+        """Yield the operations that were open at some time between two moments, in monotonic seconds."""
+        raise NotImplementedError
+
+    def never_closed(self) -> list[int]:
+        """Return the positions of the operations that were never closed."""
+        return [one.position for one in self.open_between(inf, inf)]
+
+    def with_gpu(self) -> Iterator[RecordedOperation]:
+        """Yield the operations with values of a GPU's allocator."""
+        raise NotImplementedError
 
 
 class OperationRows(OperationTable):
     """Operations from their rows, which stay in memory."""
 
     def __init__(self, rows: Iterable[OperationRow]) -> None:
-        super().__init__()
         self._rows = sorted(rows, key=lambda row: (row.start, -row.end))
-        self.with_gpu = [position for position, row in enumerate(self._rows) if row.has_gpu]
-        for row in self._rows:
-            self.starts.append(row.start)
-            self.ends.append(row.end)
-            self.lows.append(row.low)
-            self.highs.append(row.high)
-            self.pids.append(row.pid)
-        ids = [row.ids() for row in self._rows]
-        self._nest([_number(span) for span, _ in ids], [_number(parent) for _, parent in ids])
+        self._places: list[tuple[int | None, int]] = []
+        """Parent and depth of each."""
+        positions: dict[str | None, int] = {}
+        for position, row in enumerate(self._rows):
+            span, around = row.ids()
+            parent = positions.get(around) if around else None
+            self._places.append((parent, 0 if parent is None else self._places[parent][1] + 1))
+            positions.setdefault(span, position)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def nested(self) -> Iterator[NestedOperation]:
+        """Yield all operations with their places."""
+        for row, place in zip(self._rows, self._places, strict=True):
+            yield NestedOperation(row.operation(), *place)
 
     def row(self, position: int) -> OperationRow:
         """Return the row of the operation at a position."""
         return self._rows[position]
+
+    def reaching(self, size: int) -> Iterator[Candidate]:
+        """Yield the operations with a bound of at least `size` bytes, and those that were never closed."""
+        for position, row in enumerate(self._rows):
+            if row.high >= size or row.low >= size or row.end == inf:
+                yield Candidate(position, row.pid, row.start, row.end, row.low, row.high)
+
+    def open_between(self, begin: float, end: float) -> Iterator[Candidate]:
+        """Yield the operations that were open at some time between two moments."""
+        for position, row in enumerate(self._rows):
+            if row.start <= end and row.end >= begin:
+                yield Candidate(position, row.pid, row.start, row.end, row.low, row.high)
+
+    def with_gpu(self) -> Iterator[RecordedOperation]:
+        """Yield the operations with values of a GPU's allocator."""
+        return (row.operation() for row in self._rows if row.has_gpu)
 
 
 class ListedOperations(OperationRows):
@@ -104,68 +148,151 @@ class ListedOperations(OperationRows):
         super().__init__(map(row_of, operations))
 
 
+_NO_CLOSING = -1
+_PREPARE = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -2000;
+CREATE TABLE read (start REAL, end REAL, low, high, pid, file, opening, closing, span, parent, gpu);
+CREATE TABLE operations (position INTEGER PRIMARY KEY, start REAL, end REAL, low, high, pid, file, opening, closing,
+    span, parent, gpu, around, depth);
+BEGIN
+"""
+_ORDER = """
+BEGIN;
+INSERT INTO operations SELECT row_number() OVER () - 1, *, NULL, 0 FROM (SELECT * FROM read ORDER BY start, end DESC, rowid);
+DROP TABLE read
+"""
+_NEST = """
+BEGIN;
+CREATE INDEX spans ON operations (span) WHERE span != 0;
+UPDATE operations SET around = (SELECT min(position) FROM operations AS other WHERE other.span = operations.parent
+    AND other.span != 0 AND other.position < operations.position) WHERE parent != 0
+"""
+_NUMBERS = "SELECT position, pid, start, end, low, high FROM operations WHERE"
+_LINES = "SELECT position, start, end, file, opening, closing, around, depth FROM operations"
+_DEPTHS = 10_000
+"""Depths of parents that stay in memory."""
+
+
 class OperationIndex(OperationTable):
-    """Operations of a run directory.
+    """Operations of files, which are read again on request.
 
     Args:
-        directory: run directory.
-        names: files of operations in it.
-        damage_of: returns the `Damage` of a file.
-
-    Attributes:
-        lines: lines of each file.
-
+        paths: files of operations.
+        lines: lines of each file; more may be added while `rows` are read.
+        rows: number of its file and row of each operation, in any order.
+        place: file of the database; empty: a temporary one, which no directory lists. Raises `sqlite3.Error` if it is full.
     """
 
-    def __init__(self, directory: Path, names: Sequence[str], damage_of: Callable[[str], Damage]) -> None:
-        super().__init__()
-        self._paths = [directory / name for name in names]
-        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self.lines: list[OperationLines] = []
-        rows = _Rows()
-        self._open: dict[int, OperationRow] = {}
-        for number, name in enumerate(names):
-            lines = lines_of(name)
-            self.lines.append(lines)
-            for row in read_rows(self._paths[number], lines, damage_of(name)):
-                rows.add(number, row)
-            for operation, opening in zip(lines.still_open(), lines.open_lines(), strict=True):
-                self._open[len(rows.starts)] = row = row_of(operation)
-                rows.add(number, row, opening.offset)
-        order = sorted(range(len(rows.starts)), key=rows.ends.__getitem__, reverse=True)
-        order.sort(key=rows.starts.__getitem__)
-        self._numbers = array("q", order)
-        del order
-        self.with_gpu = [place for place, number in enumerate(self._numbers) if number in rows.with_gpu]
-        self._files, self._openings, self._closings = rows.files, rows.openings, rows.closings
-        pids = array("q", [lines.pid for lines in self.lines])
-        self.pids = array("q", (pids[rows.files[number]] for number in self._numbers))
-        # Release each column of the rows before the next one is ordered.
-        self.starts, rows.starts = self._ordered(rows.starts), array("d")
-        self.ends, rows.ends = self._ordered(rows.ends), array("d")
-        self.lows, rows.lows = self._ordered(rows.lows), array("q")
-        self.highs, rows.highs = self._ordered(rows.highs), array("q")
-        spans, rows.spans = self._ordered(rows.spans), array("q")
-        self._nest(spans, self._ordered(rows.parents))
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        lines: Sequence[OperationLines],
+        rows: Iterable[tuple[int, OperationRow]],
+        place: str,
+    ) -> None:
+        import sqlite3
 
-    def _ordered(self, column: array[Any]) -> array[Any]:
-        return array(column.typecode, map(column.__getitem__, self._numbers))
+        self._paths, self._lines = paths, lines
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._open: list[OperationRow] = []
+        self._database = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
+        self._database.executescript(_PREPARE)
+        self._database.executemany(
+            "INSERT INTO read VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (self._numbers(*row) for row in rows)
+        )
+        self._database.executescript(_ORDER)
+        self._length: int
+        self._length, nested = self._one("SELECT count(*), total(parent != 0) FROM operations")
+        if nested:
+            self._database.executescript(_NEST)
+            self._count_depths()
+
+    def _numbers(self, file: int, row: OperationRow) -> tuple[float, ...]:
+        if isinstance(row.source, RecordedOperation):
+            self._open.append(row)
+            opening, closing = len(self._open) - 1, _NO_CLOSING
+        else:
+            opening, closing = row.source[1].offset, row.source[2].offset
+        span, parent = map(_number, row.ids())
+        return (
+            row.start, row.end, row.low, row.high, row.pid, file, opening, closing, span, parent, row.has_gpu,
+        )  # fmt: skip
+
+    def _one(self, query: str, *values: float) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self._database.execute(query, values).fetchone()
+        return found
+
+    def _count_depths(self) -> None:
+        depths: dict[int, int] = {}
+        """Depths of the latest operations; those of others are in the database."""
+        cursor = self._database.execute(
+            "SELECT position, around FROM operations WHERE around >= 0 ORDER BY position"
+        )
+        while some := cursor.fetchmany(_DEPTHS):
+            for position, around in some:
+                depth = depths.get(around)
+                if depth is None:
+                    (depth,) = self._one("SELECT depth FROM operations WHERE position = ?", around)
+                    depths[around] = depth
+                depths[position] = depth + 1
+            self._database.executemany(
+                "UPDATE operations SET depth = ? WHERE position = ?",
+                [(depths[position], position) for position, _ in some],
+            )
+            depths.clear()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def nested(self) -> Iterator[NestedOperation]:
+        """Yield all operations with their places, read from the files."""
+        cursor = self._database.execute(f"{_LINES} ORDER BY position")
+        while some := cursor.fetchmany(_TOGETHER):
+            for row, (*_, around, depth) in zip(self._read(some), some, strict=True):
+                yield NestedOperation(row.operation(), around, depth)
 
     def row(self, position: int) -> OperationRow:
         """Read the lines of an operation again. If they no longer exist, return the values known here."""
-        number = self._numbers[position]
-        still_open = self._open.get(number)
-        if still_open is not None:
-            return still_open
-        file = self._files[number]
-        lines = self.lines[file]
-        opening = self._line(file, self._openings[number])
-        closing = self._line(file, self._closings[number])
-        opening.time, closing.time = self.starts[position], self.ends[position]
-        return lines.row(opening, closing)
+        (row,) = self._read([self._one(f"{_LINES} WHERE position = ?", position)])
+        return row
 
-    def _line(self, file: int, offset: int) -> OperationLine:
-        """Return the line that begins at an offset; empty if it no longer exists."""
+    def reaching(self, size: int) -> Iterator[Candidate]:
+        """Yield the operations with a bound of at least `size` bytes, and those that were never closed."""
+        return self._candidates("high >= ? OR low >= ? OR end = ?", size, size, inf)
+
+    def open_between(self, begin: float, end: float) -> Iterator[Candidate]:
+        """Yield the operations that were open at some time between two moments."""
+        return self._candidates("start <= ? AND end >= ?", end, begin)
+
+    def _candidates(self, condition: str, *values: float) -> Iterator[Candidate]:
+        found = self._database.execute(f"{_NUMBERS} {condition} ORDER BY position", values)
+        return map(Candidate._make, found)
+
+    def with_gpu(self) -> Iterator[RecordedOperation]:
+        """Yield the operations with values of a GPU's allocator."""
+        cursor = self._database.execute(f"{_LINES} WHERE gpu ORDER BY position")
+        while some := cursor.fetchmany(_TOGETHER):
+            yield from (row.operation() for row in self._read(some))
+
+    def _read(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[OperationRow]:
+        """Yield the operations of some rows of `_LINES`."""
+        places = [
+            (file, offset)
+            for _, _, _, file, opening, closing, *_ in rows
+            if closing != _NO_CLOSING
+            for offset in (opening, closing)
+        ]
+        lines = iter(decode([self._text(*place) for place in places]))
+        for _, start, end, file, opening, closing, *_ in rows:
+            if closing == _NO_CLOSING:
+                yield self._open[opening]
+                continue
+            first, last = (OperationLine() if line is None else line for line in islice(lines, 2))
+            first.time, last.time = start, end
+            yield self._lines[file].row(first, last)
+
+    def _text(self, file: int, offset: int) -> bytes:
+        """Return the line that begins at an offset; an empty object if it no longer exists."""
         block, begin = divmod(offset, _BLOCK)
         data = self._blocks.get((file, block))
         if data is None:
@@ -176,8 +303,45 @@ class OperationIndex(OperationTable):
         end = data.find(b"\n", begin)
         # A line that continues in the next block is read separately.
         text = line_at(self._paths[file], offset, 4096).partition(b"\n")[0] if end < 0 else data[begin:end]
-        (line,) = decode([text.strip(b"\0 \r\t") or b"{}"])
-        return OperationLine() if line is None else line
+        return text.strip(b"\0 \r\t") or b"{}"
+
+
+def read_operations(
+    directory: Path, names: Sequence[str], damage_of: Callable[[str], Damage]
+) -> tuple[OperationTable, Sequence[OperationLines]]:
+    """Return the operations of a run directory, and the lines of each file.
+
+    Args:
+        directory: run directory.
+        names: files of operations in it.
+        damage_of: returns the `Damage` of a file.
+    """
+    paths = [directory / name for name in names]
+    files: list[OperationLines] = []
+    every = _rows_of(paths, files, damage_of)
+    few = list(islice(every, _FEW + 1))
+    if len(few) <= _FEW:
+        return OperationRows(row for _, row in few), files
+    from sqlite3 import Error
+
+    try:
+        return OperationIndex(paths, files, chain(few, every), ""), files
+    except Error:  # no room for temporary files
+        files.clear()
+        return OperationIndex(paths, files, _rows_of(paths, files, damage_of), ":memory:"), files
+
+
+def _rows_of(
+    paths: Sequence[Path], files: list[OperationLines], damage_of: Callable[[str], Damage]
+) -> Iterator[tuple[int, OperationRow]]:
+    """Yield all rows, each with the number of its file; fill `files` meanwhile."""
+    for number, path in enumerate(paths):
+        lines = lines_of(path.name)
+        files.append(lines)
+        for row in read_rows(path, lines, damage_of(path.name)):
+            yield number, row
+        for operation in lines.still_open():
+            yield number, row_of(operation)
 
 
 def lines_of(name: str) -> OperationLines:
@@ -198,36 +362,6 @@ def read_rows(path: Path, lines: OperationLines, damage: Damage) -> Iterator[Ope
         yield from lines.add(found)
         damage.lines += lines.damaged
         lines.damaged = 0
-
-
-class _Rows:
-    """Rows during reading, in the order of the operations' ends."""
-
-    def __init__(self) -> None:
-        self.files, self.openings, self.closings = array("l"), array("q"), array("q")
-        self.starts, self.ends = array("d"), array("d")
-        self.lows, self.highs = array("q"), array("q")
-        self.spans, self.parents = array("q"), array("q")
-        self.with_gpu: set[int] = set()
-
-    def add(self, file: int, row: OperationRow, opening: int | None = None) -> None:
-        """Add an operation; `opening`: offset of the opening of one that was never closed."""
-        if row.has_gpu:
-            self.with_gpu.add(len(self.starts))
-        self.files.append(file)
-        if isinstance(row.source, RecordedOperation):
-            self.openings.append(opening or 0)
-            self.closings.append(_NO_CLOSING)
-        else:
-            self.openings.append(row.source[1].offset)
-            self.closings.append(row.source[2].offset)
-        self.starts.append(row.start)
-        self.ends.append(row.end)
-        self.lows.append(row.low)
-        self.highs.append(row.high)
-        span, parent = row.ids()
-        self.spans.append(_number(span))
-        self.parents.append(_number(parent))
 
 
 def _number(span_id: str | None) -> int:

@@ -208,10 +208,6 @@ class OperationLines:
         """Return the operations open after the last line, in opening order, with their peak so far."""
         return [self.operation(opening, None) for opening in self._open.values()]
 
-    def open_lines(self) -> list[OperationLine]:
-        """Return the openings of `still_open`."""
-        return list(self._open.values())
-
     def operation(self, opening: OperationLine, closing: OperationLine | None) -> RecordedOperation:
         """Return the operation of an opening and its closing line; without the closing, it is still open."""
         closed = closing is not None

@@ -331,6 +331,8 @@ class OtlpRecord(Record):
         """Return whether spans other than the run's span exist."""
         return bool(self._spans)
 
+    has_operations = marked
+
     @cached_property
     def operation_table(self) -> OperationTable:
         """Return all spans, by their start."""
@@ -356,12 +358,17 @@ class SpannedRecord(Record):
         """Return true: spans are read as operations."""
         return True
 
+    @property
+    def has_operations(self) -> bool:
+        """Return whether any operation was recorded or exported."""
+        return len(self.operation_table) > 0
+
     @cached_property
     def operation_table(self) -> OperationTable:
         """Return the operations of the run, and the spans that do not belong to any of them."""
         from otel_memwatch.record.operation_index import ListedOperations
 
-        own = list(self._operation_index)
+        own = list(self._read_operations[0])
         known = {operation.span_id for operation in own}
         damage = Damage(TRACES_OTLP_FILE)
         contents = read_contents([self.path / TRACES_OTLP_FILE], {TRACES_OTLP_FILE: damage})

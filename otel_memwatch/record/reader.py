@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from otel_memwatch.record.operation_index import OperationIndex, OperationTable
+    from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines, OperationRow
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.record.schema import Sample
@@ -158,7 +158,7 @@ class Record:
     @cached_property
     def operation_table(self) -> OperationTable:
         """Return all operations of all processes by their start, read one by one; unclosed ones have the status "open"."""
-        return self._operation_index
+        return self._read_operations[0]
 
     def operation_rows(self) -> Iterator[OperationRow]:
         """Yield the rows of all operations, file by file: the closed ones in the order of their ends, then the others.
@@ -197,12 +197,29 @@ class Record:
     @property
     def operation_lines(self) -> Sequence[OperationLines]:
         """Return the lines of each file of operations."""
-        return self._operation_index.lines if self._lines is None else self._lines
+        return self._read_operations[1] if self._lines is None else self._lines
 
     @property
     def marked(self) -> bool:
         """Return whether any process marked operations. Reads no file."""
         return bool(self._operation_names())
+
+    @property
+    def has_operations(self) -> bool:
+        """Return whether the files hold any operation. Reads their beginnings, unless all lines have been read."""
+        if self.operations_read:
+            return any(lines.opened for lines in self.operation_lines)
+        return next(iter(self.operation_rows()), None) is not None
+
+    @property
+    def operation_table_read(self) -> bool:
+        """Return whether `operation_table` is known: asking for it reads nothing."""
+        return "operation_table" in vars(self)
+
+    @property
+    def operations_read(self) -> bool:
+        """Return whether all lines of operations have been read."""
+        return self._lines is not None or "_read_operations" in vars(self)
 
     def _operation_names(self) -> list[str]:
         try:
@@ -212,10 +229,10 @@ class Record:
         return [n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX)]
 
     @cached_property
-    def _operation_index(self) -> OperationIndex:
-        from otel_memwatch.record.operation_index import OperationIndex
+    def _read_operations(self) -> tuple[OperationTable, Sequence[OperationLines]]:
+        from otel_memwatch.record.operation_index import read_operations
 
-        return OperationIndex(self.path, self._operation_names(), self._fresh)
+        return read_operations(self.path, self._operation_names(), self._fresh)
 
     def _fresh(self, name: str) -> Damage:
         damage = self._damage[name] = Damage(name)

@@ -25,6 +25,7 @@ peak, if that was one; else only if an operation lasted throughout the window an
 
 from __future__ import annotations
 
+from itertools import islice
 from math import inf, isinf
 
 from otel_memwatch.model import Certainty, Evidence
@@ -33,10 +34,10 @@ from otel_memwatch.runtime.exactness import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.model import Peak, RecordedOperation
-    from otel_memwatch.record.operation_index import OperationTable
+    from otel_memwatch.record.operation_index import Candidate, OperationTable
     from otel_memwatch.record.operation_lines import OperationRow
     from otel_memwatch.run.results import Peaks
 
@@ -48,21 +49,6 @@ _NAMES = 3
 
 _TIES = 4096
 """Limit of the operations that are examined among all that may have held a peak."""
-
-
-class Candidate(NamedTuple):
-    """An operation that may hold a peak."""
-
-    position: int
-    """Number of the operation in its table."""
-    pid: int
-    start: float
-    end: float
-    """Infinity: never closed."""
-    low: int
-    """Bytes that its process certainly had in it; -1: not known."""
-    high: int
-    """Bytes that its process did not exceed in it; -1: not known."""
 
 
 class Attribution(NamedTuple):
@@ -100,44 +86,31 @@ class Candidates:
 
     def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
         self._table = table
-        self._lows, self._highs = table.lows, table.highs
-        self._ties: list[int] = []
-        self._sized_ties: tuple[Candidate, ...] = ()
-        """The last result of `holding`: the peaks of one run often have the same."""
+        self._last = {position: sizes(peak) for position, peak in (last or {}).items()}
         self.attributed: dict[tuple[Candidate, ...], Attribution] = {}
         """Attributions so far, by the operations that may have held a peak."""
-        if last:
-            self._lows, self._highs = table.lows[:], table.highs[:]
-            for position, peak in last.items():
-                self._lows[position], self._highs[position] = sizes(peak)
 
     def holding(self, low: int, pid: int | None, begin: float, end: float) -> Sequence[Candidate]:
         """Return the operations, of one process or of all, with a peak that can be `low` bytes, open between two moments.
 
         An operation that certainly had less than another one of these is omitted.
         """
-        lows, highs, pids = self._lows, self._highs, self._table.pids
-        starts, ends = self._table.starts, self._table.ends
-        found = [
-            position
-            for position, (surely, high) in enumerate(zip(lows, highs, strict=True))
-            if surely > 0
-            and (high >= low or (high < 0 and surely >= low))
-            and (pid is None or pids[position] == pid)
-            and starts[position] <= end
-            and ends[position] >= begin
-        ]
-        best = max(map(lows.__getitem__, found), default=0)
-        ties = [position for position in found if highs[position] >= best or lows[position] == best][:_TIES]
-        if ties != self._ties:
-            self._ties, self._sized_ties = ties, tuple(map(self._sized, ties))
-        return self._sized_ties
+        sought = low, pid, begin, end
+        best = max((one.low for one in self._reaching(*sought)), default=0)
+        # Searched again instead of kept: a million operations may reach it.
+        ties = (one for one in self._reaching(*sought) if one.high >= best or one.low == best)
+        return tuple(islice(ties, _TIES))
+
+    def _reaching(self, low: int, pid: int | None, begin: float, end: float) -> Iterator[Candidate]:
+        for one in self._with_last(self._table.reaching(low)):
+            reached = one.low if one.high < 0 else one.high
+            in_time = one.start <= end and one.end >= begin
+            if one.low > 0 and reached >= low and in_time and pid in (None, one.pid):
+                yield one
 
     def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
         """Return the operations that were open at some time between two moments."""
-        for position, start in enumerate(self._table.starts):
-            if start <= end and self._table.ends[position] >= begin:
-                yield self._sized(position)
+        return self._with_last(self._table.open_between(begin, end))
 
     def name(self, operation: Candidate) -> str:
         """Return the name of an operation."""
@@ -147,20 +120,14 @@ class Candidates:
         """Return the operation at a position of the table."""
         return self._table.operation(position)
 
-    def with_allocators(self) -> Sequence[RecordedOperation]:
-        """Return operations with figures of GPU allocators: all, or of many at least the largest of each device."""
-        return [self._table.operation(position) for position in self._table.with_gpu]
+    def with_allocators(self) -> Iterator[RecordedOperation]:
+        """Yield operations with figures of GPU allocators: all, or of many at least the largest of each device."""
+        return self._table.with_gpu()
 
-    def _sized(self, position: int) -> Candidate:
-        table = self._table
-        return Candidate(
-            position,
-            table.pids[position],
-            table.starts[position],
-            table.ends[position],
-            self._lows[position],
-            self._highs[position],
-        )
+    def _with_last(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        for one in found:
+            last = self._last.get(one.position)
+            yield one if last is None else one._replace(low=last[0], high=last[1])
 
 
 def attribute_peaks(

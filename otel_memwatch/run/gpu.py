@@ -94,7 +94,7 @@ def _largest(repeats: Sequence[AllocatorFigures]) -> AllocatorFigures:
 
 
 def raised_by_allocators(
-    peaks: Mapping[str, Peak], operations: Sequence[RecordedOperation], started: float
+    peaks: Mapping[str, Peak], operations: Iterable[RecordedOperation], started: float
 ) -> Mapping[str, Peak]:
     """Return the peaks of devices, raised if an allocator held more than any sample saw, or if no sample saw the device.
 

@@ -66,7 +66,7 @@ def digest(
         tuple(so_far.totals()),
         so_far.unnamed,
         tuple(sorted(map(figures, shown.values()), key=needed_most, reverse=True)),
-        tuple(figures(one, depth) for one, depth in zip(opened, opened.depths, strict=True)),
+        tuple(figures(one.operation, one.depth) for one in opened.nested()),
         tuple(figures(row.operation()) for row in so_far.on_devices()),
     )
 

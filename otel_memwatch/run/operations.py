@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, repeat
-from math import floor, isinf
+from itertools import count, islice, repeat
+from math import floor
 
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
 from otel_memwatch.run.attribution import Candidates, where
@@ -73,22 +73,21 @@ def operation_figures(
     operations: OperationTable, context: OperationContext, peaks: Peaks
 ) -> Iterator[OperationFigures]:
     """Yield the figures of all operations by their start: a run may have millions of them."""
-    never_closed = (position for position, end in enumerate(operations.ends) if isinf(end))
-    last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
+    last = {n: with_last_figures(operations.operation(n), context).peak for n in operations.never_closed()}
     sized = Candidates(operations, {n: peak for n, peak in last.items() if peak is not None})
     with_peak = position_of_peak(sized, context, peaks)
-    every = enumerate(operations)
+    every = operations.nested()
+    positions = count()
     while some := list(islice(every, _TOGETHER)):
-        used = _used_meanwhile([operation for _, operation in some], context)
-        for (position, operation), used_by_tree in zip(some, used, strict=True):
-            parent = operations.parents[position]
+        used = _used_meanwhile([one.operation for one in some], context)
+        for one, used_by_tree in zip(some, used, strict=True):
             yield figures_of(
-                operation,
+                one.operation,
                 context,
                 peaks,
-                depth=operations.depths[position],
-                parent=None if parent < 0 else parent,
-                sets_run_peak=position == with_peak,
+                depth=one.depth,
+                parent=one.parent,
+                sets_run_peak=next(positions) == with_peak,
                 used_by_tree=used_by_tree,
             )
 

@@ -154,7 +154,7 @@ class RecordedRun:
         if self.state != "incomplete":
             return ending_of(self.fields, self.state, None, ())
         table = self.record.operation_table
-        names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
+        names = [table.row(n).name for n in table.never_closed()]
         return ending_of(self.fields, self.state, self._replayed.aggregator.last_time, names)
 
     @property
@@ -323,6 +323,8 @@ class RecordedRun:
             return False
         from otel_memwatch.run.operation_aggregator import LIMIT
 
+        if known is None and self.record.operation_table_read:
+            return len(self.record.operation_table) > LIMIT
         so_far, still_open = (
             self._aggregated_operations if known is None else (known.so_far, known.still_open)
         )
@@ -333,7 +335,7 @@ class RecordedRun:
         """True if any operation was marked."""
         if self._known is not None:
             return self._known.so_far is not None or bool(self._known.still_open)
-        return self.record.marked and next(iter(self.record.operation_rows()), None) is not None
+        return self.record.has_operations
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
@@ -456,7 +458,7 @@ class RecordedRun:
     def _recorded_processes(self) -> RecordedProcesses:
         from otel_memwatch.run.processes import RecordedProcesses
 
-        if self._known is None and self.record.marked:
+        if self._known is None and self.record.marked and not self.record.operations_read:
             # Processes need the segments of all lines, and reports the aggregate: one pass gives both.
             _ = self._aggregated_operations
         return RecordedProcesses(self.record, self._conditions, whole=self._whole)
