@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _SECONDS = "seconds"
+_TOGETHER = 100
+"""Operations or processes that are written at once, in less time than one by one."""
 _MANY = 1000
 """Operations or processes above which `msgspec` saves more time than its import takes."""
 
@@ -40,7 +43,7 @@ _MANY = 1000
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Write the document as ASCII, indented by `options["indent"]`.
 
-    Parts are written one after the other, and so are operations: a run may have more of them than fit into memory.
+    Parts are written one after the other, and operations in batches: a run may have more of them than fit into memory.
     """
     indent = options.get("indent", 2)
     newline, pad = ("", "") if indent is None else ("\n", " " * indent)
@@ -52,13 +55,16 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
         if not isinstance(value, Iterator):
             out.write(text(value, 1).encode("ascii"))
             continue
-        before = "[" + newline
-        for number, element in enumerate(value):
-            if number == _MANY and indent is not None:
+        opening, closing = f"[{newline}", f"{newline}{pad}]"
+        before, number = opening, 0
+        while some := list(islice(value, _TOGETHER)):
+            number += len(some)
+            if number > _MANY and indent is not None:
                 text = _fast_text(indent)
-            out.write(f"{before}{pad * 2}{text(element, 2)}".encode("ascii"))
-            before = ("," if newline else ", ") + newline
-        out.write(b"[]" if before.startswith("[") else f"{newline}{pad}]".encode("ascii"))
+            listed = text(some, 1)
+            out.write(f"{before}{listed[len(opening) : -len(closing)]}".encode("ascii"))
+            before = separator
+        out.write((closing if number else "[]").encode("ascii"))
     out.write(f"{newline}}}\n".encode("ascii"))
 
 
