@@ -44,7 +44,7 @@ class Trial(NamedTuple):
     def is_free(self) -> bool:
         """True if the charge did not reach the limit: the kernel reclaimed nothing, so the limit cannot make it slow."""
         row = self.row
-        return row is not None and bool(row.own_group) and 0 < (row.cgroup or 0) < _FREE * (row.limit or 0)
+        return row is not None and bool(row.own_cgroup) and 0 < (row.cgroup or 0) < _FREE * (row.limit or 0)
 
     @property
     def ended(self) -> bool:

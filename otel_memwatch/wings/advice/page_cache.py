@@ -22,7 +22,7 @@ def reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
     pairs = [
         (row.memory, row.cgroup - row.memory - files)
         for row in rows
-        if row.own_group and row.memory and row.cgroup is not None
+        if row.own_cgroup and row.memory and row.cgroup is not None
     ]
     if not pairs:
         return []
@@ -45,6 +45,6 @@ def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
 
 def there_before(row: IndexedRun) -> int:
     """Return bytes of the run's file pages that were in memory before it, as far as its cgroup shows them."""
-    if not row.own_group or row.cgroup is None or row.memory is None:
+    if not row.own_cgroup or row.cgroup is None or row.memory is None:
         return 0
     return max(0, row.library_bytes - max(0, row.cgroup - row.memory))

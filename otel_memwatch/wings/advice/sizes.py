@@ -92,7 +92,7 @@ def _in_use(advice: Advice, rows: Sequence[IndexedRun]) -> int | None:
     if advice.guess or advice.at_least is not None or advice.line is not None:
         return None
     free = [row for row in rows if row.ended_well and not row.at_limit]
-    if any(not row.own_group or row.cgroup is None or row.memory is None for row in free):
+    if any(not row.own_cgroup or row.cgroup is None or row.memory is None for row in free):
         return None
     needs = [float(row.memory or 1) for row in free]
     bound = prediction_bound([Interval(need, need) for need in needs], advice.odds or ODDS)

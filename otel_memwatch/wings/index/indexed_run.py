@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from types import MappingProxyType
 
-from otel_memwatch.model import Certainty, evidence_of
+from otel_memwatch.model import Certainty
 from otel_memwatch.runtime.fast_json import loads
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup import BY_CGROUP
 from otel_memwatch.truth.refaults import faulted_again
 from otel_memwatch.truth.stalls import is_worth_naming
 from otel_memwatch.truth.working_set import mapped_by_several
@@ -66,6 +65,8 @@ class IndexedRun(NamedTuple):
     certainty: str | None = None
     how: str | None = None
     """Evidence for the figure, as "cgroup watermark"."""
+    charged: int = 0
+    """1 if the memory is a cgroup's charge, which includes kernel memory of the processes."""
     excluded: int = 0
     """Limit of the files in memory that `high` excludes."""
     process: int | None = None
@@ -77,7 +78,7 @@ class IndexedRun(NamedTuple):
     """Largest figure of any GPU."""
     cgroup: int | None = None
     """High-water mark of the cgroup, page cache included."""
-    own_group: int = 0
+    own_cgroup: int = 0
     """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
@@ -160,11 +161,6 @@ class IndexedRun(NamedTuple):
         return self.memory / self.predicted if self.memory is not None and self.predicted else None
 
     @property
-    def charged(self) -> bool:
-        """True if the memory is a cgroup's charge, which includes kernel memory of the processes."""
-        return not BY_CGROUP.isdisjoint(evidence_of(self.how or ""))
-
-    @property
     def machine_bytes(self) -> int | None:
         """Memory and swap of the machine; `None`: unknown."""
         return None if self.host_memory is None else self.host_memory + (self.host_swap or 0)
@@ -215,7 +211,7 @@ class IndexedRun(NamedTuple):
         The kernel reads ahead up to 8 MiB, so programs have more of their files in memory than they map. With less memory these
         reads displace each other: ffmpeg maps 41 MiB, and needs 160 for its speed.
         """
-        if not self.own_group or None in (self.cgroup, self.memory, self.read_chars, self.read):
+        if not self.own_cgroup or None in (self.cgroup, self.memory, self.read_chars, self.read):
             return 0
         cache, read = (self.cgroup or 0) - (self.memory or 0), (self.read or 0) - (self.read_chars or 0)
         return max(0, min(cache, faulted_again(read, self.major_faults or 0, 0)))
@@ -227,7 +223,7 @@ class IndexedRun(NamedTuple):
         With less memory, the program waits for the disk. The kernel writes pages when they are 30 s old. So a shorter run may
         have all that it wrote in memory, and samples may miss it. A longer one has what samples saw.
         """
-        if not self.own_group or self.unwritten is None or self.cgroup is None or self.seconds is None:
+        if not self.own_cgroup or self.unwritten is None or self.cgroup is None or self.seconds is None:
             return 0
         most = min(self.written or 0, max(0, self.cgroup - (self.memory or 0)))
         return most if self.seconds <= _DIRTY_EXPIRE else min(most, self.unwritten)
@@ -238,7 +234,7 @@ class IndexedRun(NamedTuple):
 
         A scan or a copy reads each byte once, from storage. Of further bytes, as many may come from pipes as calls wrote.
         """
-        if not self.own_group or None in (self.cgroup, self.memory, self.read_chars, self.read):
+        if not self.own_cgroup or None in (self.cgroup, self.memory, self.read_chars, self.read):
             return 0
         cache = (self.cgroup or 0) - (self.memory or 0) - self.library_bytes
         again = (self.read_chars or 0) - (self.read or 0) - (self.write_chars or 0)

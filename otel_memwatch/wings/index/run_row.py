@@ -27,6 +27,7 @@ from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.fast_json import dumps
 from otel_memwatch.runtime.typed import Any
+from otel_memwatch.truth.cgroup import is_charged
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 
@@ -76,6 +77,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,
         how=_storable(how) if how else None,
+        charged=int(is_charged(tree)),
         excluded=tree.excluded_bytes if tree else 0,
         process_low=process.low if process else None,
         process_high=process.high if process else None,
@@ -129,7 +131,7 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
         "cpus": host.cpus,
         "host_memory": host.memory_bytes,
         "host_swap": host.swap_bytes,
-        "own_group": int(bool(fields.own_cgroup)),
+        "own_cgroup": int(bool(fields.own_cgroup)),
         "mode": _storable(run.mode),
         "by": None if fields.measured_by is None else _storable(fields.measured_by),
         "started": run.started_wall,

@@ -134,7 +134,7 @@ def test_what_others_have_polled_counts_only_alone() -> None:
 
 
 def test_the_monitor_and_the_page_cache_are_named() -> None:
-    (advice,) = advise([row(100, cgroup=180 * MIB, own_group=1)], by=job_of, monitor_share=25 * MIB)
+    (advice,) = advise([row(100, cgroup=180 * MIB, own_cgroup=1)], by=job_of, monitor_share=25 * MIB)
     assert advice.memory == pytest.approx(135 * MIB + KERNEL_SHARE, abs=1)
     assert any(note.startswith("80.0 MiB of reclaimable page cache") for note in advice.notes)
     assert any("25 MiB of it are for the monitor" in note for note in advice.notes)
@@ -148,7 +148,7 @@ def test_page_cache_of_a_control_group_that_others_share_is_not_named() -> None:
 
 def test_program_files_are_added_to_the_request() -> None:
     """PyTorch, Java and Chromium hang below their needed memory: each page of code is read again from disk."""
-    torch = row(527, file_bytes=344 * MIB, how="cgroup watermark")
+    torch = row(527, file_bytes=344 * MIB, charged=1)
     (advice,) = advise([torch], by=job_of)
     assert advice.memory == pytest.approx(924 * MIB, abs=MIB)
     assert sentence(advice).startswith("request 924 MiB: 580 MiB needed + 344 MiB of files (from one run)")
@@ -156,15 +156,15 @@ def test_program_files_are_added_to_the_request() -> None:
     assert document["memory"]["target"] == advice.memory
     assert document["memory"]["files"] == 344 * MIB
     assert document["memory"]["needed"] == (advice.memory or 0) - 344 * MIB
-    several = [row(527, file_bytes=(300 + n) * MIB, how="cgroup watermark") for n in range(4)]
+    several = [row(527, file_bytes=(300 + n) * MIB, charged=1) for n in range(4)]
     (more,) = advise(several, by=job_of)
     assert more.files == 303 * MIB
-    (little,) = advise([row(527, file_bytes=2 * MIB, how="cgroup watermark")], by=job_of)
+    (little,) = advise([row(527, file_bytes=2 * MIB, charged=1)], by=job_of)
     assert sentence(little).startswith("request 582 MiB (from one run)")
 
 
 def test_advice_has_two_sizes_and_tight_requests_the_smaller_one() -> None:
-    (advice,) = advise([row(527, file_bytes=344 * MIB, how="cgroup watermark")], by=job_of)
+    (advice,) = advise([row(527, file_bytes=344 * MIB, charged=1)], by=job_of)
     assert advice.minimum is not None
     assert advice.memory is not None
     assert advice.full_speed == advice.memory == advice.minimum + 344 * MIB
@@ -196,8 +196,8 @@ def test_tight_lowers_the_line_over_an_input_too() -> None:
 
 def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
     """A program of 6 MiB that maps 256 MiB: 283 MiB needed and 263 MiB of files were advised, one file twice."""
-    mapped = row(6, low=6 * MIB, high=257 * MIB, certainty="interval", file_bytes=263 * MIB, own_group=1, cgroup=262 * MIB,
-                 how="cgroup watermark less page cache")  # fmt: skip
+    mapped = row(6, low=6 * MIB, high=257 * MIB, certainty="interval", file_bytes=263 * MIB, own_cgroup=1, cgroup=262 * MIB,
+                 charged=1)  # fmt: skip
     (advice,) = advise([mapped], by=job_of)
     # 7 MiB of the 263 are not charged to the run.
     assert advice.full_speed == pytest.approx((1.1 * 6 + 1.05 * 263) * MIB, abs=MIB)
@@ -208,22 +208,22 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
 
 def test_the_error_of_many_processors_lowers_no_request() -> None:
     """On 64 processors the cgroup's high-water mark may be 16 MiB too low: 44.7 MiB for a job of 60.7."""
-    inexact = row(44.7, high=round(61.7 * MIB), certainty="interval", own_group=1, cgroup=round(44.7 * MIB),
-                  how="cgroup watermark less page cache")  # fmt: skip
+    inexact = row(44.7, high=round(61.7 * MIB), certainty="interval", own_cgroup=1, cgroup=round(44.7 * MIB),
+                  charged=1)  # fmt: skip
     (advice,) = advise([inexact], by=job_of)
     assert advice.minimum == pytest.approx(1.1 * 61.7 * MIB, rel=0.02)
 
 
 def at_limit(limit: float, **more: Any) -> IndexedRun:
     """A run of 6 MiB whose page cache filled its limit: its bounds are 6 MiB and the limit."""
-    fields = {"low": 6 * MIB, "high": round(limit * MIB), "certainty": "interval", "own_group": 1, "limit": round(limit * MIB),
-              "cgroup": round(limit * MIB), "how": "cgroup watermark less page cache", "file_bytes": 98 * MIB}  # fmt: skip
+    fields = {"low": 6 * MIB, "high": round(limit * MIB), "certainty": "interval", "own_cgroup": 1, "limit": round(limit * MIB),
+              "cgroup": round(limit * MIB), "charged": 1, "file_bytes": 98 * MIB}  # fmt: skip
     return row(6, **(fields | more))
 
 
 def test_several_processes_may_map_different_parts_of_a_file() -> None:
     """Chromium needed 200 MiB and 170 of files in one process; it hung at 391 MiB, and ran at 450 at its usual speed."""
-    browser = row(209, file_bytes=171 * MIB, how="cgroup watermark", processes=12)
+    browser = row(209, file_bytes=171 * MIB, charged=1, processes=12)
     (advice,) = advise([browser], by=job_of)
     (alone,) = advise([browser._replace(processes=1)], by=job_of)
     assert advice.full_speed is not None
@@ -247,7 +247,7 @@ def test_pages_that_faults_read_ahead_count_for_full_speed(
 ) -> None:
     """With a readahead of 8 MiB, ffmpeg has 62 % of its speed at 94 MiB, and full speed at 186; rustc needs 410."""
     sizes = {name: value * MIB for name, value in figures.items()}
-    run = row(needed, own_group=1, how="cgroup watermark", read_chars=0, major_faults=faults, **sizes)
+    run = row(needed, own_cgroup=1, charged=1, read_chars=0, major_faults=faults, **sizes)
     (advice,) = advise([run], by=job_of)
     assert advice.full_speed is not None
     assert advice.full_speed / MIB == pytest.approx(size + 0.1 * needed, abs=2)
@@ -255,7 +255,7 @@ def test_pages_that_faults_read_ahead_count_for_full_speed(
 
 def test_page_cache_of_a_copy_is_not_requested() -> None:
     """A copy of 256 MiB was advised 560 MiB; it runs as quickly in 18."""
-    copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+    copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", charged=1, own_cgroup=1,
                cgroup=521 * MIB, file_bytes=2 * MIB, read=257 * MIB, read_chars=256 * MIB, write_chars=256 * MIB)  # fmt: skip
     (wide,) = advise([copy], by=job_of)
     assert wide.memory is not None
@@ -280,7 +280,7 @@ def test_data_that_waits_to_be_written_counts_for_full_speed(
     written: int, seconds: float, unwritten: int | None, size: float
 ) -> None:
     """A copy of 256 MiB was advised 32 MiB, in which it has less than half of its speed."""
-    copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+    copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", charged=1, own_cgroup=1,
                cgroup=521 * MIB, file_bytes=0, read=256 * MIB, read_chars=256 * MIB, write_chars=256 * MIB,
                processes_high=8 * MIB, written=written * MIB, seconds=seconds,
                unwritten=None if unwritten is None else unwritten * MIB)  # fmt: skip
@@ -302,7 +302,7 @@ def test_data_that_waits_to_be_written_counts_for_full_speed(
 )
 def test_files_count_beside_the_peak(beside: int | None, full: float) -> None:
     """DuckDB needed 142 MiB for a sort. It wrote and read 105 MiB, some of them at another time than the peak."""
-    sort = row(142, low=142 * MIB, high=194 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+    sort = row(142, low=142 * MIB, high=194 * MIB, certainty="interval", charged=1, own_cgroup=1,
                cgroup=233 * MIB, file_bytes=46 * MIB, read=14 * MIB, read_chars=122 * MIB, write_chars=119 * MIB,
                written=105 * MIB, seconds=3.8, unwritten=82 * MIB, files_beside_peak=None if beside is None else beside * MIB)  # fmt: skip
     (advice,) = advise([sort], by=job_of)
@@ -314,7 +314,7 @@ def test_files_count_beside_the_peak(beside: int | None, full: float) -> None:
 
 def test_a_file_that_was_mapped_between_two_samples_counts_for_full_speed() -> None:
     """Beside busy programs, no sample saw a run of 2 s that mapped 256 MiB; it was advised 32 MiB."""
-    run = row(5, low=5 * MIB, high=264 * MIB, certainty="interval", how="cgroup watermark less page cache", own_group=1,
+    run = row(5, low=5 * MIB, high=264 * MIB, certainty="interval", charged=1, own_cgroup=1,
               cgroup=262 * MIB, file_bytes=5 * MIB, read=256 * MIB, read_chars=0, major_faults=3,
               processes_high=6 * MIB, process_low=265 * MIB)  # fmt: skip
     (advice,) = advise([run], by=job_of)
@@ -350,7 +350,7 @@ def test_a_starved_run_is_no_base_for_its_limit_and_ten_percent() -> None:
     (unknown,) = advise([starved._replace(short=None)], by=job_of)
     assert unknown.memory == 202 * MIB
     (with_another,) = advise(
-        [starved, row(6, own_group=1, cgroup=262 * MIB, file_bytes=256 * MIB)], by=job_of
+        [starved, row(6, own_cgroup=1, cgroup=262 * MIB, file_bytes=256 * MIB)], by=job_of
     )
     assert with_another.memory == pytest.approx((6.6 + 256) * MIB + KERNEL_SHARE, rel=0.01)
     assert any("runs without a limit do not show which" in note for note in with_another.notes)
@@ -377,7 +377,7 @@ def test_page_cache_that_read_calls_use_again_is_added_to_the_request() -> None:
     """A database of 100 MiB, read at random by a process of 3 MiB, hung in 33 MiB."""
     database = row(
         3,
-        own_group=1,
+        own_cgroup=1,
         cgroup=106 * MIB,
         file_bytes=3 * MIB,
         read=101 * MIB,
@@ -388,7 +388,7 @@ def test_page_cache_that_read_calls_use_again_is_added_to_the_request() -> None:
     assert advice.memory == pytest.approx(106 * MIB, rel=0.02)
     copy = database._replace(read_chars=101 * MIB, write_chars=100 * MIB)
     pipe = database._replace(read_chars=1100 * MIB, write_chars=1000 * MIB)
-    for once in (copy, pipe, database._replace(read_chars=None), database._replace(own_group=0)):
+    for once in (copy, pipe, database._replace(read_chars=None), database._replace(own_cgroup=0)):
         (small,) = advise([once], by=job_of)
         assert small.memory == 32 * MIB
 
@@ -498,7 +498,7 @@ def test_an_input_is_given_in_sizes() -> None:
 
 
 def test_what_a_control_group_was_charged_needs_no_share_for_the_kernel() -> None:
-    charged = row(100, how="cgroup watermark less page cache")
+    charged = row(100, charged=1)
     (advice,), (mixed,) = (advise(rows, by=job_of) for rows in ([charged] * 4, [charged] * 3 + [row(100)]))
     assert advice.memory is not None
     assert mixed.memory == advice.memory + KERNEL_SHARE
@@ -586,9 +586,9 @@ def test_a_quick_run_at_its_limit_shows_that_it_suffices(
     limit: int, starved: float | None, full: int
 ) -> None:
     """pandas reads 107 MiB of libraries at its start, and needs few of them later."""
-    free = row(170, file_bytes=107 * MIB, own_group=True, cgroup=280 * MIB)
+    free = row(170, file_bytes=107 * MIB, own_cgroup=True, cgroup=280 * MIB)
     limited = row(
-        170, file_bytes=30 * MIB, own_group=True, cgroup=limit * MIB, limit=limit * MIB, starved=starved
+        170, file_bytes=30 * MIB, own_cgroup=True, cgroup=limit * MIB, limit=limit * MIB, starved=starved
     )
     (advice,) = advise([free, limited], by=job_of)
     assert advice.full_speed == pytest.approx(full * MIB, abs=MIB)

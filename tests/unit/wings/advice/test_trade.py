@@ -44,8 +44,8 @@ def test_no_limit_may_suffice() -> None:
         (Trial(100, row(50, seconds=11.0)), "full speed"),
         (Trial(100, row(50, seconds=14.0)), "slow"),
         (Trial(100, row(50, seconds=16.0), contention=0.4), "full speed"),
-        (Trial(100, row(50, seconds=14.0, own_group=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
-        (Trial(100, row(50, seconds=14.0, own_group=True, cgroup=99 * MIB, limit=100 * MIB)), "slow"),
+        (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
+        (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=99 * MIB, limit=100 * MIB)), "slow"),
         (Trial(100, row(50, seconds=10.0, starved=0.5)), "slow"),  # a program that runs for a fixed time
         (Trial(100, row(50, seconds=40.0), hung=True), "hangs"),
         (Trial(100, row(50, seconds=1.0, oom_kills=1)), "killed"),

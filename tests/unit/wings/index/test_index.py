@@ -56,10 +56,20 @@ def test_a_row_has_the_file_pages_of_the_largest_process_and_the_swap_of_the_mac
     killed = recorded.record(tmp_path / "killed", seconds=0.3, processes=processes, state="running")
     os.utime(killed / "samples.jsonl", (0, 0))
     rows = {row.id: row for row in index([now, old, killed])}
-    assert (rows["now"].file_bytes, rows["now"].host_swap, rows["now"].own_group) == (344 << 20, 2 << 30, 1)
-    assert (rows["old"].file_bytes, rows["old"].host_swap, rows["old"].own_group) == (None, None, 0)
+    assert (rows["now"].file_bytes, rows["now"].host_swap, rows["now"].own_cgroup) == (344 << 20, 2 << 30, 1)
+    assert (rows["old"].file_bytes, rows["old"].host_swap, rows["old"].own_cgroup) == (None, None, 0)
     assert rows["killed"].state == "incomplete"
     assert rows["killed"].file_bytes == 30 << 20
+
+
+@pytest.mark.parametrize(("evidence", "charged"), [("cgroup_peak", 1), ("page_faults", 0)])
+def test_a_row_states_from_the_evidence_whether_the_memory_was_charged_to_a_cgroup(
+    tmp_path: Path, evidence: str, charged: int
+) -> None:
+    """The words are for people: their English may change, and another program's may name a cgroup."""
+    tree = recorded.peak(90) | {"evidence": [evidence], "how": "cgroup watermark"}
+    (row,) = index([run(tmp_path / "run", peaks={"tree": tree})])
+    assert row.charged == charged
 
 
 @pytest.fixture
