@@ -151,7 +151,9 @@ class CgroupBounds:
 def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:
     """Return the windows of a whole record: starts, ends and untils in monotonic seconds, lower and upper bounds.
 
-    A bound is NaN if it is not known; see `CgroupBounds.rest` for `all_ended`.
+    A bound is NaN if it is not known; see `CgroupBounds.rest` for `all_ended`. The windows are those of `CgroupBounds`. If the
+    record has their bounds, they are read as arrays: a day at 10 Hz would take 4 s more from its samples one by one
+    (`bench_twins`).
     """
     import numpy as np
 
@@ -160,7 +162,7 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
     low, high = samples.field("needed_low"), samples.field("needed_high")
     if not np.isnan(high).all():
         time = np.round(samples.time + conditions.started, TICK_DECIMALS)
-        starts = np.concatenate(([conditions.started], time[:-2]))
+        starts = np.concatenate(([conditions.started], time))[: max(0, len(time) - 1)]
         reading = samples.field("reading")
         untils = time + np.where(np.isnan(reading), conditions.reading_seconds, reading)
         skipped = int(

@@ -308,7 +308,10 @@ class Curves:
         self._held = since_start, values
 
     def add_all(self, samples: Samples) -> None:
-        """Add all samples of a record, the first ones of these curves."""
+        """Add all samples of a record, the first ones of these curves.
+
+        Equal to `add` for each one, in a fifth of the time: a day at 10 Hz would take 6 s more (`bench_twins`).
+        """
         import numpy as np
 
         moments = np.round(samples.time + self._started, TICK_DECIMALS)

@@ -180,7 +180,7 @@ class LedgerWindows:
 def ledger_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:
     """Return the windows of a whole record as `LedgerWindows` does: starts, ends, untils, lower and upper bounds.
 
-    An upper bound is NaN if it is not known.
+    An upper bound is NaN if it is not known. A day at 10 Hz would take 5 s more from its samples one by one (`bench_twins`).
     """
     import numpy as np
 

@@ -184,7 +184,11 @@ class CgroupHistory:
 
 
 class TreeTicks:
-    """Columns of the tree as series of known values. `all_ended`: no process of the tree outlived the last sample."""
+    """Columns of the tree as series of known values, equal to those of `TickHistory`, from arrays.
+
+    A day at 10 Hz would take 9 s more from its samples one by one (`bench_twins`). `all_ended`: no process of the tree outlived
+    the last sample.
+    """
 
     def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
         import numpy as np
