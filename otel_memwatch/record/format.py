@@ -198,7 +198,11 @@ def is_run_file(name: str) -> bool:
         return any(
             middle.startswith(writer) and _is_digits(middle[len(writer) :]) for writer in _OPERATIONS_WRITERS
         )
-    if _is_torch_file(name.removeprefix(".")) or _is_segment(name):
+    before, _, ending = name.removeprefix(".").rpartition(".")
+    for start, its_ending in (("torch-", "json"), ("torch-peak-", "pickle"), ("torch-oom-", "pickle")):
+        if ending == its_ending and before.startswith(start) and _is_digits(before[len(start) :]):
+            return True
+    if _is_segment(name):
         return True
     if not name.startswith("."):
         return False
@@ -212,14 +216,6 @@ def is_run_file(name: str) -> bool:
 def _is_segment(name: str) -> bool:
     number, dot, suffix = name.removeprefix(SEGMENT_PREFIX).partition(".")
     return name.startswith(SEGMENT_PREFIX) and f"{dot}{suffix}" in SEGMENT_SUFFIXES and _is_digits(number)
-
-
-def _is_torch_file(name: str) -> bool:
-    before, _, ending = name.rpartition(".")
-    for start, its_ending in (("torch-", "json"), ("torch-peak-", "pickle"), ("torch-oom-", "pickle")):
-        if ending == its_ending and before.startswith(start) and _is_digits(before[len(start) :]):
-            return True
-    return False
 
 
 def _is_digits(text: str, number: int | None = None) -> bool:

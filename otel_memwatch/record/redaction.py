@@ -80,7 +80,9 @@ class Redactor:
             if key == "figure" and self._everything:
                 figure, colon, of = value.partition(":")  # "operation:NAME"
                 return figure + colon + self.text(of, "operation")
-            return value if self._stays(value, key, named=named) else self.text(value, _kind(key))
+            return (
+                value if self._stays(value, key, named=named) else self.text(value, _KIND_OF.get(key, "text"))
+            )
         if key in ("tree", "parts") and isinstance(value, list):
             return [self._part(one) for one in value]
         if key == "frames" and isinstance(value, list):
@@ -124,9 +126,10 @@ class Redactor:
         return bool(_PLAIN.fullmatch(value))
 
 
-def _kind(key: str) -> str:
-    kinds = {"argv": "argument", "command": "argument", "cwd": "path", "file": "path", "path": "path"}
-    return kinds.get(key, key if key in ("name", "host", "group", "operation", "function") else "text")
+_KIND_OF = {"argv": "argument", "command": "argument", "cwd": "path", "file": "path", "path": "path"} | {
+    kind: kind for kind in ("name", "host", "group", "operation", "function")
+}
+"""Kind of a text by its key."""
 
 
 def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:

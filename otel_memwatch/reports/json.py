@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.reports import Options
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
-    from otel_memwatch.run.uncovered import Gap
     from otel_memwatch.truth.heap import HeapReading
 
 SCHEMA = 1
@@ -115,7 +114,18 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "quality", _totals(run.quality)
     yield "operations", map(_operation, run.iterate_operations())
     yield "processes", map(_process, run.processes)
-    yield "uncovered", [_gap(gap) for gap in run.uncovered]
+    yield (
+        "uncovered",
+        [
+            {
+                "place": gap.place,
+                "start": _rounded(gap.start),
+                "seconds": _rounded(gap.end - gap.start),
+                "delta_bytes": gap.change,
+            }
+            for gap in run.uncovered
+        ],
+    )
     yield "running_at_peak", _running(run)
     yield "made_of", _made_of(run)
     yield "stacks", [_captured(run, capture) for capture in run.stacks.captures]
@@ -224,15 +234,6 @@ def _operation(figures: OperationFigures) -> dict[str, Any]:
         "thread": operation.thread,
         "attributes": dict(operation.attributes),
         "gpu": dict(operation.gpu),
-    }
-
-
-def _gap(gap: Gap) -> dict[str, Any]:
-    return {
-        "place": gap.place,
-        "start": _rounded(gap.start),
-        "seconds": _rounded(gap.end - gap.start),
-        "delta_bytes": gap.change,
     }
 
 

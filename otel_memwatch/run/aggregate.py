@@ -325,17 +325,14 @@ class RunAggregator:
         """
         lines = list(lines)
         with self._lock:
-            self._add_heaps([line for line in lines if line.last_heap is not None])
+            if heaps := [line for line in lines if line.last_heap is not None]:
+                from otel_memwatch.run.heaps import Heaps
+
+                self._heaps = self._heaps or Heaps()
+                self._heaps.add(heaps)
             for line in lines:
                 if line.largest is not None:
                     self.processes.add_segment(line.pid, line.start, *line.largest)
-
-    def _add_heaps(self, lines: Sequence[OperationLines]) -> None:
-        if lines:
-            from otel_memwatch.run.heaps import Heaps
-
-            self._heaps = self._heaps or Heaps()
-            self._heaps.add(lines)
 
     @property
     def window(self) -> float:

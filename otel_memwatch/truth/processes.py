@@ -159,8 +159,13 @@ def largest_process(
     reached = attained if attained > floor else 0
     if unwatched and reached > low:
         return Peak.interval(max(0, reached - stated(error)), None, evidence=(Evidence.WAIT4,))
+    if high is None and not low:
+        return None
+    if high is None and sampled:
+        return Peak.sampled(low, at=at, pid=pid, evidence=(Evidence.RSS_SAMPLES,))
     if high is None:
-        return _largest_seen(low, error, at, pid, sampled=sampled) if low else None
+        certain = max(0, low - stated(error))
+        return Peak.interval(certain, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
     high = max(high, low)
     if not high:
         return None
@@ -175,11 +180,3 @@ def largest_process(
     evidence = (Evidence.WAIT4, Evidence.PROCESS_PEAK_WINDOWS)
     certain, high = max(0, low - stated(error)), high + stated(error)
     return Peak.interval(certain, high, at=at, pid=pid, evidence=evidence)
-
-
-def _largest_seen(low: int, error: int, at: float | None, pid: int | None, *, sampled: bool) -> Peak:
-    """Return the peak of the largest process without an upper bound."""
-    if sampled:
-        return Peak.sampled(low, at=at, pid=pid, evidence=(Evidence.RSS_SAMPLES,))
-    certain = max(0, low - stated(error))
-    return Peak.interval(certain, None, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
