@@ -117,8 +117,8 @@ class Evidence(str, Enum):
     AROUND_PEAK = "around_peak", "watermark of the cgroup around it"
     AROUND_ROSE = "around_rose", "rose during the run"
     AROUND_NOT_REACHED = "around_not_reached", "not reached"
-    SHARED_CGROUP_PEAK = "shared_cgroup_peak", "the control group's watermark"
-    SHARED_CGROUP_LIMIT = "shared_cgroup_limit", "the control group's limit"
+    SHARED_CGROUP_PEAK = "shared_cgroup_peak", "the cgroup's watermark"
+    SHARED_CGROUP_LIMIT = "shared_cgroup_limit", "the cgroup's limit"
     MACHINE = "machine", "the machine's memory"
     HUGETLB_SUM = "hugetlb_sum", "sum of HugetlbPages at samples"
     DEVICE_SAMPLES = "device_samples", "device memory in use"
@@ -128,6 +128,8 @@ class Evidence(str, Enum):
 
 
 _OLD_PHRASES = {evidence.words: evidence for evidence in Evidence} | {
+    "the control group's watermark": Evidence.SHARED_CGROUP_PEAK,
+    "the control group's limit": Evidence.SHARED_CGROUP_LIMIT,
     "resident size at ticks": Evidence.RSS_SAMPLES,
     "sum of resident sizes at ticks": Evidence.RSS_SUM,
     "at ticks": Evidence.SAMPLES,
@@ -411,7 +413,7 @@ class ProcessRecord(NamedTuple):
     childless: bool | None = None
     """True if it never waited for a child, so `max_rss` belongs to it alone; `None`: unknown."""
     file: int | None = None
-    """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
+    """Most file pages that its resident memory was seen with (RssFile): they may be charged to any cgroup."""
     needed: int | None = None
     """Most anonymous and shared memory (RssAnon + RssShmem) of one reading; `None`: not read, as in old records."""
 
@@ -457,7 +459,7 @@ class Ending(NamedTuple):
     """`None` while it runs, and when a signal ended it."""
     signal: int | None
     oom_kills: int | None
-    """Processes of the tree's control group killed by the kernel's OOM killer during the run; `None`: unknown."""
+    """Processes of the tree's cgroup killed by the kernel's OOM killer during the run; `None`: unknown."""
     reason: str
     """One phrase: "exit code 0", "killed by SIGKILL: the kernel's OOM killer, at 96.0 MiB of 96.0 MiB" ..."""
 

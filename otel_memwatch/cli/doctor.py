@@ -119,9 +119,7 @@ def _groups() -> Iterator[Finding]:
         return
     counted = [mount for mount in mounts if mount.version == 2 or "memory" in mount.controllers]
     if not counted:
-        yield Finding(
-            subject, "absent", "no memory control group is mounted", "mount cgroup2 on /sys/fs/cgroup"
-        )
+        yield Finding(subject, "absent", "no memory cgroup is mounted", "mount cgroup2 on /sys/fs/cgroup")
         return
     where = f"units, containers, pods and jobs below {counted[0].point}"
     if os.geteuid() == 0:

@@ -49,7 +49,7 @@ class TargetFields(NamedTuple):
 
 
 class TargetGroupFields(NamedTuple):
-    """The control group that `attach` recorded; all `None` if it recorded a process and its descendants."""
+    """The cgroup that `attach` recorded; all `None` if it recorded a process and its descendants."""
 
     kind: str | None
     """"cgroup", "unit", "container", "pod" or "job"."""

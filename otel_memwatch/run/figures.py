@@ -310,9 +310,9 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
     """
     workers = _Workers(run, looked_at=compared)
     # A cgroup omits files, resident sizes do not.
-    basis = "the control group" if run.fields.own_cgroup else "the processes"
+    basis = "the cgroup" if run.fields.own_cgroup else "the processes"
     if run.fields.portable:
-        basis = "sizes at ticks"
+        basis = "sizes at samples"
     figures: dict[str, Figure] = {}
     for row in FIGURES:
         reading = row.of(run) if row.judged else None

@@ -44,7 +44,7 @@ LIMIT: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.l
 PEAK: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
 
 FIRST_OF_ITS_KIND: dict[str | None, str] = {
-    ProcessNote.LEFT_CGROUP: "processes left the run's control group: {} was the first one seen outside. "
+    ProcessNote.LEFT_CGROUP: "processes left the run's cgroup: {} was the first one seen outside. "
     "The tree's memory is therefore a range, without an upper bound from the group",
     ProcessNote.WATERMARK_RESET: "another program reset the watermark of {}: its earlier peak may be unknown, and it has "
     "no upper bound",

@@ -66,7 +66,7 @@ def attach(
         ready_fd: receives one byte once the first sample is recorded.
         stop_fd: a byte ends the recording. End of file does not: an exec closes the descriptor too.
         prepared: our parent has made the run directory, and may have marked operations in it.
-        group: the control group that is the target instead of the tree; `pid` is its main process.
+        group: the cgroup that is the target instead of the tree; `pid` is its main process.
         wake: descriptor that becomes readable on a signal; `None`: handle signals from now on.
 
     Raises `UsageError` if the process does not exist or is unreadable.
@@ -109,7 +109,7 @@ def attach(
 def attach_group(
     group: TargetGroup, settings: Mapping[str, Any], say: Callable[[str], None], patience: float
 ) -> bool:
-    """Record a control group until it has no process. Return whether it has one again within `patience` seconds.
+    """Record a cgroup until it has no process. Return whether it has one again within `patience` seconds.
 
     The run is named after the group. Raises `UsageError` if the group has no process.
     """

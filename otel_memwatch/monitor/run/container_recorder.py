@@ -1,6 +1,6 @@
 """Recording of the container that a wrapped client starts (`wrap -- podman run ...`), as a run beside that of the client.
 
-A process of ours searches for the container and records its control group. Its stdin gets a byte when the client has ended.
+A process of ours searches for the container and records its cgroup. Its stdin gets a byte when the client has ended.
 """
 
 from __future__ import annotations

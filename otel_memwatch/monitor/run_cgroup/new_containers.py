@@ -1,6 +1,6 @@
 """Search for the container that a client starts: `docker run`, `podman run`, `nerdctl run`, `kubectl run`.
 
-A daemon may start the container, so it is no descendant of the client. It is a control group with a main process younger
+A daemon may start the container, so it is no descendant of the client. It is a cgroup with a main process younger
 than the client. Others may start containers at the same time, so one of these has to identify it:
 
 | engine | sign |
@@ -78,7 +78,7 @@ def client_of(argv: Sequence[str]) -> Client | None:
 
 
 def find_new(client: Client, pid: int, proc: str = "/proc") -> TargetGroup | None:
-    """Return the control group that the client has started; `None`: none yet, or no sign that one is of the client.
+    """Return the cgroup that the client has started; `None`: none yet, or no sign that one is of the client.
 
     Args:
         client: the client.

@@ -1,6 +1,6 @@
-"""Search for the control group of a unit, a container, a pod or a batch job.
+"""Search for the cgroup of a unit, a container, a pod or a batch job.
 
-A group is found by the control groups of running processes (/proc/PID/cgroup, readable by every user). No service manager or
+A group is found by the cgroups of running processes (/proc/PID/cgroup, readable by every user). No service manager or
 container engine is asked. Only names of containers and pods come from files that their engines keep:
 
 | engine | file |
@@ -55,7 +55,7 @@ _HEXADECIMAL = re.compile(r"[0-9a-f-]+")
 
 
 class TargetGroup(NamedTuple):
-    """A control group as target."""
+    """A cgroup as target."""
 
     kind: str
     """One of `KINDS`."""
@@ -99,7 +99,7 @@ def find_group(kind: str, name: str, proc: str = "/proc") -> TargetGroup:
     if len(found) > 1:
         listed = ", ".join(sorted(found)[:_SHOWN]) + (" ..." if len(found) > _SHOWN else "")
         raise UsageError(
-            f'Cannot attach to {kind} "{name}": {len(found)} control groups match ({listed}).',
+            f'Cannot attach to {kind} "{name}": {len(found)} cgroups match ({listed}).',
             "pass one of these with --cgroup",
         )
     path, location = found.popitem()
@@ -192,9 +192,9 @@ def _at(path: str, mounts: Sequence[Mount]) -> TargetGroup:
             if inside and os.access(f"{directory}/{usage}", os.R_OK):
                 return TargetGroup("cgroup", path, directory, mount.version)
     if not os.path.isdir(path):
-        raise UsageError(f"There is no control group {path}.", "pass a directory below /sys/fs/cgroup")
+        raise UsageError(f"There is no cgroup {path}.", "pass a directory below /sys/fs/cgroup")
     raise UsageError(
-        f"{path} does not count memory.", "pass a control group with the memory controller, below the root"
+        f"{path} does not count memory.", "pass a cgroup with the memory controller, below the root"
     )
 
 

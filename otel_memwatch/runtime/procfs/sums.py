@@ -99,5 +99,5 @@ def quirks(proc: str | os.PathLike[str] = "/proc", release: str | None = None) -
             "wait4 alone, without an upper bound. Root and CAP_SYS_PTRACE see all processes, and usually the group in the mount's gid=."
         )
     if parse_release(release) < PEAK_FILE:
-        found.append(f"Linux {release} has no watermark for version 2 control groups (since Linux 5.19).")
+        found.append(f"Linux {release} has no watermark for version 2 cgroups (since Linux 5.19).")
     return found

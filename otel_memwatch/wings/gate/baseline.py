@@ -163,6 +163,10 @@ def _run(fields: Any, conditions: Sequence[Conditions], name: str) -> RunFigures
     return RunFigures(figures, conditions[position], started, name)
 
 
+_OLD_BASES = {"the control group": "the cgroup", "sizes at ticks": "sizes at samples"}
+"""Words of older baselines for a way of measuring."""
+
+
 def _figure(fields: Any) -> Figure:
     value, certainty, low, high, alone, basis = fields
     for one in (value, low, high):
@@ -170,4 +174,5 @@ def _figure(fields: Any) -> Figure:
             raise ValueError(f"{str(one)[:_QUOTED]} is not a number of bytes or seconds")
     if value is None or type(alone) is not bool or not isinstance(basis, str):
         raise ValueError(f"{str(fields)[:_QUOTED]} is not a figure")
+    basis = _OLD_BASES.get(basis, basis)
     return Figure(float(value), Certainty(certainty), number(low), number(high), alone, basis)

@@ -57,7 +57,7 @@ subprocess.run([sys.executable, "-c", "import time; {SHORT}; time.sleep(1.2)"], 
     assert tree.low is not None
     assert tree.high is not None
     assert 50 * MIB <= tree.low < tree.high <= LIMIT + 8 * MIB
-    assert "the control group's" in tree.how
+    assert "the cgroup's" in tree.how
     # a record whose figures were not written tells the same
     info = json.loads((run / "run.json").read_text())
     del info["peaks"]
@@ -82,5 +82,5 @@ subprocess.run([sys.executable, "-c", child], preexec_fn=leave, check=True)
     finally:
         elsewhere.remove()
     assert tree is not None
-    assert "the control group's" not in tree.how
+    assert "the cgroup's" not in tree.how
     assert tree.high is None or tree.high > 300 * MIB

@@ -78,7 +78,7 @@ def test_several_matches_are_listed(tmp_path: Path) -> None:
     proc = machine(tmp_path, f"/docker/{ID}", f"/docker/{OTHER}")
     with pytest.raises(UsageError) as caught:
         find_group("container", "ab12", proc)
-    assert f'Cannot attach to container "ab12": 2 control groups match ({tmp_path}/cgroup/docker/' in str(
+    assert f'Cannot attach to container "ab12": 2 cgroups match ({tmp_path}/cgroup/docker/' in str(
         caught.value
     )
 
@@ -99,7 +99,7 @@ def test_a_path_of_a_directory_or_below_the_mount(tmp_path: Path) -> None:
     for path in ("/jobs/7", "jobs/7", f"{tmp_path}/cgroup/jobs/7"):
         assert find_group("cgroup", path, proc).path == f"{tmp_path}/cgroup/jobs/7"
     for path, message in (
-        ("/jobs/8", "There is no control group"),
+        ("/jobs/8", "There is no cgroup"),
         (f"{tmp_path}/cgroup/empty", "does not count memory"),
         ("../..", "does not count memory"),
     ):

@@ -16,7 +16,7 @@ from otel_memwatch.wings.gate.baseline import load, save
 RUNS = [
     RunFigures(
         {
-            "memory": Figure(100.5, Certainty.INTERVAL, 99, None, True, "the control group"),
+            "memory": Figure(100.5, Certainty.INTERVAL, 99, None, True, "the cgroup"),
             "operation:a [b], {c}\n": Figure(3, Certainty.EXACT, 2, 4),
         },
         Conditions("Linux 6.18 x86_64", 2, 1 << 34, "MALLOC_ARENA_MAX=1", "here"),
@@ -32,6 +32,13 @@ def test_a_baseline_comes_back_as_it_was_saved(tmp_path):
     assert [run._replace(name="") for run in load(path)] == RUNS
     assert [p.name for p in tmp_path.iterdir()] == ["baseline.json"]
     assert sum("memory" in line and "interval" in line for line in path.read_text().splitlines()) == 1
+
+
+def test_an_older_word_for_the_same_way_of_measuring_is_the_same(tmp_path):
+    path = tmp_path / "baseline.json"
+    save(path, RUNS)
+    path.write_text(path.read_text().replace("the cgroup", "the control group"))
+    assert load(path)[0].figures == RUNS[0].figures
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,10 @@ def test_single_runs_of_another_machine_are_left_out_and_named():
 
 
 def test_memory_known_another_way_is_not_compared():
-    found = verdict(runs(exact(100, basis="the control group")), runs(exact(110, basis="the processes")))
+    found = verdict(runs(exact(100, basis="the cgroup")), runs(exact(110, basis="the processes")))
     assert (found.verdict, found.why) == (
         ComparisonVerdict.NOT_COMPARABLE,
-        "measured by the control group and by the processes",
+        "measured by the cgroup and by the processes",
     )
 
 

@@ -78,11 +78,11 @@ def find(context: Context) -> Groups:
         mounts = parse_mounts(read_once(f"{context.proc}/self/mountinfo"))
     except OSError as error:
         raise Unavailable(
-            f"{error.filename}: {error.strerror}.", "it requires a kernel with control groups"
+            f"{error.filename}: {error.strerror}.", "it requires a kernel with cgroups"
         ) from None
     location = locate(memberships, mounts, "memory")
     if location is None:
-        raise Unavailable("No memory control group is mounted.", "mount cgroup2 on /sys/fs/cgroup")
+        raise Unavailable("No memory cgroup is mounted.", "mount cgroup2 on /sys/fs/cgroup")
     usage = "memory.usage_in_bytes" if location.version == 1 else "memory.current"
     own, target = context.own_cgroup, context.target_group
     if own is not None or target is not None:
