@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.record.fields import number
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.wings.advice.prediction import ScaledBound, scaled_bound
+from otel_memwatch.wings.advice.prediction import LEAST_SCALED, ScaledBound, scaled_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,21 @@ def scaled(
         if line is not None and (best[0] is None or line.explained > best[0].explained):
             best = line, name
     if feature and best[0] is None:
-        notes.append(f"{feature} does not explain the memory needed; the advice is for all inputs")
+        notes.append(f"{_unexplained(rows, feature)}; the advice is for all inputs")
     return best
+
+
+def _unexplained(rows: Sequence[IndexedRun], feature: str) -> str:
+    """Return the reason that an input does not explain the memory."""
+    amounts = [input_of(row, feature) for row in rows]
+    known = len(amounts) - amounts.count(None)
+    if not known:
+        return f"no run has a number for {feature}"
+    if known < len(rows):
+        return f"{known} of {len(rows)} runs have a number for {feature}"
+    if known < LEAST_SCALED:
+        return f"{feature} needs at least {LEAST_SCALED} runs"
+    return f"{feature} does not explain the memory needed"
 
 
 def input_of(row: IndexedRun, name: str) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from otel_memwatch.record.schema import Sample
@@ -48,7 +50,7 @@ CASES = {
 """Samples, most file pages of one process, duration, and the files beside the peak."""
 
 
-def working_set(rows: list[tuple[float, ...]]) -> WorkingSet:
+def working_set(rows: Sequence[tuple[float, ...]]) -> WorkingSet:
     """The samples of a table."""
     found = WorkingSet()
     for at, row in enumerate(rows):

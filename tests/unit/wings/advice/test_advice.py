@@ -592,3 +592,21 @@ def test_a_quick_run_at_its_limit_shows_that_it_suffices(
     )
     (advice,) = advise([free, limited], by=job_of)
     assert advice.full_speed == pytest.approx(full * MIB, abs=MIB)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ([None] * 8, "no run has a number for size"),
+        ([1, 2, 3, None, 5, 6, 7, 8], "7 of 8 runs have a number for size"),
+        ([1, 2, 3], "size needs at least 8 runs"),
+        ([5, 1, 8, 3, 2, 7, 4, 6], "size does not explain the memory needed"),
+    ],
+)
+def test_a_feature_without_use_has_its_reason(sizes: list[int | None], reason: str) -> None:
+    runs = [
+        row(100 + at, tags_json="{}" if size is None else f'{{"size": "{size}"}}')
+        for at, size in enumerate(sizes)
+    ]
+    (advice,) = advise(runs, by=job_of, feature="size")
+    assert f"{reason}; the advice is for all inputs" in advice.notes
