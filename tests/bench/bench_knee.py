@@ -10,7 +10,8 @@ Each of twelve programs with a known working set and ten real ones runs from a c
 3. under 40 to 105 % of the knee: a run that took 1.5 times as long, hung or was killed has to be called short of memory or
    killed; a run slowed by less than 5 % must not be
 
-`--knees` leaves out step 3, and `--save` keeps its table for README. `--stored` takes the kept knees and leaves out step 2.
+`--knees` leaves out step 3, and `--save` keeps its table for README. `--stored` takes the kept knees and leaves out step 2; with
+`--knees --save` it renews the advice beside them.
 `--quick` runs scans, copies and starts under random limits instead, from half of the advice to none. It counts the verdicts on runs
 that were slowed by less than 5 %.
 
@@ -34,7 +35,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from otel_memwatch.units import parse_size
 from otel_memwatch.wings.advice.advice import advise, job_of
@@ -332,10 +333,15 @@ def main() -> None:
         if asked.quick:
             quick(pressure, work, asked.quick, asked.seed)
         else:
-            stored = json.loads(RESULTS.read_text())["knees"] if asked.stored else {}
+            kept: dict[str, Any] = {"load": os.getloadavg()[2], "knees": {}}
+            if asked.stored:
+                kept = json.loads(RESULTS.read_text())
+            stored = kept["knees"]
             knees = table(pressure, names, work, asked.repeat, () if asked.knees else SHARES, stored)
             if asked.save:
-                RESULTS.write_text(json.dumps({"load": os.getloadavg()[2], "knees": knees}, indent=1) + "\n")
+                RESULTS.write_text(
+                    json.dumps({"load": kept["load"], "knees": {**stored, **knees}}, indent=1) + "\n"
+                )
     finally:
         pressure.close()
         if not asked.work:
