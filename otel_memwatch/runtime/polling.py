@@ -60,7 +60,7 @@ class Pace:
 
 
 class Poller:
-    """Daemon thread that calls `poll` about every `period` seconds. Each result is returned once.
+    """Daemon thread that calls `poll` about every `period` seconds. Each value is returned once, the latest if there are several.
 
     Args:
         name: name of the source in messages, such as "the NVIDIA driver".
@@ -73,6 +73,7 @@ class Poller:
     def __init__(self, name: str, poll: Callable[[], Sequence[Value]], period: float, hint: str) -> None:
         self._name, self._poll, self._period, self._hint = name, poll, period, hint
         self._stop = threading.Event()
+        self._lock = threading.Lock()
         self._values: Sequence[Value] | None = None
         self._error: Exception | None = None
         self._asked: float | None = None
@@ -100,14 +101,23 @@ class Poller:
         error = self._error
         if error is not None:
             raise error
-        values, self._values = self._values, None
+        with self._lock:
+            values, self._values = self._values, None
         return values
+
+    def _publish(self, values: Sequence[Value]) -> None:
+        with self._lock:
+            before = self._values
+            if before is not None:
+                values = tuple(old if new is None else new for old, new in zip(before, values, strict=True))
+            self._values = values
 
     def _run(self) -> None:
         while True:
             began = self._asked = time.monotonic()
             try:
-                self._values, self._error = self._poll(), None
+                self._publish(self._poll())
+                self._error = None
             except Exception as error:  # noqa: BLE001 - raised again by `new_values`
                 self._values, self._error = None, error
             self._asked = None

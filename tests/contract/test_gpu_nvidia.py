@@ -16,6 +16,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sources import Context, gpu_nvidia
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import open_driver
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import Call
 from tests.support import nvml
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
 
@@ -52,7 +53,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.fixture
-def open_source(tmp_path: Path) -> Iterator[Opener]:
+def open_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     """Makes sources of a process 4242 in the machine's own pid namespace, and closes them."""
     opened = []
 
@@ -60,11 +61,14 @@ def open_source(tmp_path: Path) -> Iterator[Opener]:
         namespace: str = INITIAL,
         environment: dict[str, str] | None = None,
         opening: float | None = GUARD,
+        real_shares: bool = False,
         **settings: Any,
     ) -> GpuNvidia:
         (tmp_path / "self/ns").mkdir(parents=True, exist_ok=True)
         (tmp_path / "self/ns/pid").symlink_to(namespace)
         context = Context(PID, 0.1, proc=tmp_path, environment=environment or {}, opening_limit=opening)
+        if not real_shares:
+            monkeypatch.setattr(gpu_nvidia, "SHARES", (1e6,) * 4)
         made = GpuNvidia(context, **{"period": PERIOD, **settings})
         opened.append(made)
         return made
@@ -145,6 +149,50 @@ def test_columns_are_rows_of_the_catalogue_and_name_their_device(
         assert set(attributes) <= set(METRICS[column.metric].attributes)
         assert list(column.attributes) == sorted(column.attributes)
         assert column.period in {1.0, 5.0}
+
+
+H200 = {
+    "memory": 117e-6,
+    "utilization": 5140e-6,
+    "energy": 3172e-6,
+    "power": 710e-6,
+    "temperature": 31e-6,
+    "xid": 0.0,
+}
+"""Seconds of calls; others take 0.1 ms."""
+
+
+@pytest.mark.parametrize(("devices", "seconds_between"), [(1, 2), (8, 15)])
+def test_dear_questions_do_not_delay_the_memory(
+    devices: int,
+    seconds_between: float,
+    machine: Machine,
+    open_source: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for index in range(devices):
+        machine.card(index, **EVERYTHING)
+    monkeypatch.setattr(gpu_nvidia.Poller, "start", lambda poller: None)
+    gpu = open_source(period=1.0, real_shares=True)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(gpu_nvidia, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    answered: dict[str, list[float]] = {}
+
+    def ask(_device: object, call: Call) -> list[int]:
+        answered.setdefault(call.name, []).append(clock.now)
+        clock.now += H200.get(call.name, 100e-6)
+        return [1] * len(call.columns)
+
+    monkeypatch.setattr(gpu, "_ask", ask)
+    for _ in range(300):  # a minute
+        before = clock.now
+        gpu._poll()
+        clock.now = before + 0.2
+    memory, utilization = (len(answered[name]) / devices for name in ("memory", "utilization"))
+    assert memory >= 60 / 0.5
+    assert 60 / seconds_between <= utilization <= 60
+    spent = sum(H200.get(name, 100e-6) * len(times) for name, times in answered.items())
+    assert spent <= 0.011 * 60 + 0.08, "1 % of the time, and the first readings"
 
 
 def test_values_follow_the_device(machine: Machine, open_source: Opener) -> None:
@@ -491,10 +539,7 @@ def test_a_driver_in_use_by_the_thread_of_events_is_not_shut_down(
     assert machine.calls("nvmlShutdown") == 1
 
 
-def test_a_driver_that_hangs_stops_only_this_source(
-    machine: Machine, open_source: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_nvidia, "SHARE", 1e6)  # else it is left alone for a minute afterwards
+def test_a_driver_that_hangs_stops_only_this_source(machine: Machine, open_source: Opener) -> None:
     machine.card(0, used=1)
     gpu = open_source()
     assert read(gpu, "hw.gpu.memory.usage") == 1

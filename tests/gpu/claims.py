@@ -247,8 +247,8 @@ print(json.dumps(gpu.costs()))
 """
     )
     seconds = json.loads(run(code).stdout)
-    slow = {"processes", "accounting", "throttles", "memory errors", "pcie", "nvlink"}
-    share = sum(cost / (5 if name in slow else 1) for name, cost in seconds.items())
+    slow = dict.fromkeys(("processes", "accounting", "throttles", "memory errors", "pcie", "nvlink"), 0.2)
+    share = sum(cost * {**slow, "memory": 5}.get(name, 1) for name, cost in seconds.items())
     listed = ", ".join(
         f"{name} {cost * 1e6:.0f} us" for name, cost in sorted(seconds.items(), key=lambda item: -item[1])
     )

@@ -117,3 +117,11 @@ def test_a_slow_reading_is_made_less_often() -> None:
     assert pace.due(6.0)
     pace.spent(6.0, 3600)
     assert pace.due(6.0 + LONGEST_REST)
+
+
+def test_values_that_are_not_read_yet_are_kept_until_there_are_newer_ones() -> None:
+    poller = Poller("it", lambda: (), 1.0, "hint")
+    poller._publish((1, None, 3))
+    poller._publish((None, None, 4))
+    assert poller.new_values(0.0) == (1, None, 4)
+    assert poller.new_values(0.0) is None

@@ -1,7 +1,7 @@
 """NVIDIA GPUs through the driver's management library (NVML): memory, use, power, energy, errors, processes.
 
-Every visible device is read once a second, its slow figures and processes every five seconds. Memory of a device
-includes all programs. The tree's part is known if the driver's pids are ours, which is not so in a container with a
+The memory of every visible device is read five times a second, its other figures once a second, slow ones and processes
+every five seconds. Memory of a device includes all programs. The tree's part is known if the driver's pids are ours, which is not so in a container with a
 separate PID namespace.
 """
 
@@ -24,7 +24,7 @@ from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import (
     Outage,
     open_driver,
 )
-from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import CALLS, GPU, Call
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import AT_GROWTH, CALLS, GPU, SLOW, Call
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.xid_errors import XidErrors
 from otel_memwatch.runtime.polling import Pace, Poller, answered
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources import Context
 
 PERIOD = 1.0
+OFTEN = 5
+"""Readings of memory in a period: on an H200 the call takes 0.1 ms, that for utilization 5 ms and for energy 3 ms."""
 SLOW_PERIOD = 5.0
 """Seconds between process lists, and between other slow readings: a list holds the driver's lock for milliseconds."""
 
-SHARE = 0.01
-"""Share of wall time for the driver's calls; beyond it they become less frequent."""
+SHARES = 0.0025, 0.005, 0.001, 0.0015
+"""Shares of wall time for the driver's calls, by pace. Beyond them they become less frequent."""
 
 GROWTH = 1.01
 """Factor by which the used memory of a device exceeds all earlier values before its processes are listed at once.
@@ -78,7 +80,7 @@ class GpuNvidia:
 
     Args:
         context: the context of the run.
-        period: seconds between readings; five times as many between slow ones.
+        period: seconds between readings; a fifth of it between those of memory, five times as many between slow ones.
 
     Raises:
         Unavailable: no driver, no device that the target may see, or no answer in time.
@@ -96,8 +98,11 @@ class GpuNvidia:
         )
         self._xid_errors = XidErrors()
         slow_period = period * SLOW_PERIOD / PERIOD
-        self._fast = Pace(period, early=period / 10, share=SHARE)
-        self._slow = Pace(slow_period, early=slow_period / 10, share=SHARE)
+        often = max(period / OFTEN, min(period, context.interval))
+        self._paces = [
+            Pace(seconds, early=seconds / 10, share=share)
+            for seconds, share in zip((often, period, slow_period, often), SHARES, strict=True)
+        ]
         self._reopening = Pace(REOPEN, early=REOPEN / 10)
         self._lock = threading.Lock()
         self._living: tuple[int, ...] = ()
@@ -111,12 +116,12 @@ class GpuNvidia:
         self._xid_errors.watch(opened.driver, cards)
         self._calls = [(device, [*calls, *self._tree_calls(device)]) for device, calls in opened.calls]
         self.columns: tuple[Column, ...] = tuple(
-            Column(metric, _attributes(device, extra), SLOW_PERIOD if call.slow else PERIOD)
+            Column(metric, _attributes(device, extra), SLOW_PERIOD if call.pace == SLOW else PERIOD)
             for device, calls in self._calls
             for call in calls
             for metric, extra, _ in call.columns
         )
-        self._poller = Poller(_DRIVER, self._poll, period, HANGS_HINT)
+        self._poller = Poller(_DRIVER, self._poll, often, HANGS_HINT)
         self._poller.start()
 
     # -- called by the sampler
@@ -204,7 +209,7 @@ class GpuNvidia:
         found = []
         if uuid in self._xid_errors.counts:
             rows = ((catalog.HW_ERRORS, xid, lambda count: count),)
-            found.append(Call("xid", lambda *_: self._xid_errors.counts[uuid], rows, slow=True, offline=True))
+            found.append(Call("xid", lambda *_: self._xid_errors.counts[uuid], rows, pace=SLOW, offline=True))
         if self._pids_match and uuid in self._opened.lists:
             found.append(
                 Call(
@@ -214,35 +219,38 @@ class GpuNvidia:
                         (catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, (), lambda share: share.total),
                         (catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE, (), lambda share: share.largest),
                     ),
-                    slow=True,
+                    pace=SLOW,
                     at_growth=True,
                 )
             )
         if self._pids_match and self._opened.accounting.get(uuid):
             rows = ((catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK, (), lambda peak: peak),)
-            found.append(Call("accounting", self._accounted_peak, rows, slow=True))
+            found.append(Call("accounting", self._accounted_peak, rows, pace=SLOW))
         return found
 
     # -- the driver's thread
 
     def _poll(self) -> Sequence[Value]:
         now = time.monotonic()
-        if not self._fast.due(now):
+        dues = [pace.due(now) for pace in self._paces]
+        if not any(dues):
             return (None,) * len(self.columns)
         self._revive(now)
-        slow = self._slow.due(now)
-        began = time.monotonic()
+        spent = [0.0] * len(dues)
         values: list[Value] = []
         for device, calls in self._calls:
-            grown = False
             for call in calls:
-                due = slow or call.offline or not call.slow or (call.at_growth and grown)
-                read = self._ask(device, call) if due else None
+                read, pace = None, _pace_now(device, call, dues)
+                if pace is not None:
+                    began = time.monotonic()
+                    read = self._ask(device, call)
+                    spent[pace] += 0.0 if call.offline else time.monotonic() - began
                 values += read or (None,) * len(call.columns)
-                if call.name == "memory" and read is not None:
-                    grown = _has_grown(device, call, read)
-        spent = time.monotonic() - began
-        (self._slow if slow else self._fast).spent(now, spent)
+                if read is not None:
+                    _note_growth(device, call, read)
+        for paced, seconds in zip(self._paces, spent, strict=True):
+            if seconds:
+                paced.spent(now, seconds)
         troubles = {device.trouble for device, _ in self._opened.calls}
         if None not in troubles:
             raise Unavailable("No GPU answers: " + "; ".join(sorted(str(trouble) for trouble in troubles)))
@@ -375,8 +383,17 @@ def _answers(driver: Driver, device: Device, ask: Callable[[Driver, Device], Any
         return True
 
 
-def _has_grown(device: Device, call: Call, values: Sequence[Value]) -> bool:
-    """Return whether a device's used memory exceeds all earlier values by `GROWTH`, and keep the largest value."""
+def _pace_now(device: Device, call: Call, dues: Sequence[bool]) -> int | None:
+    """Return the pace at which a call is due now; `None`: it is not."""
+    if dues[call.pace] or call.offline:
+        return call.pace
+    return AT_GROWTH if call.at_growth and device.grown and dues[AT_GROWTH] else None
+
+
+def _note_growth(device: Device, call: Call, values: Sequence[Value]) -> None:
+    """Note whether a device's used memory exceeds all earlier values by `GROWTH`, until its processes are listed."""
+    if call.at_growth:
+        device.grown = False
     used = next(
         (
             value
@@ -385,10 +402,8 @@ def _has_grown(device: Device, call: Call, values: Sequence[Value]) -> bool:
         ),
         None,
     )
-    if used is None or used <= device.most_used * GROWTH:
-        return False
-    device.most_used = int(used)
-    return True
+    if used is not None and used > device.most_used * GROWTH:
+        device.most_used, device.grown = int(used), True
 
 
 def open_source(context: Context) -> GpuNvidia:

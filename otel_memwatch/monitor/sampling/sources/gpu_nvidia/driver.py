@@ -85,6 +85,8 @@ class Device:
         """By question, of those that it once did not answer."""
         self.most_used = 0
         """Largest used memory so far, in bytes, to `GROWTH`."""
+        self.grown = False
+        """True if memory has grown since its processes were listed."""
         self.last_sample: dict[int, int] = {}
         """Time stamp of the newest sample read from each of the driver's buffers."""
 
