@@ -19,7 +19,7 @@ from tests.support.programs import PROGRAMS
 from tests.support.wrapped import MIB, Wrapped, wrap
 
 FOLDER = PROGRAMS / "control_group"
-LEFT = "left the run's control group"
+LEFT = "left the run's cgroup"
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_a_limit_does_not_hold_for_a_target_that_leaves(tmp_path: Path, elsewher
     done = wrap(script, "--limit", "60MiB", out=tmp_path / "run")
     assert done.code == 0, done.err
     assert "the 60.0 MiB limit did not hold: processes left the run's cgroup" in done.err
-    assert " %" not in done.err
+    # No share of the limit; on a busy machine, shares of the time are stated.
+    assert [line for line in done.err.splitlines() if " %" in line and "limit" in line] == []
 
 
 def test_a_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> None:

@@ -332,7 +332,7 @@ def test_who_leaves_the_group_is_told_of_and_not_called_exact(machine: Path, nam
     assert "memwatch" not in job.group
     is_interval(job)
     # By the name of systemd-run, or of the command that it executes: as the tick has met it.
-    job.is_clean("processes left the run's control group: ")
+    job.is_clean("processes left the run's cgroup: ")
 
 
 def test_a_command_outlives_its_session(machine: Path) -> None:
