@@ -289,6 +289,5 @@ def _certain(
     return certainly_there_of_shares(needed, gained(faults, page=PAGE_SIZE), lost)
 
 
-def open_source(context: Context) -> MemoryDetail:
-    """Open the source; raises `Unavailable` if the kernel does not sum up mappings."""
-    return MemoryDetail(context)
+open_source = MemoryDetail
+"""Raises `Unavailable` if the kernel does not sum up mappings."""

@@ -384,6 +384,5 @@ def _sum_used(parts: Sequence[_ProcessCounters]) -> _ProcessCounters:
     )
 
 
-def open_source(context: Context) -> Portable:
-    """Open the source; raises `TargetEnded` if there is no such process to attach to."""
-    return Portable(context)
+open_source = Portable
+"""Raises `TargetEnded` if there is no such process to attach to."""

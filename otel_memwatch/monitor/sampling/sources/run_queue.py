@@ -85,6 +85,5 @@ class RunQueue:
         os.close(self._stat)
 
 
-def open_source(context: Context) -> RunQueue:
-    """Open the source; raises `Unavailable` if the kernel does not measure it."""
-    return RunQueue(context)
+open_source = RunQueue
+"""Raises `Unavailable` if the kernel does not measure it."""

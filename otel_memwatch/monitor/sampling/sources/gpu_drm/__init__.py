@@ -122,6 +122,5 @@ def _attributes(card: Card, metric: str) -> Attributes:
     return (("hw.id", card.id), ("hw.name", card.name), *typed)
 
 
-def open_source(context: Context) -> GpuDrm:
-    """Open the source; raises `Unavailable` without a GPU that has an open driver."""
-    return GpuDrm(context)
+open_source = GpuDrm
+"""Raises `Unavailable` without a GPU that has an open driver."""
