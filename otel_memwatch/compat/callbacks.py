@@ -153,21 +153,17 @@ class _KerasHooks(_EpochCallback):
     """`model.fit(..., callbacks=[KerasPeakMemory()])`; figures are put into each epoch's logs, in bytes."""
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras' signature
-        """The training begins."""
         self.meter.begin_training()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """An epoch begins."""
         self.meter.begin_epoch(epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """An epoch has ended."""
         measured = self.meter.end_epoch()
         if measured is not None and logs is not None:
             logs.update({f"memwatch_{name}": float(getattr(measured, name)) for name in _FIGURES})
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-        """The training has ended."""
         self.meter.end_training()
 
 
@@ -175,25 +171,20 @@ class _LightningHooks(_EpochCallback):
     """`Trainer(callbacks=[LightningPeakMemory()])`; figures are logged as memwatch/..., in bytes."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
-        """The training begins."""
         self.meter.begin_training()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """An epoch begins."""
         self.meter.begin_epoch(int(trainer.current_epoch))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """An epoch has ended."""
         measured = self.meter.end_epoch()
         if measured is not None:
             pl_module.log_dict({f"memwatch/{name}": float(getattr(measured, name)) for name in _FIGURES})
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """The training has ended."""
         self.meter.end_training()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """The training has failed."""
         self.meter.end_training()
 
 
@@ -201,15 +192,12 @@ class _TrainerHooks(_EpochCallback):
     """`Trainer(..., callbacks=[TrainerPeakMemory()])`; figures are put into the state's log history, in bytes."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - Trainer's signature
-        """The training begins."""
         self.meter.begin_training()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """An epoch begins."""
         self.meter.begin_epoch(int(state.epoch or 0))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """An epoch has ended."""
         measured = self.meter.end_epoch()
         if measured is not None:
             figures = {
@@ -218,7 +206,6 @@ class _TrainerHooks(_EpochCallback):
             state.log_history.append({"epoch": state.epoch, "step": state.global_step, **figures})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """The training has ended."""
         self.meter.end_training()
 
 
@@ -243,7 +230,6 @@ class _FastaiHooks(_EpochCallback):
         self._trained = False
 
     def before_fit(self) -> None:
-        """The training begins."""
         self.meter.begin_training()
         self._remove_columns()  # a failed fit leaves them
         self._trained = False
@@ -260,15 +246,12 @@ class _FastaiHooks(_EpochCallback):
             self.meter.discard()
 
     def before_epoch(self) -> None:
-        """An epoch begins."""
         self.meter.begin_epoch(int(self.learn.epoch))
 
     def after_epoch(self) -> None:
-        """An epoch has ended."""
         self.meter.end_epoch()
 
     def after_fit(self) -> None:
-        """The training has ended."""
         self._remove_columns()
         self.meter.end_training()
 
@@ -300,7 +283,6 @@ class _FastaiColumn:
 
     @property
     def name(self) -> str:
-        """Heading."""
         return self._name
 
 

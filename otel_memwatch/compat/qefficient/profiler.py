@@ -112,6 +112,23 @@ class _Samples(list[ProfileSample]):
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
+def _series(field: str, unit: str) -> property:
+    """Return a property with this field of all samples."""
+    return property(lambda profiler: [getattr(sample, field) for sample in profiler._samples()], doc=unit)  # noqa: SLF001
+
+
+_SYNCHRONIZED = {
+    "rss_memory": "rss_mb",
+    "vms_memory": "vms_mb",
+    "cpu_usage": "cpu_percent",
+    "disk_read_bytes": "disk_read_mb",
+    "disk_write_bytes": "disk_write_mb",
+    "disk_read_rate": "disk_read_rate",
+    "disk_write_rate": "disk_write_rate",
+}
+"""Series of `get_synchronized_data`, with the field of a sample."""
+
+
 class QEffMemoryProfiler:
     """Profiles this program and its descendants; see the package's documentation.
 
@@ -258,45 +275,14 @@ class QEffMemoryProfiler:
         """All samples, as a new read-only list at each access."""
         return _Samples(self._samples())
 
-    @property
-    def timestamps(self) -> list[datetime]:
-        """Wall-clock time of each sample."""
-        return [sample.timestamp for sample in self._samples()]
-
-    @property
-    def rss_memory(self) -> list[float]:
-        """MB."""
-        return [sample.rss_mb for sample in self._samples()]
-
-    @property
-    def vms_memory(self) -> list[float]:
-        """MB."""
-        return [sample.vms_mb for sample in self._samples()]
-
-    @property
-    def cpu_usage(self) -> list[float]:
-        """Percent."""
-        return [sample.cpu_percent for sample in self._samples()]
-
-    @property
-    def disk_read_bytes(self) -> list[float]:
-        """MB so far."""
-        return [sample.disk_read_mb for sample in self._samples()]
-
-    @property
-    def disk_write_bytes(self) -> list[float]:
-        """MB so far."""
-        return [sample.disk_write_mb for sample in self._samples()]
-
-    @property
-    def disk_read_rate(self) -> list[float]:
-        """MB a second."""
-        return [sample.disk_read_rate for sample in self._samples()]
-
-    @property
-    def disk_write_rate(self) -> list[float]:
-        """MB a second."""
-        return [sample.disk_write_rate for sample in self._samples()]
+    timestamps = _series("timestamp", "Wall-clock time of each sample.")
+    rss_memory = _series("rss_mb", "MB.")
+    vms_memory = _series("vms_mb", "MB.")
+    cpu_usage = _series("cpu_percent", "Percent.")
+    disk_read_bytes = _series("disk_read_mb", "MB so far.")
+    disk_write_bytes = _series("disk_write_mb", "MB so far.")
+    disk_read_rate = _series("disk_read_rate", "MB a second.")
+    disk_write_rate = _series("disk_write_rate", "MB a second.")
 
     @property
     def sampling_interval(self) -> float:
@@ -318,17 +304,9 @@ class QEffMemoryProfiler:
         known = self.samples
         if not known:
             return {}
-        start = known[0].timestamp
-        return {
-            "timestamps": [(sample.timestamp - start).total_seconds() for sample in known],
-            "rss_memory": [sample.rss_mb for sample in known],
-            "vms_memory": [sample.vms_mb for sample in known],
-            "cpu_usage": [sample.cpu_percent for sample in known],
-            "disk_read_bytes": [sample.disk_read_mb for sample in known],
-            "disk_write_bytes": [sample.disk_write_mb for sample in known],
-            "disk_read_rate": [sample.disk_read_rate for sample in known],
-            "disk_write_rate": [sample.disk_write_rate for sample in known],
-        }
+        seconds = [(sample.timestamp - known[0].timestamp).total_seconds() for sample in known]
+        series = {name: [getattr(one, field) for one in known] for name, field in _SYNCHRONIZED.items()}
+        return {"timestamps": seconds} | series
 
     def get_memory_usage(self) -> tuple[float, float]:
         """Return the current RSS and VMS in MB."""
