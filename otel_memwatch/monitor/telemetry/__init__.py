@@ -57,52 +57,38 @@ class RunEnd(NamedTuple):
     """Number of closed operations to export as spans: all except those that the program exports itself."""
 
 
-class TelemetryInputs:
+class TelemetryInputs(NamedTuple):
     """Inputs of telemetry. Any thread may call the callables at any time; none reads the machine."""
 
-    def __init__(
-        self,
-        *,
-        run: Mapping[str, Any],
-        columns: Sequence[Column],
-        latest: Callable[[], Snapshot | None],
-        health: Callable[[], Mapping[str, Any]] = dict,
-        ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
-        peaks: Callable[[], Any] = lambda: None,
-        stalls: Callable[[], Mapping[str, float]] = dict,
-        findings: Callable[[], Sequence[GrowthFinding]] = list,
-        follow: Callable[[], Follower] | None = None,
-        directory: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        listening: ListeningPort | None = None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.run = run
-        """Fields of run.json known at the start, including `resource` and `ci`."""
-        self.columns = columns
-        self.latest = latest
-        """Latest snapshot, slow columns filled with their last valid value."""
-        self.health = health
-        """State of each source: `up`, `seconds`, `failures`."""
-        self.ticks = ticks
-        """Samples taken and deadlines missed."""
-        self.peaks = peaks
-        """Peaks so far: `tree` and `process` are exported."""
-        self.stalls = stalls
-        """Shares of the time without progress so far, by resource."""
-        self.findings = findings
-        """Leaks, and memory that allocators keep."""
-        self.directory = directory
-        """Run directory."""
-        self.follow = follow or self._follow_directory
-        """Opens a reader of the run's operations from the first one on: one for metrics, one for each span exporter."""
-        self.environment = environment or {}
-        self.listening = listening
-        """Port of `--receive-otlp`; `None`: nothing is received."""
-        self.say = say
-        """Prints a message of otel-memwatch."""
+    run: Mapping[str, Any]
+    """Fields of run.json known at the start, including `resource` and `ci`."""
+    columns: Sequence[Column]
+    latest: Callable[[], Snapshot | None]
+    """Latest snapshot, slow columns filled with their last valid value."""
+    health: Callable[[], Mapping[str, Any]] = dict
+    """State of each source: `up`, `seconds`, `failures`."""
+    ticks: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Samples taken and deadlines missed."""
+    peaks: Callable[[], Any] = lambda: None
+    """Peaks so far: `tree` and `process` are exported."""
+    stalls: Callable[[], Mapping[str, float]] = dict
+    """Shares of the time without progress so far, by resource."""
+    findings: Callable[[], Sequence[GrowthFinding]] = list
+    """Leaks, and memory that allocators keep."""
+    follow: Callable[[], Follower] | None = None
+    """Opens a reader of the run's operations; `None`: those in `directory`."""
+    directory: Path | None = None
+    """Run directory."""
+    environment: Mapping[str, str] = {}
+    listening: ListeningPort | None = None
+    """Port of `--receive-otlp`; `None`: nothing is received."""
+    say: Callable[[str], None] = lambda _: None
+    """Prints a message of otel-memwatch."""
 
-    def _follow_directory(self) -> Follower:
+    def follower(self) -> Follower:
+        """Open a reader of the run's operations from the first one on: one for metrics, one for each span exporter."""
+        if self.follow is not None:
+            return self.follow()
         from otel_memwatch.record.follower import OperationFollower
 
         # Without a run directory there are no operations: the path contains none of their files.
@@ -255,7 +241,7 @@ class Telemetry:
         pipeline = Pipeline(self._settings, self.wanted, self._parts, self._report_problem)
         pipeline.open()
         if pipeline.measures:
-            self._follower = self._parts.follow()
+            self._follower = self._parts.follower()
         self._pipeline = pipeline
         if pipeline.url is not None:
             self._say(f"metrics for Prometheus: {pipeline.url}")

@@ -236,7 +236,7 @@ class Pipeline:
         self._spans = Spans(self._parts.run, resource)
         for delivery in self._deliveries:
             if delivery.signal == "traces" and self._spans.sampled:
-                sender = SpanSender(delivery, self._parts.follow(), self._span_of, self._parts.environment)
+                sender = SpanSender(delivery, self._parts.follower(), self._span_of, self._parts.environment)
                 self._senders.append(sender)
                 sender.start()
             elif delivery.signal == "logs":
