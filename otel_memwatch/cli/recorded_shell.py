@@ -32,11 +32,6 @@ def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
     """Run the shell under `wrap` and end as it ends; return the reason if nothing was started.
 
     Signals are then as this process inherited them, so the caller can become the shell.
-
-    Args:
-        real: path of the shell.
-        options: of `wrap`.
-        arguments: of the shell.
     """
     gc.disable()  # as for `wrap`: the monitor enables it again
     reason = _record(real, options, arguments)

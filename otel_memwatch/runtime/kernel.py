@@ -109,10 +109,6 @@ def vmstat_error(pages: int, cpus: int) -> int:
     Each processor keeps up to a threshold to itself (calculate_normal_threshold in mm/vmstat.c).
 
     Example: 24 GiB and 2 processors: 72 pages.
-
-    Args:
-        pages: base pages of the machine.
-        cpus: processors of the machine.
     """
     blocks = pages * PAGE_SIZE >> 27
     return cpus * min(125, 2 * cpus.bit_length() * (1 + blocks.bit_length()))

@@ -97,12 +97,7 @@ def _percent(before: deque[ProgramTick], tick: ProgramTick, processors: int) -> 
 
 
 class MetricsCollector:
-    """Current figures of this program and its descendants. The profiler itself does not use this class.
-
-    Args:
-        config: settings of the profiler.
-
-    """
+    """Current figures of this program and its descendants. The profiler itself does not use this class."""
 
     def __init__(self, config: ProfilerConfig) -> None:
         self.config = config

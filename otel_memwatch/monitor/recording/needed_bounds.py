@@ -31,11 +31,7 @@ _SAME = 3
 
 
 class NeededBounds:
-    """Filler of the two columns, by the rule in `run.cgroup_bounds` that also reads old records (10 us a changed sample).
-
-    Args:
-        info: `run.json` as of the start.
-    """
+    """Filler of the two columns, by the rule in `run.cgroup_bounds` that also reads old records (10 us a changed sample)."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self._bounds = CgroupBounds(RunConditions.of(info))

@@ -78,13 +78,7 @@ def client_of(argv: Sequence[str]) -> Client | None:
 
 
 def find_new(client: Client, pid: int, proc: str = "/proc") -> TargetGroup | None:
-    """Return the cgroup that the client has started; `None`: none yet, or no sign that one is of the client.
-
-    Args:
-        client: the client.
-        pid: of the client.
-        proc: mount point of /proc.
-    """
+    """Return the cgroup that the client has started; `None`: none yet, or no sign that one is of the client."""
     if client.engine == "kubectl":
         try:
             return None if client.name is None else find_group("pod", client.name, proc)

@@ -61,11 +61,6 @@ class QuietHandler(BaseHTTPRequestHandler):
 class QuietServer(ThreadingHTTPServer):
     """Server in daemon threads, until `close`.
 
-    Args:
-        listening: host and port, or a socket that listens already.
-        handler: class of the request handler.
-        tls: context for TLS; `None`: plain HTTP.
-
     Raises `OSError` if the address is not available.
 
     """

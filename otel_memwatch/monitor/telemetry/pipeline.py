@@ -38,15 +38,7 @@ _LAST_SPANS_SECONDS = 0.2
 
 
 class Pipeline:
-    """Telemetry of one run, opened and ended by `Telemetry`.
-
-    Args:
-        settings: options in force.
-        wanted: configuration.
-        parts: inputs.
-        report: called with a sentence for each part that cannot be opened and each problem of an endpoint.
-
-    """
+    """Telemetry of one run, opened and ended by `Telemetry`."""
 
     def __init__(
         self,

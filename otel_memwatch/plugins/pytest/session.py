@@ -111,14 +111,7 @@ def _limit(config: pytest.Config) -> MemoryLimit | None:
 
 
 class Recording:
-    """Hooks that begin and end the record of a process that runs tests, and pass its results to the controller.
-
-    Args:
-        config: pytest's configuration.
-        record: record of this process.
-        controller: the controller plugin; `None` if it is in another process.
-
-    """
+    """Hooks that begin and end the record of a process that runs tests, and pass its results to the controller."""
 
     def __init__(
         self, config: pytest.Config, record: SessionRecord, controller: ControllerPlugin | None

@@ -68,12 +68,7 @@ class PhaseOperation(Operation):
 
 
 class CallEnd:
-    """Hook at the end of calls with limits or subtests. A separate plugin, so other sessions do not pay for it.
-
-    Args:
-        worker: the plugin that checks the limits.
-
-    """
+    """Hook at the end of calls with limits or subtests. A separate plugin, so other sessions do not pay for it."""
 
     def __init__(self, worker: WorkerPlugin) -> None:
         self._worker = worker

@@ -249,10 +249,6 @@ class GroupDiscovery:
     """Search for processes of a group and the groups below it, with the methods of `Discovery`.
 
     Each search lists all of them. Descendants outside the group do not belong to it.
-
-    Args:
-        path: directory of the group.
-        exclude: pids that never belong to it.
     """
 
     def __init__(self, path: str, exclude: Collection[int]) -> None:
