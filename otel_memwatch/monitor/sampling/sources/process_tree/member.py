@@ -34,6 +34,11 @@ GONE = (ProcessLookupError, FileNotFoundError)
 """Exceptions raised by a read of a file of a process that no longer exists."""
 
 
+_ASLEEP = frozenset("SDTtI")
+"""States of a process that has to be scheduled before it does anything."""
+_NOT_COUNTED = b"0 0 0\n"
+"""Content of schedstat if the kernel does not count."""
+
 Figures = tuple[int, int, float, int, int, ProcessNote | None]
 """Figures of one record: resident memory, watermark, CPU seconds, bytes of I/O, threads, note."""
 
@@ -169,6 +174,8 @@ class Member:
         "_io_file",
         "_leader_ended",
         "_proc",
+        "_schedule",
+        "_schedule_file",
         "_statm_file",
         "_status",
         "_status_data",
@@ -212,6 +219,9 @@ class Member:
         self._io_file: KeptFile | None = KeptFile(f"{directory}/io", descriptors)
         self._status_file = KeptFile(f"{directory}/status", descriptors)
         self.children_file = KeptFile(f"{directory}/task/{pid}/children", descriptors)
+        self._schedule_file: KeptFile | None = KeptFile(f"{directory}/schedstat", descriptors)
+        self._schedule: bytes | None = None
+        """Its content before a reading of stat that found the process asleep; `None`: it may have run since."""
         self._status_data: bytes | None = None
         self._status: Status | None = None
         self._totals: Totals | None = None
@@ -279,18 +289,43 @@ class Member:
         return changed
 
     def is_unchanged(self) -> bool:
-        """Return whether its stat is the last one: it has not ended, and has no more memory than before."""
+        """Return whether it has not run since the last reading of its stat (1 us), or its stat is the same (5 us).
+
+        Then it has not ended, and has no more memory than before.
+        """
+        if self._schedule is not None and self._times_run() == self._schedule:
+            return True
+        self._schedule = None
         if self._leader_ended or self.shares_memory:
             return False
+        schedule = self._times_run()
         try:
-            return self.stat_file.read() == self.stat_file.last
+            unchanged = self.stat_file.read() == self.stat_file.last
         except OSError:
             return False
+        if unchanged and self.stat.threads == 1 and self.stat.state in _ASLEEP:
+            self._schedule = schedule
+        return unchanged
+
+    def _times_run(self) -> bytes | None:
+        """Return the counters of its main thread that grow when the scheduler lets it run; `None`: the kernel has none."""
+        file = self._schedule_file
+        if file is None:
+            return None
+        try:
+            data = file.read()
+            if file.kept and data != _NOT_COUNTED:
+                return data
+        except OSError:  # if the process has ended, its stat shows it
+            pass
+        file.close()
+        self._schedule_file = None
+        return None
 
     def _accept(self, stat: Stat) -> None:
         if stat.start != self.stat.start:
             raise ProcessLookupError(f"pid {self.pid} is another process now")
-        self.stat, self._totals = stat, None
+        self.stat, self._totals, self._schedule = stat, None, None
         self._leader_ended = stat.state in ZOMBIE_STATES
         self.zombie = self._leader_ended and stat.threads <= 1
 
@@ -423,6 +458,13 @@ class Member:
 
     def close(self) -> None:
         """Close its files. The readings remain available."""
-        for file in (self.stat_file, self._statm_file, self._io_file, self._status_file, self.children_file):
+        for file in (
+            self.stat_file,
+            self._statm_file,
+            self._io_file,
+            self._status_file,
+            self.children_file,
+            self._schedule_file,
+        ):
             if file is not None:
                 file.close()

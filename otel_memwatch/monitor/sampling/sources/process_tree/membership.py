@@ -143,7 +143,7 @@ class Membership:
     def rests(self, now: float) -> bool:
         """Return whether nothing can have changed since the last sample, which found no change.
 
-        The kernel assigned no pid, the supervisor reported no exit, and each member has the same stat (4 us each).
+        The kernel assigned no pid, the supervisor reported no exit, and no member has run, or its stat is the same.
         """
         if self.exits or now >= self._walk_pace.next or not self.pids.rest():
             return False
