@@ -43,6 +43,7 @@ _NAMES = frozenset({"operation", "operations", "function"})
 _CHOSEN = {
     "gpu": "gpu",
     "gpu_tree": "gpu",
+    "gpu_used": "gpu",
     "held": "gpu",
     "accounted": "gpu",
     "allocators": "allocator",

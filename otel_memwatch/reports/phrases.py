@@ -35,7 +35,7 @@ from otel_memwatch.truth.cgroup_windows import charge_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.run import OperationFigures, Peaks, ProcessFigures, RecordedRun
+    from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
 
 _LESS_CACHE = frozenset((Evidence.CGROUP_PEAK_LESS_CACHE, Evidence.CGROUP_LESS_CACHE))
 _NEARER = 0.02
@@ -185,22 +185,6 @@ def limit_used(run: RecordedRun) -> str | None:
     """Return the share of the run's limit that its peak used; `None` if it is unknown or the limit did not hold."""
     found = limit(run)
     return None if found is None or limit_not_held(run) else limit_share(run.peaks.tree, found)
-
-
-def all_programs(peaks: Peaks, device: str) -> str:
-    """Return the memory of a device that all programs used, beside the run's; empty if it is only the run's.
-
-    | the driver reports       | text                            |
-    | ------------------------ | ------------------------------- |
-    | memory by process        | "3.00 GiB used by all programs" |
-    | memory of the whole card | "used by all programs"          |
-    """
-    whole, own = peaks.gpu.get(device), peaks.gpu_tree.get(device)
-    if whole is None or (own is not None and own.bytes >= whole.bytes):
-        return ""
-    if own is not None:
-        return f"{size(whole.bytes)} used by all programs"
-    return "used by all programs" if Evidence.DEVICE_SAMPLES in whole.evidence else ""
 
 
 def limit_share(peak: Peak | None, of: Limit) -> str | None:

@@ -62,7 +62,7 @@ def unrecorded(ending: Ending, verdict: str) -> str:
             "verdict": verdict,
             "run": None,
             "ended": _ended(ending),
-            "peaks": {**peaks, "gpu": {}, "gpu_tree": {}},
+            "peaks": {**peaks, "gpu": {}, "gpu_tree": {}, "gpu_used": {}},
             "largest": [],
             "operation": None,
             "limit": None,

@@ -82,10 +82,14 @@ class Candidates:
     Args:
         table: all operations, or of many those that may hold a peak.
         last: peaks of unclosed operations, by position, if more is known of them than their lines contain.
+        has_all_devices: false if the largest operation of some process on some GPU is missing.
     """
 
-    def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
+    def __init__(
+        self, table: OperationTable, last: Mapping[int, Peak] | None = None, *, has_all_devices: bool = True
+    ) -> None:
         self._table = table
+        self.has_all_devices = has_all_devices
         self._last = {position: sizes(peak) for position, peak in (last or {}).items()}
         self.attributed: dict[tuple[Candidate, ...], Attribution] = {}
         """Attributions so far, by the operations that may have held a peak."""
@@ -121,7 +125,7 @@ class Candidates:
         return self._table.operation(position)
 
     def with_allocators(self) -> Iterator[RecordedOperation]:
-        """Yield operations with figures of GPU allocators: all, or of many at least the largest of each device."""
+        """Yield operations with figures of GPU allocators: all, or of many the largest of each device and process."""
         return self._table.with_gpu()
 
     def _with_last(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
@@ -149,7 +153,7 @@ def attribute_peaks(
         reading: the most seconds that reading a sample took: its window is over only then.
         alone: returns whether the tree was one process between two moments.
     """
-    from otel_memwatch.run.gpu import raised_by_allocators
+    from otel_memwatch.run.gpu import raised_by_allocators, used_by_libraries
 
     attributed: dict[str, Peak] = {}
     for name in ("main", "process", "tree", "cgroup"):
@@ -171,11 +175,13 @@ def attribute_peaks(
         {device: _attributed_by_time(peak, operations, started) for device, peak in found.items()}
         for found in (peaks.gpu, peaks.gpu_tree)
     )
-    raised = raised_by_allocators(gpu, operations.with_allocators(), started)
-    of_tree = raised_by_allocators(gpu_tree, operations.with_allocators(), started)
+    with_allocators = list(operations.with_allocators())
+    raised = raised_by_allocators(gpu, with_allocators, started)
+    of_tree = raised_by_allocators(gpu_tree, with_allocators, started)
+    used = used_by_libraries(gpu, with_allocators, complete=operations.has_all_devices)
     # Of a device without lists of processes, an allocator reports only a part of what the run holds.
     runs_own = {device: of_tree[device] for device in gpu_tree}
-    return peaks._replace(**attributed, gpu=raised, gpu_tree=runs_own)
+    return peaks._replace(**attributed, gpu=raised, gpu_tree=runs_own, gpu_used=used)
 
 
 def _attributed_by_time(peak: Peak, operations: Candidates, started: float) -> Peak:

@@ -119,6 +119,34 @@ def raised_by_allocators(
     return result
 
 
+def used_by_libraries(
+    peaks: Mapping[str, Peak], operations: Iterable[RecordedOperation], *, complete: bool
+) -> dict[str, Peak]:
+    """Return the most memory that GPU libraries handed out during operations, by device.
+
+    Processes and libraries on one device may have reached their peaks at different times: the upper bound is their sum.
+
+    Args:
+        peaks: by device, from samples.
+        operations: of the whole run.
+        complete: false if the largest operation of some process is missing, so no upper bound is known.
+    """
+    found: dict[str, dict[tuple[int, str], list[AllocatorFigures]]] = {}
+    for operation in operations:
+        for figures in allocator_figures(operation):
+            holders = found.setdefault(_device(figures.device, peaks), {})
+            holders.setdefault((operation.pid, figures.allocator), []).append(figures)
+    result = {}
+    for device, holders in found.items():
+        largest = [_largest(repeats).peak for repeats in holders.values()]
+        highs = [peak.high for peak in largest if peak.high is not None]
+        high = sum(highs) if complete and len(highs) == len(largest) else None
+        names = {allocator for _, allocator in holders}
+        low = max(peak.low or 0 for peak in largest)
+        result[device] = allocator_peak(low, high, "+".join(sorted(names)), exact=True)
+    return result
+
+
 def _device(name: str, devices: Mapping[str, Peak]) -> str:
     """Return the device that an allocator means, if the driver reported it; else the allocator's name for it.
 

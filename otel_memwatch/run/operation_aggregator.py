@@ -27,6 +27,8 @@ LIMIT = 1000
 """Number of operations up to which every one is kept, and listed in every report."""
 
 LARGEST = 64
+_ON_DEVICES = 512
+"""Operations that are kept for their GPU memory."""
 _NAMES = 1000
 """Names that have totals; the operations of others are counted."""
 _HOLDERS, _HOLDERS_OF_MANY = 256, 8
@@ -117,8 +119,9 @@ class OperationAggregator:
         """By process."""
         self._moments = Moments()
         """Moments at which the peaks so far were first seen."""
-        self._on_devices: dict[str, tuple[int, OperationRow]] = {}
-        """The largest allocator peak of each device, in bytes."""
+        self._on_devices: dict[tuple[str, int, bool], tuple[float, OperationRow]] = {}
+        """The largest allocator peak of each device and process, in bytes: its lower and its upper bound."""
+        self._has_all_devices = True
 
     @property
     def too_many(self) -> bool:
@@ -160,13 +163,20 @@ class OperationAggregator:
         if holders is not None and (row.high < 0 or row.high >= holders.best):
             holders.add(row, _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY)
         self._moments.add(row)
-        if not row.has_gpu:
-            return
+        if row.has_gpu:
+            self._add_gpu(row)
+
+    def _add_gpu(self, row: OperationRow) -> None:
         for figures in allocator_figures(row.operation()):
             held = max(figures.peak.bytes, figures.reserved_peak or 0)
-            largest = self._on_devices.get(figures.device)
-            if len(self._on_devices) < LARGEST if largest is None else held > largest[0]:
-                self._on_devices[figures.device] = held, row
+            high = inf if figures.peak.high is None else figures.peak.high
+            for size, is_high in ((held, False), (high, True)):
+                key = figures.device, row.pid, is_high
+                largest = self._on_devices.get(key)
+                if largest is None and len(self._on_devices) >= _ON_DEVICES:
+                    self._has_all_devices = False
+                elif largest is None or size > largest[0]:
+                    self._on_devices[key] = size, row
 
     def _series_of(self, name: str, row: OperationRow) -> _Name | None:
         """Return the totals of a name; `None`: there are too many names."""
@@ -231,7 +241,7 @@ class OperationAggregator:
         rows = *self._kept(), *self._moments.recent, *map(row_of, still_open)
         # One that was open at a moment may come again, closed.
         once = {(row.pid, row.identity, row.start): row for row in rows}
-        return Candidates(OperationRows(once.values()))
+        return Candidates(OperationRows(once.values()), has_all_devices=self._has_all_devices)
 
     def totals(self) -> list[NameTotals]:
         """Return the totals by name, the longest total time first."""
@@ -243,5 +253,7 @@ class OperationAggregator:
         return [known.largest for known in self._names.values()]
 
     def on_devices(self) -> list[OperationRow]:
-        """Return the operation with the largest GPU allocator peak, for each device."""
-        return [row for _, row in self._on_devices.values()]
+        """Return the operations with the largest GPU allocator peaks, for each device and process."""
+        return list(
+            {(row.pid, row.identity, row.start): row for _, row in self._on_devices.values()}.values()
+        )

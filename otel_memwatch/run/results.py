@@ -29,6 +29,8 @@ class Peaks(NamedTuple):
     """Huge pages of hugetlbfs, which no other figure includes; `None`: no sample found any."""
     gpu_tree: Mapping[str, Peak] = {}
     """Device memory that the run's processes held, by UUID; lacks devices whose driver does not report it."""
+    gpu_used: Mapping[str, Peak] = {}
+    """Memory that GPU libraries handed out during operations, by device: without caches and memory reserved in advance."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form of the JSON report (schema 1)."""
@@ -50,7 +52,7 @@ class Peaks(NamedTuple):
         for name in _BY_DEVICE:
             peaks = {str(k): Peak.from_json(v) for k, v in (value.get(name) or {}).items()}
             devices[name] = {uuid: peak for uuid, peak in peaks.items() if peak is not None}
-        return cls(**single, gpu=devices["gpu"], gpu_tree=devices["gpu_tree"])
+        return cls(**single, gpu=devices["gpu"], gpu_tree=devices["gpu_tree"], gpu_used=devices["gpu_used"])
 
     @property
     def gpu_of_run(self) -> Mapping[str, Peak]:
@@ -58,7 +60,7 @@ class Peaks(NamedTuple):
         return {**self.gpu, **self.gpu_tree}
 
 
-_BY_DEVICE = ("gpu", "gpu_tree")
+_BY_DEVICE = ("gpu", "gpu_tree", "gpu_used")
 """Fields of `Peaks` with one peak for each device."""
 
 _SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")

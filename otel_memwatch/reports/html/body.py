@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.reports import phrases
+from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.html.flame import flame
 from otel_memwatch.reports.html.picture import picture
 from otel_memwatch.reports.pages.html import HtmlPage
@@ -153,7 +153,16 @@ def _cards(run: RecordedRun) -> str:
             f"GPU {number}",
             f"gpu-{number}",
             peak,
-            ", ".join(filter(None, (shorten(device, 24), phrases.all_programs(run.peaks, device)))),
+            ", ".join(
+                filter(
+                    None,
+                    (
+                        shorten(device, 24),
+                        gpu_phrases.all_programs(run.peaks, device),
+                        gpu_phrases.used_by_libraries(run.peaks, device),
+                    ),
+                )
+            ),
         )
         for number, (device, peak) in enumerate(sorted(run.peaks.gpu_of_run.items()))
     ][:8]

@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from otel_memwatch.model import Certainty, Evidence, Peak
-from otel_memwatch.reports import phrases
+from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.growth import growth
@@ -127,7 +127,8 @@ def memory(run: RecordedRun, page: Page) -> None:
         page.fact("", phrases.IN_A_CGROUP)
     for device, peak in sorted(peaks.gpu_of_run.items()):
         _peak(run, page, "GPU", peak)
-        page.fact("", ", ".join(filter(None, (clean(device), phrases.all_programs(peaks, device)))))
+        page.fact("", ", ".join(filter(None, (clean(device), gpu_phrases.all_programs(peaks, device)))))
+        page.fact("", gpu_phrases.used_by_libraries(peaks, device))
     page.gap()
     page.paragraph(_SUMMED if run.fields.portable else _NEEDED)
     page.paragraph(phrases.not_seen(run))

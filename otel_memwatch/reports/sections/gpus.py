@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Certainty
+from otel_memwatch.reports import gpu_phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.run.gpu import by_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -50,12 +51,14 @@ def gpus(run: RecordedRun, page: Page) -> None:
             if peak is not None:
                 of = f" of {size(limit)}" if limit else ""
                 page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
+            page.fact("", gpu_phrases.used_by_libraries(run.peaks, device.id, taken=True))
             for text in (*_tree(samples, device), *_meanwhile(samples, device)):
                 page.fact("", text)
-    listed = run.operation_digest.on_devices if run.too_many_operations else run.operations
+    many = run.too_many_operations
+    listed = run.operation_digest.on_devices if many else run.operations
     operations = [figures for figures in listed if figures.operation.gpu]
     if operations:
-        _operations(operations, page)
+        _operations(sorted(operations, key=lambda one: one.start), page, counted=not many)
 
 
 def _tree(samples: Samples, device: GpuFields) -> Iterator[str]:
@@ -130,10 +133,10 @@ _COLUMNS = Columns(
 )
 
 
-def _operations(listed: list[OperationFigures], page: Page) -> None:
+def _operations(listed: list[OperationFigures], page: Page, *, counted: bool) -> None:
     page.section("GPU memory of operations")
     found = by_name(listed)
-    page.table([_row(use) for use in found[:_SHOWN]], _COLUMNS)
+    page.table([_row(use, counted=counted) for use in found[:_SHOWN]], _COLUMNS)
     page.gap()
     if len(found) > _SHOWN:
         page.paragraph(f"{count(len(found) - _SHOWN, 'more name')} (all: --json).")
@@ -152,7 +155,7 @@ def _operations(listed: list[OperationFigures], page: Page) -> None:
         )
 
 
-def _row(use: RepeatedUse) -> tuple[str, ...]:
+def _row(use: RepeatedUse, *, counted: bool) -> tuple[str, ...]:
     first, last, figures = use.first.operation.name, use.last.operation.name, use.figures
     name = shorten(first, 40) if first == last else f"{shorten(first, 20)} ... {shorten(last, 20)}"
     remarks = (
@@ -161,7 +164,9 @@ def _row(use: RepeatedUse) -> tuple[str, ...]:
     )
     return (
         duration(use.first.start),
-        "  " * min(use.first.depth, 8) + name + (f" ({use.times} times)" if use.times > 1 else ""),
+        "  " * min(use.first.depth, 8)
+        + name
+        + (f" ({use.times} times)" if counted and use.times > 1 else ""),
         shorten(figures.device, 24),
         peak_figure(figures.peak),
         certainty(figures.peak),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
-from otel_memwatch.reports import phrases
+from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.basics import budgets
 from otel_memwatch.reports.sections.stalls import stalls
@@ -126,8 +126,8 @@ def gpus(run: RecordedRun, page: Page) -> None:
     devices = sorted(run.peaks.gpu_of_run.items(), key=lambda item: (-item[1].bytes, item[0]))
     for index, (device, peak) in enumerate(devices[:_DEVICES]):
         words = f"{peak_sentence(peak, source=False)} on {shorten(device, _DEVICE)}"
-        others = phrases.all_programs(run.peaks, device)
-        page.fact("" if index else "GPU", f"{words}, {others}" if others else words)
+        more = gpu_phrases.all_programs(run.peaks, device), gpu_phrases.used_by_libraries(run.peaks, device)
+        page.fact("" if index else "GPU", ", ".join(filter(None, (words, *more))))
     if len(devices) > _DEVICES:
         page.fact("", count(len(devices) - _DEVICES, "more device"))
     for gpu in run.fields.gpus:

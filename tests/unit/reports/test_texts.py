@@ -240,6 +240,25 @@ def test_the_summary_separates_the_runs_gpu_memory_from_that_of_all_programs(tmp
         assert words in summary(changed(path, peaks=peaks.to_json()))
 
 
+def test_memory_reserved_in_advance_is_told_from_what_the_program_used(tmp_path: Path) -> None:
+    path = recorded.gpus(tmp_path / "r")
+    held = {"GPU-1": Peak.sampled(100 << 30)}
+    for used, words in (
+        (Peak.interval(1 << 20, 3 << 30, source="jax watermark"), "JAX used at most 3.00 GiB in operations"),
+        (Peak.exact(2 << 30, source="torch.cuda watermark"), "PyTorch used 2.00 GiB in operations"),
+        (
+            Peak.interval(1 << 30, None, source="cupy+torch.cuda watermark"),
+            "CuPy and PyTorch used at least 1.00 GiB in operations",
+        ),
+    ):
+        peaks = Peaks(gpu=held, gpu_tree=held, gpu_used={"GPU-1": used})
+        run = changed(path, peaks=peaks.to_json(), gpus=[{"id": "GPU-1", "recorded": True}])
+        assert f"100.00 GiB (sampled) on GPU-1, {words}" in summary(run)
+        written = " ".join(text(run).split())
+        assert f"{words}; the rest is its cache, CUDA and memory outside operations" in written
+        assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in written) == ("JAX" in words)
+
+
 def test_an_exact_figure_that_can_be_off_says_by_how_much(tmp_path: Path) -> None:
     path = recorded.short(tmp_path / "r")
     wide = recorded.peak(809.4) | {"low": 807 * recorded.MIB, "high": round(812.4 * recorded.MIB)}

@@ -8,8 +8,10 @@ import pytest
 
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.operation_lines import row_of
 from otel_memwatch.run import attribution
 from otel_memwatch.run.gpu import allocator_figures
+from otel_memwatch.run.operation_aggregator import OperationAggregator
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.run.spans import operation_attributes
 
@@ -56,6 +58,43 @@ def test_an_allocator_that_held_more_than_any_tick_saw_raises_the_peak() -> None
     peak = attributed(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu[DEVICE]
     assert (peak.bytes, peak.operation, peak.pid, peak.how) == (600, "inner", 7, "held by torch.cuda")
     assert peak.certainty is Certainty.SAMPLED
+
+
+def test_what_libraries_used_is_bounded_by_the_sum_of_the_processes() -> None:
+    operations = [
+        operation("a", 0, 1, gpu={DEVICE: told(5, 9)}),
+        operation("b", 2, 3, gpu={DEVICE: told(6, 8)}),
+        operation("a", 0, 1, gpu={DEVICE: told(3, 3)})._replace(pid=8),
+    ]
+    used = attributed(Peaks(gpu={DEVICE: Peak.sampled(100)}), operations, 0.0).gpu_used[DEVICE]
+    assert (used.low, used.high, used.how) == (6, 12, "torch.cuda watermark")
+    alone = attributed(Peaks(), operations[2:], 0.0).gpu_used[DEVICE]
+    assert (alone.certainty, alone.bytes) == (Certainty.EXACT, 3)
+    unknown = [*operations, operation("c", 4, 5, gpu={DEVICE: told(7, None)})]
+    assert attributed(Peaks(), unknown, 0.0).gpu_used[DEVICE].high is None
+
+
+def test_of_many_operations_the_bound_still_holds_for_all() -> None:
+    so_far = OperationAggregator()
+    for number in range(3000):
+        low, high = (1, 900) if number == 7 else (500, 600)
+        of_one = operation("step", number, number + 0.5, gpu={DEVICE: told(low, high)})
+        so_far.close(row_of(of_one))
+    found = attribution.attribute_peaks(
+        Peaks(), so_far.candidates([]), 0.0, alone=lambda _begin, _end: True
+    ).gpu_used[DEVICE]
+    assert (found.low, found.high) == (500, 900)
+
+
+def test_of_too_many_processes_no_bound_is_known() -> None:
+    so_far = OperationAggregator()
+    for number in range(2000):
+        of_one = operation("step", number, number + 0.5, gpu={DEVICE: told(5, 9)})
+        so_far.close(row_of(of_one._replace(pid=number)))
+    found = attribution.attribute_peaks(
+        Peaks(), so_far.candidates([]), 0.0, alone=lambda _begin, _end: True
+    ).gpu_used[DEVICE]
+    assert found.high is None
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "GPU:0", "GPU-1 cupy"])
