@@ -291,7 +291,7 @@ class OtlpRecord(Record):
         """Return all number series."""
         return tuple(self._series)
 
-    def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
+    def sample_values(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Yield every moment with a measurement, and the values of that moment."""
         samples = self.samples()
         arrays = [samples.values(column) for column in self.columns]

@@ -74,10 +74,10 @@ class Record:
 
         return declared_columns(self.path / SAMPLES_FILE)
 
-    def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
+    def sample_values(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Yield monotonic time and values (for `columns`) of every sample, in the order of the record."""
         width = len(self.columns) + 1
-        for rows in self.tick_rows():
+        for rows in self.sample_rows():
             for row in rows:
                 yield float(row[0] or 0.0), (*row[1:], *[None] * (width - len(row)))
 
@@ -90,7 +90,7 @@ class Record:
             if column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
             and (not column.attributes or hard in column.attributes)
         ]
-        for _, values in islice(self.ticks(), _SAMPLES_TO_READ if limits else 0):
+        for _, values in islice(self.sample_values(), _SAMPLES_TO_READ if limits else 0):
             known = [value for value in (values[index] for index in limits) if value is not None]
             if known:
                 return int(min(known))
@@ -101,16 +101,16 @@ class Record:
         from otel_memwatch.record.schema import sample_maker
 
         make = sample_maker(self.columns)
-        for rows in self.tick_rows():
+        for rows in self.sample_rows():
             yield from map(make, rows)
 
-    def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
+    def sample_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """Yield rows of time and values, a few thousand samples at a time. A row may be shorter: the rest is unknown."""
-        from otel_memwatch.record.sample_lines import is_tick, sample_blocks
+        from otel_memwatch.record.sample_lines import is_sample, sample_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
         for columns, read, all_sound in sample_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
-            sound = read if all_sound else [row for row in read if is_tick(row)]
+            sound = read if all_sound else [row for row in read if is_sample(row)]
             self._damage[SAMPLES_FILE].lines += len(read) - len(sound)
             order = [indexes.get(column) for column in columns]
             if order == list(range(len(order))):  # the usual case: sources that open late come last

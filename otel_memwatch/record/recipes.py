@@ -200,7 +200,7 @@ class RecipeRecord(Record):
             )
         return values
 
-    def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
+    def sample_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """Yield the row of the only sample."""
         ended = number(mapping(self._line.get("ended")).get("monotonic"))
         yield [[ended, *self._values.values()]]
@@ -217,7 +217,7 @@ class RecipeRecord(Record):
         from otel_memwatch.record.samples import Samples
 
         names = None if metrics is None else frozenset(metrics)
-        (row,) = next(self.tick_rows())
+        (row,) = next(self.sample_rows())
         values = {
             column: np.array([np.nan if value is None else float(value)])
             for column, value in self._values.items()

@@ -58,7 +58,7 @@ class SampleBlock(NamedTuple):
     rows: list[Row]
     """Time and values of each sample. A row may be shorter than the columns, never longer: the rest is unknown."""
     sound: bool
-    """True if all rows are certainly samples. `is_tick`, which takes as long as parsing them, is then unnecessary."""
+    """True if all rows are certainly samples. `is_sample`, which takes as long as parsing them, is then unnecessary."""
 
 
 def parse_columns(declared: Any) -> tuple[Column, ...] | None:
@@ -283,7 +283,7 @@ def _all_fit(rows: list[Any], width: int) -> bool:
     return min(sizes) >= 1 and max(sizes) <= width + 1 and None not in [row[0] for row in rows]
 
 
-def is_tick(row: Sequence[Any]) -> bool:
+def is_sample(row: Sequence[Any]) -> bool:
     """Return whether a row is a time followed by numbers or nulls, all finite."""
     if moment(row[0]) is None:
         return False

@@ -14,7 +14,7 @@ from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.jsonl import (
     Damage,
 )
-from otel_memwatch.record.sample_lines import is_tick, sample_blocks
+from otel_memwatch.record.sample_lines import is_sample, sample_blocks
 from otel_memwatch.record.schema import columns_of, sample_maker
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -77,7 +77,7 @@ class Samples:
             yield dict(zip(names, map(float, row), strict=True))
 
     def __repr__(self) -> str:
-        return f"<Samples: {len(self)} ticks of {len(self.columns)} series>"
+        return f"<Samples: {len(self)} samples of {len(self.columns)} series>"
 
     def find(
         self, metric: str, attributes: Mapping[str, str] | None = None, **more: str
@@ -256,7 +256,7 @@ def _table(rows: list[Row], width: int, damage: Damage) -> Array:
     try:
         table = np.array(rows, dtype=np.float64).reshape(-1, width)
     except (ValueError, TypeError, OverflowError):
-        sound = [row for row in rows if is_tick(row)]
+        sound = [row for row in rows if is_sample(row)]
         damage.lines += len(rows) - len(sound)
         table = np.array(sound, dtype=np.float64).reshape(-1, width)
     table[np.isinf(table)] = math.nan

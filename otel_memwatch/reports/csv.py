@@ -32,7 +32,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([TIME, WALL, *(clean(header(column)) for column in run.record.columns)])
     started, offset = run.started, run.started_wall - run.started
-    for row, (time, values) in enumerate(run.record.ticks()):
+    for row, (time, values) in enumerate(run.record.sample_values()):
         wall = f"{time + offset:.4f}" if run.started_wall else ""
         writer.writerow([f"{time - started:.4f}", wall, *values])
         if row % _ROWS_AT_ONCE == 0:

@@ -40,7 +40,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     started, offset = run.started, run.started_wall - run.started
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         rows: list[tuple[Any, ...]] = []
-        for time, values in run.record.ticks():
+        for time, values in run.record.sample_values():
             rows.append((time - started, int((time + offset) * 1e6), *values))
             if len(rows) >= _ROWS_AT_ONCE:
                 writer.write_table(_table(rows, schema, pyarrow))

@@ -231,9 +231,9 @@ class RunAggregator:
             evidence.unseen_faults = total
         new = max(0, (whole_of(sample.unseen) or 0) - evidence.unseen_count)
         if "bound" in self._fields:
-            evidence.window_bounds.add_tick(time, whole_of(sample.bound), new)
+            evidence.window_bounds.add_sample(time, whole_of(sample.bound), new)
         if self._by_faults:
-            evidence.ledger.add_tick(time, whole_of(sample.needed_high), faults)
+            evidence.ledger.add_sample(time, whole_of(sample.needed_high), faults)
             evidence.ledger.add_guess(
                 time, whole_of(sample.needed), whole_of(sample.needed_shares), sample.needed_factor
             )

@@ -1,4 +1,4 @@
-"""Bounds of the memory that the run's cgroup needed between samples; the rule is `needed_between_ticks`."""
+"""Bounds of the memory that the run's cgroup needed between samples; the rule is `needed_between_samples`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from operator import attrgetter
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup_windows import needed_between_ticks, touched
-from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache
+from otel_memwatch.truth.cgroup_windows import needed_between_samples, touched
+from otel_memwatch.truth.estimates import likely_between_samples, likely_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +132,7 @@ class CgroupBounds:
             moved = None
             if after.moved is not None and before.moved is not None:
                 moved = max(0, int(after.moved) - int(before.moved))
-            low, high = needed_between_ticks(
+            low, high = needed_between_samples(
                 top,
                 watermark if top is None else top,
                 file_before=file_before,
@@ -143,7 +143,7 @@ class CgroupBounds:
                 error=self._error,
                 cpus=self._cpus,
             )
-        likely = likely_between_ticks(top, _likely_cache(before), _likely_cache(current))
+        likely = likely_between_samples(top, _likely_cache(before), _likely_cache(current))
         until = self._conditions.read_until(current.time, current.reading)
         return CgroupWindow(before.time, current.time, until, low, high, likely)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 POINTS = 4096
-"""Buckets at most; at least half as many once a run has had more ticks."""
+"""Buckets at most; at least half as many once a run has had more samples."""
 
 GAUGES = {
     catalog.MEMWATCH_TREE_MEMORY_USAGE,

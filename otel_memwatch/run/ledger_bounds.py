@@ -56,7 +56,7 @@ class LedgerBounds:
         self.known = False
         """True if any bound is known."""
 
-    def add_tick(self, time: float, high: int | None, faults: int | None) -> None:
+    def add_sample(self, time: float, high: int | None, faults: int | None) -> None:
         """Add a sample.
 
         Args:
@@ -69,7 +69,7 @@ class LedgerBounds:
             # If the faults of ended processes were not reported, they may belong to either window.
             reported = 0 if self._carried and faults is not None else faults
             bound = self._bound(high_before, faults_before, reported)
-            self._unknown.add_tick(before, None if bound is None else 0, 0)
+            self._unknown.add_sample(before, None if bound is None else 0, 0)
             self._most = max(self._most, bound or 0)
         self._open = time, high, faults
         self.known = self.known or high is not None
@@ -127,7 +127,7 @@ class LedgerBounds:
         time, high, faults = self._open
         bound = self._bound(high if over else None, faults)
         windows = self._unknown.copy()
-        windows.add_tick(time, None if bound is None else 0, 0)
+        windows.add_sample(time, None if bound is None else 0, 0)
 
         def by_processes(start: float, end: float) -> int:
             if over and start > time:

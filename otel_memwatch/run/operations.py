@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from otel_memwatch.run.attribution import Alone
     from otel_memwatch.run.conditions import RunConditions
     from otel_memwatch.run.process_bounds import ProcessBounds
-    from otel_memwatch.run.tick_history import HistoricTicks
-    from otel_memwatch.run.ticks import TreeTicks
+    from otel_memwatch.run.sample_history import HistoricSeries
+    from otel_memwatch.run.sample_series import TreeSeries
     from otel_memwatch.run.tree_bounds import SumOverTime
 
     _ProcessCounters = Sequence[tuple[tuple[str, str], float]]
@@ -44,7 +44,7 @@ class OperationContext(NamedTuple):
     """The surroundings of a run's operations."""
 
     conditions: RunConditions
-    ticks: TreeTicks | HistoricTicks
+    series: TreeSeries | HistoricSeries
     processes: Mapping[int, Sequence[ProcessBounds]]
     """All processes by pid; the kernel may use a pid again."""
     sums: SumOverTime | None
@@ -128,7 +128,7 @@ def figures_of(
     )
     peak = no_more_than(operation.peak, peaks.process)
     if operation.pid == context.conditions.root:
-        resident = context.ticks.main.largest(operation.start, end) or 0
+        resident = context.series.main.largest(operation.start, end) or 0
         peak = raised_by_sample(peak, resident - context.conditions.sum_error)
     totals = dict(operation.totals)
     for (name, name_of_tree), whole in used_by_tree:
@@ -170,7 +170,7 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
             operations,
             context.conditions.started,
             context.window,
-            context.ticks.longest_reading,
+            context.series.longest_reading,
             alone=context.alone,
         )
         if found is not None:
@@ -183,7 +183,7 @@ def _had_run_peak(start: float, end: float, context: OperationContext, whole: Pe
     if whole is None or whole.at is None or end <= context.watched_until:
         return False
     at = whole.at + context.conditions.started
-    return start <= at - context.window and end >= at + context.ticks.longest_reading
+    return start <= at - context.window and end >= at + context.series.longest_reading
 
 
 def _end(operation: RecordedOperation, context: OperationContext) -> float:
@@ -202,7 +202,7 @@ def with_last_figures(operation: RecordedOperation, context: OperationContext) -
     process = _process_of(operation, context)
     low = (operation.peak.low or 0) if operation.peak is not None else 0
     if operation.pid == context.conditions.root:
-        low = max(low, context.ticks.main.largest(operation.start, _end(operation, context)) or 0)
+        low = max(low, context.series.main.largest(operation.start, _end(operation, context)) or 0)
     high = None if process is None else process.bound
     peak = unclosed_operation_peak(low, high, context.conditions.rss_error, operation.pid)
     return operation if peak is None else operation._replace(peak=peak)
@@ -224,28 +224,28 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     | parts of huge pages that no process maps | beside the processes (`_held`); the faults include them |
     | files in memory that came and went between samples | excluded likewise (`part_of_tree`) |
     """
-    ticks, conditions = context.ticks, context.conditions
+    series, conditions = context.series, context.conditions
     if conditions.portable:
-        seen = ticks.rss.largest(operation.start, end)
+        seen = series.rss.largest(operation.start, end)
         return None if seen is None else largest_sample(seen, Evidence.RSS_SUM)
-    if conditions.own_cgroup and ticks.watermark.known:
+    if conditions.own_cgroup and series.watermark.known:
         return _by_cgroup(operation, end, context)
     held = by_faults = None
     if end <= context.watched_until:
         held = _held(operation, end, context)
         if context.by_faults:
-            by_faults = ticks.windows.most(operation.start, end, later=0 if context.one_process else 1)
-    if ticks.certain.known and not conditions.own_cgroup:
-        low = ticks.certain.largest(operation.start, end) or 0
-        seen = ticks.likely.largest(operation.start, end)
+            by_faults = series.windows.most(operation.start, end, later=0 if context.one_process else 1)
+    if series.certain.known and not conditions.own_cgroup:
+        low = series.certain.largest(operation.start, end) or 0
+        seen = series.likely.largest(operation.start, end)
         if seen is None:
             # A short operation between two samples: other processes probably had what they have beside it.
-            seen = ticks.likely.least_beside(operation.start, end) or 0
+            seen = series.likely.least_beside(operation.start, end) or 0
         own_low = 0 if operation.peak is None else operation.peak.low or 0
         likely = likely_in_operation(max(low, seen), own_low, context.most_file)
         return tree_of_operation(low, held, by_faults, likely, conditions.sum_error)
     # An older record has resident sizes only.
-    own, low = operation.peak, ticks.pss.largest(operation.start, end) or 0
+    own, low = operation.peak, series.pss.largest(operation.start, end) or 0
     single = None
     if own is not None:
         low = max(low, own.low or 0)
@@ -267,21 +267,21 @@ def _held(operation: RecordedOperation, end: float, context: OperationContext) -
     if bound is not None and high is not None and high < bound:
         total -= bound - high
     around = operation.start - context.window, end + context.window
-    return total + (context.ticks.left.largest(*around) or 0)
+    return total + (context.series.left.largest(*around) or 0)
 
 
 def _by_cgroup(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
     """Return the peak from the windows of the run's cgroup: windows inside bound it from below, overlapping ones from above."""
-    start, ticks, conditions = operation.start, context.ticks, context.conditions
-    high = ticks.windows.most(start, end)
-    low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
+    start, series, conditions = operation.start, context.series, context.conditions
+    high = series.windows.most(start, end)
+    low = max(series.needed.largest(start, end) or 0, series.windows.least(start, end) or 0)
     likely = None
     if operation.pid == conditions.root and operation.peak is not None:
         # File pages were not read at the maximum: the most of all samples is an estimate, and no bound.
-        likely = likely_in_operation(low, operation.peak.low or 0, ticks.mapped)
+        likely = likely_in_operation(low, operation.peak.low or 0, series.mapped)
     if context.have_left and end <= context.watched_until:
         held = _held(operation, end, context)
-        return tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
+        return tree_around_cgroup(low, held, series.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return tree_while_cgroup_was_read(low)
     return tree_from_cgroup(low, high, likely=likely)
@@ -294,7 +294,7 @@ def _used_meanwhile(
     starts = [operation.start for operation in operations]
     ends = [_end(operation, context) for operation in operations]
     names, columns = [], []
-    for name, counter in context.ticks.counters.items():
+    for name, counter in context.series.counters.items():
         used = counter.growths(starts, ends)
         if used is not None:
             names.append((name, f"tree_{name}"))

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
     from otel_memwatch.run.replayed import ReplayedRecord
+    from otel_memwatch.run.sample_history import HistoricSeries
+    from otel_memwatch.run.sample_series import TreeSeries
     from otel_memwatch.run.stacks import PeakStack
-    from otel_memwatch.run.tick_history import HistoricTicks
-    from otel_memwatch.run.ticks import TreeTicks
     from otel_memwatch.run.uncovered import Gap
     from otel_memwatch.truth.heap import HeapReading
 
@@ -52,7 +52,7 @@ class KnownOperations(NamedTuple):
     still_open: Sequence[RecordedOperation]
     lines: Sequence[OperationLines]
     """Each file of operations, with the data of its process."""
-    ticks: HistoricTicks | None
+    series: HistoricSeries | None
     """Samples next to their boundaries; `None` without operations."""
     damage: Sequence[tuple[str, int]]
     """Files with lines that could not be read, and how many."""
@@ -355,8 +355,8 @@ class RecordedRun:
         from otel_memwatch.run.operation_digest import digest
 
         known = self._known
-        if known is not None and known.so_far is not None and known.ticks is not None:
-            return digest(known.so_far, known.still_open, self._context_of(known.ticks), self.peaks)
+        if known is not None and known.so_far is not None and known.series is not None:
+            return digest(known.so_far, known.still_open, self._context_of(known.series), self.peaks)
         so_far, still_open = self._aggregated_operations
         return digest(so_far, still_open, self.operation_context, self.peaks)
 
@@ -390,22 +390,22 @@ class RecordedRun:
     def operation_context(self) -> OperationContext:
         """Readings that the figures of a part of the run follow from."""
         from otel_memwatch.run.aggregate import METRICS
-        from otel_memwatch.run.ticks import TreeTicks
+        from otel_memwatch.run.sample_series import TreeSeries
 
         known = self._known
-        if known is not None and known.ticks is not None and not self.too_many_operations:
-            return self._context_of(known.ticks)
+        if known is not None and known.series is not None and not self.too_many_operations:
+            return self._context_of(known.series)
         conditions, all_ended = self._conditions, self._recorded_processes.all_ended
-        return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
+        return self._context_of(TreeSeries(self.samples(METRICS), conditions, all_ended=all_ended))
 
-    def _context_of(self, ticks: TreeTicks | HistoricTicks) -> OperationContext:
+    def _context_of(self, series: TreeSeries | HistoricSeries) -> OperationContext:
         from otel_memwatch.run.operations import OperationContext
 
         conditions, processes = self._conditions, self._recorded_processes
-        unseen = ticks.unseen_spans()
+        unseen = series.unseen_spans()
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
-            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
+            processes.tree.have_left(series.most_charged, series.faults_elsewhere, series.faults)
             if self._whole
             else processes.tree.left_cgroup
         )
@@ -414,7 +414,7 @@ class RecordedRun:
             watched_until = self.started + (self._replayed.aggregator.last_time or 0.0)
         return OperationContext(
             conditions,
-            ticks,
+            series,
             processes.by_pid,
             processes.sum_over_time(unseen),
             conditions.own_cgroup and left,
@@ -422,7 +422,7 @@ class RecordedRun:
             watched_until,
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
-            by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(ticks.windows.highest),
+            by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(series.windows.highest),
             one_process=len(processes.all) == 1 and not unseen,
             alone=partial(processes.alone, unseen),
             stalls=self.stalls,

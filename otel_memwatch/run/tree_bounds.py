@@ -191,7 +191,7 @@ class WindowBounds:
         other._open, other._last_tick = self._open, self._last_tick
         return other
 
-    def add_tick(self, time: float, bound: int | None, unseen_count: int) -> None:
+    def add_sample(self, time: float, bound: int | None, unseen_count: int) -> None:
         """End a window at a sample, and begin the next.
 
         Reading a sample takes a moment. So neither its high-water marks nor the processes that it missed certainly belong to one

@@ -44,7 +44,7 @@ def needed_at_sample(charged: int, file: int, cpus: int) -> int:
     return max(0, charged - file - max(0, charge_error(cpus) - EXACT_BYTES))
 
 
-def needed_between_ticks(
+def needed_between_samples(
     top: int | None,
     ceiling: int | None,
     *,

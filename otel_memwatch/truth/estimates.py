@@ -54,7 +54,7 @@ def likely_cache(file: int | None, usage: int | None, private: int | None) -> in
     return max(0, usage - private)
 
 
-def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
+def likely_between_samples(top: int | None, file_before: int | None, file: int | None) -> int | None:
     """Return the best estimate of the memory that the run's cgroup needed between two samples; `None`: unknown.
 
     It assumes the page cache of the fuller end at the moment of the peak.

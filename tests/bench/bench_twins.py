@@ -3,7 +3,7 @@
     python tests/bench/bench_twins.py [TICKS]
 
 Prints microseconds of CPU for each sample. A page of a day has 864 000 samples and a budget of 10 s: a rule for one sample
-that costs 5 us more adds 4 s. `tests/unit/run` holds the twins together (`test_array_twins`, `test_curves`, `test_tick_history`).
+that costs 5 us more adds 4 s. `tests/unit/run` holds the twins together (`test_array_twins`, `test_curves`, `test_sample_history`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from otel_memwatch.run.cgroup_bounds import CgroupBounds, bounds_between
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.curves import Curves
 from otel_memwatch.run.ledger_bounds import LedgerWindows, ledger_between
-from otel_memwatch.run.tick_history import TickHistory
-from otel_memwatch.run.ticks import TreeTicks
+from otel_memwatch.run.sample_history import SampleHistory
+from otel_memwatch.run.sample_series import TreeSeries
 from tests.bench import bench_offline
 from tests.support import recorded
 
@@ -63,8 +63,8 @@ def main() -> None:
             lambda: ledger_between(samples, conditions, all_ended=True),
         ),
         "samples of the tree": (
-            TickHistory(conditions),
-            lambda: TreeTicks(samples, conditions, all_ended=True),
+            SampleHistory(conditions),
+            lambda: TreeSeries(samples, conditions, all_ended=True),
         ),
     }
     print(f"{'us a sample':24}{'one by one':>12}{'arrays':>8}   (making a sample, in the first: {made:.2f})")

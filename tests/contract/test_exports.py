@@ -153,7 +153,7 @@ def test_parquet_holds_every_tick(recorded, tmp_path):
         "memwatch.tree.disk.io{disk.io.direction=read}",
     }
     column = table.column("process.memory.usage").to_pylist()
-    ticks = [values for _, values in recorded.record.ticks()]
+    ticks = [values for _, values in recorded.record.sample_values()]
     place = [c.metric for c in recorded.record.columns].index("process.memory.usage")
     assert column == [values[place] for values in ticks]
     assert json.loads(table.schema.metadata[b"memwatch"])["id"] == recorded.id

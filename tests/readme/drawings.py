@@ -9,7 +9,7 @@ from otel_memwatch.model import Peak
 from otel_memwatch.text import peak_sentence
 from otel_memwatch.truth import partial_records
 from otel_memwatch.truth.cgroup import lifetime_watermark, tree_around_cgroup, tree_from_cgroup
-from otel_memwatch.truth.cgroup_windows import needed_between_ticks
+from otel_memwatch.truth.cgroup_windows import needed_between_samples
 from otel_memwatch.truth.faults import certainly_there, family_there, gained, own_pages, tree_kept
 from otel_memwatch.truth.operation import no_more_than, part_of_tree
 from otel_memwatch.truth.outside_faults import is_outside_ledger, shared_at_tick
@@ -212,7 +212,7 @@ def unwatched() -> Drawing:
 
 def group() -> Drawing:
     """The watermark of the run's own group, less the page cache that it can have held."""
-    low, high = needed_between_ticks(
+    low, high = needed_between_samples(
         502 * MIB,
         502 * MIB,
         file_before=2 * MIB,
@@ -243,7 +243,7 @@ def group() -> Drawing:
 
 def group_cache() -> Drawing:
     """Nobody knows how much of the watermark was cache at that moment."""
-    low, high = needed_between_ticks(
+    low, high = needed_between_samples(
         140 * MIB,
         140 * MIB,
         file_before=0,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, Snapshot, Value
     from otel_memwatch.run.aggregate import RunAggregator
     from otel_memwatch.run.curves import Curves
-    from otel_memwatch.run.tick_history import TickHistory
+    from otel_memwatch.run.sample_history import SampleHistory
 
 
 _SAMPLES = 64
@@ -29,14 +29,14 @@ class SampleBatcher:
 
     def __init__(self) -> None:
         self._aggregator: RunAggregator | None = None
-        self._history: TickHistory | None = None
+        self._history: SampleHistory | None = None
         self._curves: Curves | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._samples = 0
 
     @property
-    def history(self) -> TickHistory | None:
+    def history(self) -> SampleHistory | None:
         """Return the samples so far in the form that operations need; `None`: it has none."""
         self._process_batch()
         return self._history
@@ -69,9 +69,9 @@ class SampleBatcher:
         self._aggregator = RunAggregator(columns, info)
         self._declare(columns)
         if marked:
-            from otel_memwatch.run.tick_history import TickHistory
+            from otel_memwatch.run.sample_history import SampleHistory
 
-            self._history = TickHistory(self._aggregator.conditions)
+            self._history = SampleHistory(self._aggregator.conditions)
         if drawn:
             from otel_memwatch.run.curves import Curves
 

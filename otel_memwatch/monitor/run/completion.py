@@ -182,8 +182,8 @@ def _at_their_last(
     for process in aggregator.processes.recent():
         processes.setdefault(process.pid, []).append(process)
     now = time.monotonic()
-    ticks = history.ticks(all_ended=not aggregator.processes.living)
-    context = OperationContext(aggregator.conditions, ticks, processes, None, False, now, now)
+    series = history.series(all_ended=not aggregator.processes.living)
+    context = OperationContext(aggregator.conditions, series, processes, None, False, now, now)
     return [with_last_figures(operation, context) for operation in still_open]
 
 
@@ -205,7 +205,7 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations 
         recording.followed.aggregator,
         operations.still_open,
         follower.lines(),
-        history.ticks(all_ended=not aggregator.processes.living),
+        history.series(all_ended=not aggregator.processes.living),
         follower.damage(),
     )
 

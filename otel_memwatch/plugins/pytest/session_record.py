@@ -131,7 +131,7 @@ class SessionRecord:
             # The monitor's launcher ended before the first test. A short session may end before a sample shows that.
             launcher = None if self._monitor is None else self._monitor.launcher_pid
             others = [line for line in record.process_records() if line.pid not in (os.getpid(), launcher)]
-            ticks = [time for time, _ in record.ticks()] if others else []
+            ticks = [time for time, _ in record.sample_values()] if others else []
         except MemwatchError:
             return []
         for line in others:

@@ -36,7 +36,7 @@ def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> I
     columns = run.record.columns
     rebase = CounterRebase(counters_in(columns) if RunConditions.of(run.info).joined else ())
     batch = _Batch(columns, times, wanted)
-    for time, values in run.record.ticks():
+    for time, values in run.record.sample_values():
         batch.add(times.of(time), map(rebase.of, columns, values))
         if batch.points >= _POINTS_PER_LINE:
             yield request(run, "Metrics", "metrics", batch.metrics())

@@ -13,7 +13,7 @@ from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.curves import most_likely, needed_at_samples
-from otel_memwatch.run.ticks import TreeTicks
+from otel_memwatch.run.sample_series import TreeSeries
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import size, size_in
 
@@ -152,7 +152,7 @@ def _spikes(view: View, needed: Line) -> Line | None:
     if len(view.samples) > STEPS:
         return None
     conditions = RunConditions.of(view.run.info)
-    ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()
+    ends, least = TreeSeries(view.samples, conditions, all_ended=False).windows.certain()
     known = ~np.isnan(needed.value)
     if len(ends) < 2 or not known.any():
         return None

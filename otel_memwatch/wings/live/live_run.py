@@ -25,7 +25,7 @@ from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.operation_lines import row_of
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.run_info_schema import RunInfo
-from otel_memwatch.record.sample_lines import is_tick, parse_columns
+from otel_memwatch.record.sample_lines import is_sample, parse_columns
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of
@@ -219,7 +219,7 @@ class LiveRun:
                     self._begin((*self._columns, *fresh))
                     return False
                 self._newest.declare(declared)
-            elif is_tick(line):
+            elif is_sample(line):
                 time = float(line[0])
                 self._process_until(time)
                 self._aggregator.add(self._newest.add(line))
@@ -259,7 +259,7 @@ class LiveRun:
                 found.declare(declared)
             elif declared is not None:
                 break  # a new source; its values appear once everything is read
-            elif isinstance(line, list) and line and is_tick(line):
+            elif isinstance(line, list) and line and is_sample(line):
                 found.add(line)
                 self._sized(found, float(line[0]))
         return found if found.time is not None else self._newest

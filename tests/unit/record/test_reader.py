@@ -17,7 +17,7 @@ from otel_memwatch.record import sample_lines
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.open import read_run
-from otel_memwatch.record.sample_lines import is_tick, sample_blocks
+from otel_memwatch.record.sample_lines import is_sample, sample_blocks
 from otel_memwatch.run import load
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
@@ -105,7 +105,7 @@ class TestSamples:
     def test_columns_and_ticks(self, directory: RunDirectory) -> None:
         record = read_run(directory.path)
         assert record.columns == (RSS, READ, WRITE, PSS)
-        ticks = list(record.ticks())
+        ticks = list(record.sample_values())
         assert ticks[5] == (STARTED + 0.5, (5 * MIB, 5, None, 7 * MIB))
         assert ticks[9] == (STARTED + 0.9, (9 * MIB, 9, None, None))
         assert record.damage == []
@@ -156,7 +156,7 @@ class TestSamples:
         assert samples.values(swap)[-1] == 3
         assert np.isnan(samples.values(swap)[:10]).all()
         assert np.isnan(samples.values(READ)[-1])
-        assert list(record.ticks())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None, 3))
+        assert list(record.sample_values())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None, 3))
         assert record.damage == []
 
     def test_ticks_without_a_header_are_damage(self, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ class TestDamage:
         assert len(samples) == 11
         assert samples.values(RSS)[-1] == 11 * MIB
         assert record.damage == ["samples.jsonl: 1 line could not be read and left out."]
-        assert len(list(record.ticks())) == 11
+        assert len(list(record.sample_values())) == 11
         assert record.damage == ["samples.jsonl: 1 line could not be read and left out."]
 
     def test_not_a_number_is_not_known(self, directory: RunDirectory) -> None:
@@ -269,7 +269,7 @@ def test_a_block_of_ticks_is_looked_at_as_each_of_them_would_be(
     header = json.dumps({"columns": [{"metric": "a"}, {"metric": "b"}]})
     path.write_text("\n".join([header, *(f"[{','.join(row)}]" for row in rows), ""]))
     for block in sample_blocks(path, Damage(SAMPLES_FILE)):
-        assert not block.sound or all(map(is_tick, block.rows))
+        assert not block.sound or all(map(is_sample, block.rows))
     plain = {"-0", "null", "0.5"}
     if all(set(row) <= plain and row[0] != "null" for row in rows):
         assert next(sample_blocks(path, Damage(SAMPLES_FILE))).sound
@@ -298,8 +298,8 @@ def test_a_long_file_is_read_as_a_short_one(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sample_lines, "_LONG", -1)
             blocks = list(sample_blocks(path, damage, plain=plain))
-        rows = [row for block in blocks for row in block.rows if block.sound or is_tick(row)]
-        assert all(map(is_tick, rows))
+        rows = [row for block in blocks for row in block.rows if block.sound or is_sample(row)]
+        assert all(map(is_sample, rows))
         found.append((repr(rows), damage.lines))
     assert found[0] == found[1]
 
@@ -343,13 +343,13 @@ def touch_everything(path: Path) -> None:
     samples = run.samples()
     assert (np.diff(samples.time) >= 0).all()
     assert all(len(samples.values(c)) == len(samples) for c in samples.columns)
-    for time, values in run.record.ticks():
+    for time, values in run.record.sample_values():
         assert np.isfinite(time)
         assert len(values) == len(run.record.columns)
-    one_by_one, damage = [(time, *values) for time, values in run.record.ticks()], run.damage
+    one_by_one, damage = [(time, *values) for time, values in run.record.sample_values()], run.damage
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample_lines, "_LONG", -1)
-        assert [(time, *values) for time, values in run.record.ticks()] == one_by_one
+        assert [(time, *values) for time, values in run.record.sample_values()] == one_by_one
         assert run.damage == damage
     assert all(isinstance(sentence, str) for sentence in run.damage)
 
@@ -472,7 +472,7 @@ def test_columns_of_a_source_that_opened_late(directory: RunDirectory) -> None:
     (directory.path / SAMPLES_FILE).write_text("\n".join(lines) + "\n")
     record = read_run(directory.path)
     assert [column.metric for column in record.columns] == ["process.memory.usage", "hw.gpu.memory.usage"]
-    assert [values for _, values in record.ticks()] == [(1, None), (2, 3)]
+    assert [values for _, values in record.sample_values()] == [(1, None), (2, 3)]
 
 
 @pytest.mark.parametrize("sought", [1, 2, 3, 7, 64, 1 << 20])

@@ -58,7 +58,7 @@ def write(
 def rows(path: Path) -> list[tuple[Any, ...]]:
     """Every value of a record, read in both ways."""
     record = read_run(path)
-    listed = [(time, *values) for time, values in record.ticks()]
+    listed = [(time, *values) for time, values in record.sample_values()]
     samples = record.samples()
     arrays = [samples.time, *(samples.values(column) for column in samples.columns)]
     read = [tuple(None if math.isnan(value) else value for value in row) for row in zip(*arrays, strict=True)]

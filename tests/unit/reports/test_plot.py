@@ -565,7 +565,7 @@ def test_a_spike_between_samples_stands_on_the_curve_and_in_the_legend(
     ends = [recorded.STARTED + i / 10 for i in range(31)]
     least = [spike * MIB if i == 5 else 90.0 * MIB for i in range(31)]
     windows = SimpleNamespace(certain=lambda: (ends, least))
-    monkeypatch.setattr(memory, "TreeTicks", lambda *_, **__: SimpleNamespace(windows=windows))
+    monkeypatch.setattr(memory, "TreeSeries", lambda *_, **__: SimpleNamespace(windows=windows))
     axes = panel(figure(owned(tmp_path / "r")), "Memory")
     name = "spike between samples, at least"
     found = [shown for shown in axes.get_lines() if shown.get_label() == name]

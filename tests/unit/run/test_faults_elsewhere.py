@@ -11,7 +11,7 @@ from otel_memwatch.record.open import read_run
 from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
-from otel_memwatch.run.ticks import TreeTicks
+from otel_memwatch.run.sample_series import TreeSeries
 from tests.support.run_directory import RunDirectory, column
 
 CASES = [
@@ -56,5 +56,5 @@ def test_all_ticks_at_once_tell_the_same(seed: int, tmp_path: Path) -> None:
         if known:
             told.add(time, faults, charged)
     samples = read_run(tmp_path).samples(METRICS)
-    ticks = TreeTicks(samples, RunConditions.of(built.info), all_ended=True)
+    ticks = TreeSeries(samples, RunConditions.of(built.info), all_ended=True)
     assert ticks.faults_elsewhere == told.most > 0

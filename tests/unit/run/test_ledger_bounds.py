@@ -12,7 +12,7 @@ from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.run.cgroup_bounds import CgroupWindow
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ledger_bounds import LedgerBounds, LedgerWindows
-from otel_memwatch.run.ticks import CgroupHistory
+from otel_memwatch.run.sample_series import CgroupHistory
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory
 
@@ -21,20 +21,20 @@ PAGE = 4096
 
 def test_faults_told_at_a_tick_and_at_the_next_belong_to_the_window_before_both() -> None:
     bounds = LedgerBounds(PAGE)
-    bounds.add_tick(1.0, 10 * MIB, 0)
-    bounds.add_tick(2.0, 50 * MIB, 256)
-    bounds.add_tick(3.0, 20 * MIB, 512)
+    bounds.add_sample(1.0, 10 * MIB, 0)
+    bounds.add_sample(2.0, 50 * MIB, 256)
+    bounds.add_sample(3.0, 20 * MIB, 512)
     assert bounds.most(None, over=True) == 53 * MIB
 
 
 def test_faults_told_at_the_next_tick_are_its_own_where_the_record_says_so() -> None:
     """Its bound is not below that of the tick before, where they may have been before that; unknown, they may be anywhere."""
     bounds = LedgerBounds(PAGE, carried=True)
-    bounds.add_tick(1.0, 10 * MIB, 0)
-    bounds.add_tick(2.0, 50 * MIB, 256)
-    bounds.add_tick(3.0, 20 * MIB, 512)
+    bounds.add_sample(1.0, 10 * MIB, 0)
+    bounds.add_sample(2.0, 50 * MIB, 256)
+    bounds.add_sample(3.0, 20 * MIB, 512)
     assert bounds.most(None, over=True) == 51 * MIB
-    bounds.add_tick(4.0, 20 * MIB, None)
+    bounds.add_sample(4.0, 20 * MIB, None)
     assert bounds.most(None, over=True) is None
     assert bounds.most(sum_over_time([(2.5, 9.0, 70 * MIB)]), over=True) == 70 * MIB
 
@@ -42,14 +42,14 @@ def test_faults_told_at_the_next_tick_are_its_own_where_the_record_says_so() -> 
 def test_a_window_of_which_nothing_is_known_is_bounded_by_the_processes_in_it() -> None:
     bounds = LedgerBounds(PAGE)
     for time, high in ((1.0, 10 * MIB), (2.0, None), (3.0, 20 * MIB), (4.0, 0)):
-        bounds.add_tick(time, high, 0)
+        bounds.add_sample(time, high, 0)
     assert bounds.most(None, over=True) is None
     assert bounds.most(sum_over_time([(1.5, 2.5, 70 * MIB), (3.5, 9.0, 900 * MIB)]), over=True) == 70 * MIB
 
 
 def test_nothing_is_certain_after_the_last_tick_of_a_tree_that_lives() -> None:
     bounds = LedgerBounds(PAGE)
-    bounds.add_tick(1.0, 10 * MIB, 0)
+    bounds.add_sample(1.0, 10 * MIB, 0)
     assert bounds.most(None, over=False) is None
     assert bounds.most(sum_over_time([(0.0, 2.0, 30 * MIB)]), over=False) == 30 * MIB
     assert LedgerBounds(PAGE).most(None, over=True) is None
@@ -103,7 +103,9 @@ def test_operations_that_cover_the_run_reach_its_bound(carried: bool, tmp_path: 
         known = []
         for sample in samples:
             total = whole_of(sample.unseen_faults)
-            run.add_tick(sample.time, whole_of(sample.needed_high), None if total is None else total - faults)
+            run.add_sample(
+                sample.time, whole_of(sample.needed_high), None if total is None else total - faults
+            )
             faults = faults if total is None else total
             known.append(windows.add(sample))
         history = CgroupHistory.of(

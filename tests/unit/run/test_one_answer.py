@@ -18,7 +18,7 @@ from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.peaks import tree_bound
 from otel_memwatch.run.processes import RecordedProcesses
-from otel_memwatch.run.ticks import TreeTicks
+from otel_memwatch.run.sample_series import TreeSeries
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 
@@ -115,7 +115,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         run = load(folder)
         conditions = RunConditions.of(run.info)
         recorded = RecordedProcesses(run.record, conditions, whole=True)
-        spans = TreeTicks(run.samples(METRICS), conditions, all_ended=recorded.all_ended).unseen_spans()
+        spans = TreeSeries(run.samples(METRICS), conditions, all_ended=recorded.all_ended).unseen_spans()
         sums = recorded.sum_over_time(spans)
         assert (None if sums is None else sums.largest()) == tree_bound(aggregator._evidence)
         latest = max((span.end for span in spans), default=None)

@@ -11,7 +11,7 @@ from otel_memwatch.truth.cgroup_windows import (
     low_with_processes,
     missed_seconds,
     needed_at_sample,
-    needed_between_ticks,
+    needed_between_samples,
     peak_error,
     touched,
 )
@@ -42,7 +42,7 @@ def test_charge_error() -> None:
 def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None, int | None]) -> None:
     tick = {"top": 300, "ceiling": 300, "file_before": 100, "file": 100, "moved": 0, "reset_gap": None}
     tick["locked"] = 0
-    bounds = needed_between_ticks(**(tick | {"error": 1, "cpus": 2} | facts))
+    bounds = needed_between_samples(**(tick | {"error": 1, "cpus": 2} | facts))
     assert bounds == expected
 
 
@@ -53,7 +53,7 @@ def test_charges_ahead_of_use_widen_the_upper_bound_only_beside_page_cache(cpus:
     error, cache = charge_error(cpus), cache * MIB
     tick = {"file_before": cache, "file": cache, "locked": 0, "moved": 0, "reset_gap": None}
     top = cache + 100 * MIB
-    low, high = needed_between_ticks(top, top, error=error, cpus=cpus, **tick)
+    low, high = needed_between_samples(top, top, error=error, cpus=cpus, **tick)
     assert low == max(0, 100 * MIB - error)
     assert high == 100 * MIB + (error if cache else peak_error(error))
     assert peak_error(error) == min(error, MIB)

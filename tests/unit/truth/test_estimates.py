@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_memwatch.model import Peak
-from otel_memwatch.truth.estimates import likely_between_ticks, likely_cache, likely_of_any, with_estimate
+from otel_memwatch.truth.estimates import likely_between_samples, likely_cache, likely_of_any, with_estimate
 from otel_memwatch.truth.tree_estimates import (
     brought_private,
     corrected,
@@ -60,7 +60,7 @@ def test_likely_of_any(attained: float, file: int | None, facts: dict[str, int],
 def test_likely_between_ticks(
     top: int | None, before: int | None, after: int | None, likely: int | None
 ) -> None:
-    assert likely_between_ticks(top, before, after) == likely
+    assert likely_between_samples(top, before, after) == likely
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_readers_wait_for_no_pipe_and_read_no_device(tmp_path: Path) -> None:
         os.mkfifo(run.path / name)
     (run.path / "operations-2.jsonl").symlink_to("/dev/zero")
     record = read_run(run.path)
-    assert list(record.ticks()) == []
+    assert list(record.sample_values()) == []
     assert record.processes == []
     assert record.operations == []
     assert len([sentence for sentence in record.damage if "no regular file" in sentence]) == 4

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BLOCK = 1024
 
 
-class TickSeries:
+class SampleSeries:
     """One column's known values.
 
     Args:
@@ -133,7 +133,7 @@ class CgroupHistory:
     ) -> None:
         self._starts, self._ends, self._untils = starts, ends, untils
         self._low_values = low
-        self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
+        self._low, self._high = SampleSeries(ends, low), SampleSeries(ends, high)
 
     @classmethod
     def of(cls, windows: Iterable[CgroupWindow]) -> CgroupHistory:
@@ -183,8 +183,8 @@ class CgroupHistory:
         return None if highest is None or highest == inf else int(highest)
 
 
-class TreeTicks:
-    """Columns of the tree as series of known values, equal to those of `TickHistory`, from arrays.
+class TreeSeries:
+    """Columns of the tree as series of known values, equal to those of `SampleHistory`, from arrays.
 
     A day at 10 Hz would take 9 s more from its samples one by one (`bench_twins`). `all_ended`: no process of the tree outlived
     the last sample.
@@ -233,7 +233,7 @@ class TreeTicks:
         """Return the processes that no sample saw: their number, and the samples around them."""
         return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
 
-    def _series(self, field: str) -> TickSeries:
+    def _series(self, field: str) -> SampleSeries:
         return self._of(self._samples.field(field))
 
     def _count_faults(self) -> tuple[int, int]:
@@ -249,13 +249,13 @@ class TreeTicks:
         later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
         return int(faults.max()), max(0, int((faults - charged[later]).max()))
 
-    def _of(self, values: Any) -> TickSeries:
+    def _of(self, values: Any) -> SampleSeries:
         """Return a series without a copy of the values, if all are known: those of a day take 7 MiB for each column."""
         known = values == values  # noqa: PLR0124 - not NaN
         if known.all():
-            return TickSeries(self._times, _view(values), self._untils)
+            return SampleSeries(self._times, _view(values), self._untils)
         times, untils = self._monotonic[known], self._read[known]
-        return TickSeries(_view(times), _view(values[known]), _view(untils))
+        return SampleSeries(_view(times), _view(values[known]), _view(untils))
 
 
 def _view(values: Any) -> memoryview:

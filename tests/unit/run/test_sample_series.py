@@ -12,12 +12,12 @@ import pytest
 from otel_memwatch.record.open import read_run
 from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.ticks import TickSeries, TreeTicks
+from otel_memwatch.run.sample_series import SampleSeries, TreeSeries
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
 
-def series(*ticks: tuple[float, float]) -> TickSeries:
-    return TickSeries(array("d", [time for time, _ in ticks]), array("d", [value for _, value in ticks]))
+def series(*ticks: tuple[float, float]) -> SampleSeries:
+    return SampleSeries(array("d", [time for time, _ in ticks]), array("d", [value for _, value in ticks]))
 
 
 def level(ticks: list[tuple[float, float]], time: float) -> float:
@@ -71,7 +71,7 @@ def test_growths_of_many_are_those_of_each() -> None:
         ]
 
 
-def ticks_of(path: Path, reading: float | None, **fields: object) -> TreeTicks:
+def ticks_of(path: Path, reading: float | None, **fields: object) -> TreeSeries:
     """Four samples of a run in its own group, which needed 80 MiB until it was read at the second one; the reading took long."""
     built = RunDirectory(path, own_cgroup="/x", **fields)
     built.columns(
@@ -94,7 +94,7 @@ def ticks_of(path: Path, reading: float | None, **fields: object) -> TreeTicks:
         built.tick(
             seconds, usage * MIB, 0, window * MIB, 80 * MIB, 0, unseen, reading if seconds == 0.2 else None
         )
-    return TreeTicks(read_run(path).samples(METRICS), RunConditions.of(built.info), all_ended=True)
+    return TreeSeries(read_run(path).samples(METRICS), RunConditions.of(built.info), all_ended=True)
 
 
 def test_an_operation_within_a_long_reading_may_have_the_earlier_window(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from otel_memwatch.model import Value
 from otel_memwatch.record.open import read_run
 from otel_memwatch.record.schema import sample_maker
-from otel_memwatch.run import tick_history
+from otel_memwatch.run import sample_history
 from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.tick_history import TickHistory
-from otel_memwatch.run.ticks import TreeTicks
+from otel_memwatch.run.sample_history import SampleHistory
+from otel_memwatch.run.sample_series import TreeSeries
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
@@ -45,12 +45,12 @@ COLUMNS = [
 def test_what_is_left_answers_as_all_would(
     seed: int, own_cgroup: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tick_history, "_ABOVE", 40)
+    monkeypatch.setattr(sample_history, "_ABOVE", 40)
     choose = random.Random(seed)
     built = RunDirectory(tmp_path, own_cgroup=own_cgroup)
     built.columns(COLUMNS)
     conditions = RunConditions.of(built.info)
-    history, make = TickHistory(conditions), sample_maker(COLUMNS)
+    history, make = SampleHistory(conditions), sample_maker(COLUMNS)
     boundaries = sorted(STARTED + choose.random() * 60 for _ in range(12))
     cpu, read, unseen, peak = 0.0, 0, 0, 0
     fewest = 600
@@ -72,8 +72,8 @@ def test_what_is_left_answers_as_all_would(
         history.merge(lambda: boundaries, STARTED + time - 2)
         fewest = min(fewest, 600 - number + len(history))
     assert fewest < 400, "nothing was merged"
-    kept = history.ticks(all_ended=True)
-    every = TreeTicks(read_run(tmp_path).samples(METRICS), conditions, all_ended=True)
+    kept = history.series(all_ended=True)
+    every = TreeSeries(read_run(tmp_path).samples(METRICS), conditions, all_ended=True)
     asked = [(a, b) for a in boundaries for b in [*boundaries, STARTED + 61] if a <= b]
     for name in ("main", "rss", "pss", "needed", "unmapped"):
         for start, end in asked:

@@ -3,7 +3,7 @@
 The figures of an operation follow from the samples between its two boundaries and next to these. So only the largest values
 of all samples between two boundaries are kept:
 
-    ticks        .  .  .  .  .  .  .  .  .  .  .  .  .
+    samples      .  .  .  .  .  .  .  .  .  .  .  .  .
     boundaries         |                    |
     kept         [   ] .  .  [          ] . .  [   ]
 
@@ -21,7 +21,7 @@ from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.run.ledger_bounds import LedgerWindows
-from otel_memwatch.run.ticks import CgroupHistory, TickSeries
+from otel_memwatch.run.sample_series import CgroupHistory, SampleSeries
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,24 +49,24 @@ _UNTIL = -4
 """Place in a row of the moment by which its sample was read."""
 
 
-class HistoricTicks(NamedTuple):
-    """Series for the figures of operations, equal to those of `TreeTicks` for a record."""
+class HistoricSeries(NamedTuple):
+    """Series for the figures of operations, equal to those of `TreeSeries` for a record."""
 
-    main: TickSeries
-    rss: TickSeries
-    pss: TickSeries
-    needed: TickSeries
-    unmapped: TickSeries
-    certain: TickSeries
-    likely: TickSeries
-    left: TickSeries
-    watermark: TickSeries
+    main: SampleSeries
+    rss: SampleSeries
+    pss: SampleSeries
+    needed: SampleSeries
+    unmapped: SampleSeries
+    certain: SampleSeries
+    likely: SampleSeries
+    left: SampleSeries
+    watermark: SampleSeries
     windows: CgroupHistory
     most_charged: int
     faults_elsewhere: int
     faults: int
     mapped: int
-    counters: Mapping[str, TickSeries]
+    counters: Mapping[str, SampleSeries]
     unseen: tuple[Span, ...]
     longest_reading: float
 
@@ -75,7 +75,7 @@ class HistoricTicks(NamedTuple):
         return list(self.unseen)
 
 
-class TickHistory:
+class SampleHistory:
     """Add samples one by one, and return the series for the figures of operations.
 
     Args:
@@ -144,7 +144,7 @@ class TickHistory:
         self._windows = _thinned(self._windows, starts, ends, borders, _merged_windows)
         self._merge_above = max(_ABOVE, 2 * len(self._rows))
 
-    def ticks(self, *, all_ended: bool) -> HistoricTicks:
+    def series(self, *, all_ended: bool) -> HistoricSeries:
         """Return the series so far. `all_ended`: none of the tree's processes outlived the last sample."""
         known = self._most_charged is not None
         windows = list(self._windows)
@@ -163,7 +163,7 @@ class TickHistory:
         main, rss, pss, needed, unmapped, certain, likely, left = map(
             self._series, range(1, 1 + len(_MAXIMA))
         )
-        return HistoricTicks(
+        return HistoricSeries(
             main,
             rss,
             pss,
@@ -172,7 +172,7 @@ class TickHistory:
             certain,
             likely,
             left,
-            watermark=TickSeries(
+            watermark=SampleSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),
             windows=CgroupHistory.of(windows),
@@ -190,9 +190,9 @@ class TickHistory:
             longest_reading=max((row[_UNTIL] - row[0] for row in self._rows), default=0.0),
         )
 
-    def _series(self, place: int) -> TickSeries:
+    def _series(self, place: int) -> SampleSeries:
         known = [(row[0], row[place], row[_UNTIL]) for row in self._rows if row[place] >= 0]
-        return TickSeries(
+        return SampleSeries(
             *(array("d", values) for values in (zip(*known, strict=True) if known else [()] * 3))
         )
 
