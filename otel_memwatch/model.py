@@ -366,6 +366,8 @@ class ChildExit(NamedTuple):
     """Fetched from storage; `None`: this system's rusage does not say."""
     write_bytes: int | None = None
     """Caused to be written to storage."""
+    sched: bytes | None = None
+    """/proc/PID/sched of the target's zombie; `None`: this kernel has none, or it is another process."""
 
 
 class ProcessRecord(NamedTuple):
@@ -416,6 +418,10 @@ class ProcessRecord(NamedTuple):
     """Most file pages that its resident memory was seen with (RssFile): they may be charged to any cgroup."""
     needed: int | None = None
     """Most anonymous and shared memory (RssAnon + RssShmem) of one reading; `None`: not read, as in old records."""
+    beside: int | None = None
+    """Most memory that the run needed beside its resident size; `None`: unknown, or it had threads or company."""
+    max_rss_error: int | None = None
+    """Bytes by which `max_rss` may be too low; `None`: as for any process."""
 
 
 class RecordedOperation(NamedTuple):

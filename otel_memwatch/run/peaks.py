@@ -25,11 +25,18 @@ from otel_memwatch.truth.estimates import largest_sample, likely_of_any, most_by
 from otel_memwatch.truth.exact import at_least, tolerance
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
 from otel_memwatch.truth.partial_records import is_after, is_over, stopped
-from otel_memwatch.truth.process import main_process_peak, process_peak, raised_by_sample, reaches
+from otel_memwatch.truth.process import (
+    bounded_above,
+    main_process_peak,
+    process_peak,
+    raised_by_sample,
+    reaches,
+)
 from otel_memwatch.truth.processes import is_bounded, largest_process
 from otel_memwatch.truth.tree import (
     Certificate,
     highest,
+    lone_process_bound,
     tree_between,
     tree_bound_by_group,
     tree_of_one_process,
@@ -235,7 +242,7 @@ def _main(evidence: RunEvidence) -> Peak | None:
     target = processes.main
     if target is None:
         return None
-    return main_process_peak(
+    peak = main_process_peak(
         peak_of_process(target, conditions),
         processes.attained_bytes,
         conditions.rss_error,
@@ -243,6 +250,7 @@ def _main(evidence: RunEvidence) -> Peak | None:
         alone=evidence.single_process,
         end=conditions.since_start(target.end),
     )
+    return bounded_above(peak, _lone_high(evidence)[0])
 
 
 def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
@@ -351,6 +359,9 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         # Also if it is the higher one: unmapped memory files are in no process's high-water mark.
         filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
         high = Certificate(filled, Evidence.PAGE_FAULTS)
+    alone = _lone_high(evidence)[1]
+    if alone is not None and (high is None or alone < high.bytes):
+        high = Certificate(alone, Evidence.WAIT4)
     by_group = _bound_by_group(evidence)
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
@@ -396,6 +407,14 @@ def _bound_by_faults(evidence: RunEvidence) -> int | None:
         and not is_after(target.end, evidence.last_tick)
     )
     return evidence.ledger.most(_sums(evidence), over=over)
+
+
+def _lone_high(evidence: RunEvidence) -> tuple[int | None, int | None]:
+    """Return the upper bounds of the target and of the tree, if the target was the whole tree (`lone_process_bound`)."""
+    main = evidence.processes.main
+    if main is None or main.lone is None or not evidence.single_process:
+        return None, None
+    return lone_process_bound(main.max_rss, *main.lone, evidence.conditions.floor)
 
 
 def _bound_by_processes(evidence: RunEvidence) -> Certificate | None:

@@ -41,8 +41,8 @@ class ProcessBounds:
     """
 
     __slots__ = (
-        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "faults", "final", "low",
-        "max_rss", "needed", "pid", "reset_by_others", "sampled", "start", "waited_for",
+        "_began_before", "_first_peak", "_highest", "_lone", "_segments", "_whole_life", "at", "end", "faults", "final",
+        "low", "max_rss", "needed", "pid", "reset_by_others", "sampled", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
@@ -52,6 +52,7 @@ class ProcessBounds:
         self.low = self.sampled = self.faults = self.needed = 0
         self.at: float | None = None
         self.max_rss: int | None = None
+        self._lone: tuple[int, int] | None = None
         self.waited_for = self.final = self._segments = self._whole_life = self.reset_by_others = False
         self._began_before = conditions.joined and start < conditions.started
         self._first_peak: int | None = None
@@ -77,6 +78,8 @@ class ProcessBounds:
         self._highest = max(self._highest, record.peak_bound or record.max_rss or 0)
         if record.event is ProcessEvent.EXIT:
             self.end, self.max_rss = record.time, record.max_rss
+            if record.beside is not None and record.max_rss_error is not None:
+                self._lone = record.beside, record.max_rss_error
             self.waited_for = record.exit_code is not None or record.signal is not None
             self._whole_life = record.peak_bound is not None
         elif record.note == ProcessNote.ALIVE_AT_END:
@@ -109,6 +112,13 @@ class ProcessBounds:
     def known(self) -> int:
         """Bytes that it did not exceed up to its last figures."""
         return max(self.low, self._highest)
+
+    @property
+    def lone(self) -> tuple[int, int] | None:
+        """If it was the whole tree with one thread: the most bytes beside it, and the error of its maximum; else `None`."""
+        if not self._whole_life or self._segments or self.reset_by_others:
+            return None  # a reset hides its maximum
+        return self._lone
 
     @property
     def bound(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Evidence, Peak
-from otel_memwatch.truth.exact import EXACT_BYTES, of_counter
+from otel_memwatch.truth.exact import EXACT_BYTES, is_exact, of_counter
 
 
 def sum_error(error: int, *, exact: bool) -> int:
@@ -18,6 +18,29 @@ def sum_error(error: int, *, exact: bool) -> int:
         exact: whether the kernel's readings of a living process are exact sums.
     """
     return min(error, EXACT_BYTES) if exact else error
+
+
+def lone_error(error: int, processors: int, migrations: int | None) -> int:
+    """Return the bytes by which wait4's maximum of a process with one thread may be too low, since Linux 6.2.
+
+    A processor holds back pages of a process only after it has mapped some for it:
+
+    * Page faults of the thread count on the processor that runs it: the first, and one for each change of processor.
+    * Programs that read its memory bring few pages, on their processors: one more is allowed for all of them.
+    * The kernel brings pages on others if it collapses huge pages or reads swap: then the whole error counts.
+    * A page taken away on another processor makes the maximum too high, never too low. So this is no error of a lower bound.
+
+    Example: 64 processors, each of which holds back up to 1.5 MiB, and a thread that changed its processor four times: 9 MiB
+    instead of 95.
+
+    Args:
+        error: counter uncertainty of any process of the machine, in bytes.
+        processors: number of them in the machine.
+        migrations: changes of processor in the life of its only thread; `None`: unknown.
+    """
+    if migrations is None:
+        return error
+    return min(error, error * (migrations + 2) // processors)
 
 
 def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:
@@ -122,6 +145,26 @@ def stated(error: int) -> int:
     return error if error > EXACT_BYTES else 0
 
 
+def bounded_above(peak: Peak | None, high: int | None) -> Peak | None:
+    """Return a range with a smaller upper bound, and EXACT if both bounds are now near enough.
+
+    Example: 68 to 164 MiB, with the error of 64 processors. The process was on two of them (`lone_error`): 68 to 74 MiB.
+
+    Args:
+        peak: of a process; `None`: unknown.
+        high: bytes that it never exceeded, by other evidence; `None`: unknown.
+    """
+    if peak is None or peak.certainty is not Certainty.INTERVAL or high is None:
+        return peak
+    if peak.high is None or peak.low is None or high >= peak.high:
+        return peak
+    high = max(high, peak.low)
+    value = min(peak.bytes if peak.estimate is None else peak.estimate, high)
+    if is_exact(value, peak.low, high):
+        return peak._replace(bytes=value, certainty=Certainty.EXACT, high=high, estimate=None)
+    return peak._replace(bytes=min(peak.bytes, high), high=high, estimate=value)
+
+
 def raised_by_sample(peak: Peak | None, sampled: int) -> Peak | None:
     """Return a range with its lower bound raised to the most resident memory at any sample, which is an exact sum.
 
@@ -199,4 +242,8 @@ def main_process_peak(
     if not wait4_is_its_own(peak.high, attained, error, floor):
         return peak
     high = max(attained, peak.high)
-    return reached_peak(attained, high, error, at=end, pid=peak.pid, evidence=(Evidence.WAIT4,))
+    found = reached_peak(attained, high, error, at=end, pid=peak.pid, evidence=(Evidence.WAIT4,))
+    if found.certainty is Certainty.EXACT:
+        return found
+    low = max(peak.low or 0, attained - error)  # `high` includes the error already
+    return found._replace(bytes=low, low=low, high=high, estimate=attained)

@@ -50,6 +50,33 @@ def tree_between(
     )
 
 
+def lone_process_bound(
+    max_rss: int | None, beside: int, error: int, floor: int
+) -> tuple[int | None, int | None]:
+    """Return the most resident bytes of a process with one thread, and the most that its tree of one needed.
+
+    Page faults between two samples do not say what was freed meanwhile; wait4's maximum does:
+
+    * The process maps no more than its maximum. All its private memory is mapped, or was a moment ago.
+    * munmap notes the maximum first and returns when all pages are free. With a second thread, new pages could come in
+      between, so a process with threads has no such bound.
+    * A part of a huge page that it freed may stay charged: `beside` includes all huge pages that were parted.
+    * Memory that it handed to the kernel and no longer maps, as by vmsplice, is in a pipe: that is excluded.
+
+    Example: a loop of 100 MiB, freed and taken again twice between samples. By page faults the tree needed at most 219 MiB,
+    by the maximum 108.
+
+    Args:
+        max_rss: its maximum by wait4, in bytes, which is no child's; `None`: unknown.
+        beside: the most shared memory, page tables, kernel stacks and parted huge pages at samples.
+        error: bytes by which the maximum may be too low (`lone_error`).
+        floor: peak of the launcher, in bytes; smaller values of wait4 may be inherited from it.
+    """
+    if max_rss is None or max_rss <= floor:
+        return None, None
+    return max_rss + error, max_rss + error + beside
+
+
 def tree_from_bounds(low: int, high: int | None, error: int, single: int | None = None) -> Peak | None:
     """Return the peak of a tree's resident sizes, from the sum of its processes' bounds and a lower bound.
 

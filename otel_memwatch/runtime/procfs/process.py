@@ -143,6 +143,14 @@ def parse_ignores_sigchld(data: bytes) -> bool:
     return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
 
 
+def parse_migrations(data: bytes | None) -> int | None:
+    """Return the changes of processor of a process's first thread, from /proc/PID/sched; `None`: this kernel does not count."""
+    if data is None or (at := data.find(b"\nse.nr_migrations")) < 0:
+        return None
+    value = data[data.index(b":", at) + 1 : data.index(b"\n", at + 1)].strip()
+    return int(value) if value.isdigit() else None
+
+
 def is_exiting(data: bytes) -> bool:
     """Return only whether the process has begun to exit (flag PF_EXITING), from /proc/PID/stat."""
     return bool(_flags(data) & _PF_EXITING)

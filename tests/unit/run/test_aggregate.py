@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.model import Certainty, Column, Evidence, Peak, ProcessEvent, ProcessRecord, Value
+from otel_memwatch.model import (
+    Certainty,
+    Column,
+    Evidence,
+    Peak,
+    ProcessEvent,
+    ProcessNote,
+    ProcessRecord,
+    Value,
+)
 from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.schema import sample_maker
@@ -375,6 +384,40 @@ class TestTree:
         assert peaks.tree == Peak.sampled(50 * MIB, at=0.1, evidence=(Evidence.RSS_SUM,))
         assert peaks.main is not None
         assert peaks.main.certainty is Certainty.SAMPLED
+
+
+@pytest.mark.parametrize(
+    ("change", "most"),
+    [
+        ({}, 110),
+        ({"beside": None}, 219),
+        ({"peak_bound": None}, 219),  # it resets its own watermark
+        ({"max_rss": 9 * MIB, "peak": 9 * MIB, "peak_bound": 9 * MIB}, 219),  # it may be the launcher's
+        ({"note": ProcessNote.WATERMARK_RESET}, 219),
+        ({"company": True}, 219),
+        ({"segment": True}, 219),
+    ],
+)
+def test_memory_that_one_process_frees_and_takes_again_counts_once(change: dict[str, Any], most: int) -> None:
+    columns = [column(f"memwatch.tree.memory.{name}") for name in ("needed.low", "needed.high", "needed")]
+    tally = tally_of(
+        column("memwatch.tree.process.count"), *columns, column("memwatch.tree.unobserved.faults")
+    )
+    seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
+    if change.pop("company", False):
+        seen(tally, PID + 1, 0, rss=2 * MIB, peak=2 * MIB)
+    if change.pop("segment", False):
+        lines = OperationLines(PID)
+        lines.start, lines.largest = STARTED, (5 * MIB, STARTED + 0.1)
+        tally.boundaries([lines])
+    tick(tally, 0.1, 1, 103 * MIB, 219 * MIB, 103 * MIB, 0)
+    figures = {"peak": 108 * MIB, "peak_bound": 108 * MIB, "max_rss": 108 * MIB, "exit_code": 0}
+    figures |= {"childless": True, "beside": MIB, "max_rss_error": MIB}
+    ended(tally, PID, 0, 0.2, **{**figures, **change})
+    tick(tally, 0.2, 0, 0, 0, 0, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.high == most * MIB
 
 
 class TestTicksWithoutTheTree:

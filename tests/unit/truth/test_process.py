@@ -9,6 +9,9 @@ import pytest
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.truth.process import (
+    bounded_above,
+    lone_error,
+    main_process_peak,
     process_bound,
     process_peak,
     raised_by_sample,
@@ -25,6 +28,54 @@ FLOOR = 10
 
 def shape(peak: Peak | None) -> tuple[Any, ...] | None:
     return None if peak is None else (peak.certainty, peak.low, peak.high)
+
+
+@pytest.mark.parametrize(
+    ("migrations", "expected"), [(None, 95), (0, 2), (4, 8), (62, 95), (63, 95), (1 << 40, 95)]
+)
+def test_a_thread_leaves_pages_only_on_processors_that_ran_it(migrations: int | None, expected: int) -> None:
+    assert lone_error(95, 64, migrations) == expected
+
+
+@pytest.mark.parametrize(
+    ("peak", "high", "expected"),
+    [
+        (None, 5, None),
+        (Peak.interval(68, 164, estimate=69), None, (INTERVAL, 68, 164, 69)),
+        (Peak.interval(68, 164, estimate=69), 200, (INTERVAL, 68, 164, 69)),
+        (
+            Peak.interval(68 << 20, 164 << 20, estimate=69 << 20),
+            74 << 20,
+            (INTERVAL, 68 << 20, 74 << 20, 69 << 20),
+        ),
+        (
+            Peak.interval(68 << 20, 164 << 20, estimate=80 << 20),
+            74 << 20,
+            (INTERVAL, 68 << 20, 74 << 20, 74 << 20),
+        ),
+        (
+            Peak.interval(900 << 20, 999 << 20, estimate=902 << 20),
+            904 << 20,
+            (EXACT, 900 << 20, 904 << 20, 902 << 20),
+        ),
+        (Peak.interval(68, None), 74, (INTERVAL, 68, None, 68)),
+        (Peak.exact(68, 2), 66, (EXACT, 66, 70, 68)),
+    ],
+)
+def test_bounded_above(peak: Peak | None, high: int | None, expected: tuple[Any, ...] | None) -> None:
+    found = bounded_above(peak, high)
+    if found is None or expected is None:
+        assert found is expected
+        return
+    assert (found.certainty, found.low, found.high, found.estimate or found.bytes) == expected
+
+
+def test_the_maximum_of_a_lone_process_on_many_processors_is_the_estimate_of_its_range() -> None:
+    error, mib = 95 << 20, 1 << 20
+    read = raised_by_sample(process_peak(108 * mib, 108 * mib, error, FLOOR), 102 * mib)
+    peak = main_process_peak(read, 108 * mib, error, FLOOR, alone=True, end=1.0)
+    assert peak is not None
+    assert (peak.low, peak.high, peak.estimate) == (102 * mib, 203 * mib, 108 * mib)
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 4, 16, 64, 256])

@@ -10,6 +10,7 @@ from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.truth.tree import (
     Certificate,
     highest,
+    lone_process_bound,
     tree_between,
     tree_bound_by_group,
     tree_from_bounds,
@@ -162,6 +163,15 @@ def test_the_smaller_of_two_upper_bounds_holds(
     assert (peak.low, peak.high) == expected[:2]
     assert peak.evidence == (Evidence.ONE_SAMPLE, *([expected[2]] if expected[2] else []))
     assert peak.at == 0.5
+
+
+@pytest.mark.parametrize(
+    ("max_rss", "expected"), [(None, (None, None)), (10, (None, None)), (108, (109, 111))]
+)
+def test_a_process_that_was_the_whole_tree_bounds_it(
+    max_rss: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    assert lone_process_bound(max_rss, 2, 1, floor=10) == expected
 
 
 def test_of_equal_lower_bounds_the_first_counts() -> None:

@@ -180,6 +180,7 @@ def reap(main: int) -> ChildExit | None:
         return None
     now = time.monotonic()  # reading takes milliseconds while another thread imports modules
     names = "stat", "io", "status", "cgroup"
+    sched = None if pid is None or pid != main else _read(pid, "sched")
     stat, io, status, cgroup = (None if pid is None else _read(pid, name) for name in names)
     try:
         dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
@@ -210,6 +211,7 @@ def reap(main: int) -> ChildExit | None:
         cgroup=cgroup,
         read_bytes=usage.ru_inblock * _BLOCK if sys.platform == "linux" else None,
         write_bytes=usage.ru_oublock * _BLOCK if sys.platform == "linux" else None,
+        sched=sched,
     )
 
 

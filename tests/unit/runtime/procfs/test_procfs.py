@@ -63,6 +63,18 @@ def test_status_tells_that_the_end_of_children_is_ignored() -> None:
     assert not process.parse_ignores_sigchld(other)
 
 
+@pytest.mark.parametrize(
+    ("text", "migrations"),
+    [
+        (b"sort (7, #threads: 1)\n---\nse.nr_migrations      :        16\nnr_switches : 719\n", 16),
+        (b"sort (7, #threads: 1)\n---\nnr_switches : 719\n", None),
+        (None, None),
+    ],
+)
+def test_changes_of_processor(text: bytes | None, migrations: int | None) -> None:
+    assert process.parse_migrations(text) == migrations
+
+
 def test_io_and_resident_and_rollup() -> None:
     assert process.parse_io(data("io")) == process.Io(6976, 0, 0, 0)
     assert statm.parse_resident(data("statm")) == 434 * PAGE

@@ -72,6 +72,8 @@ class Allocations:
             self._freed_before = allocated_before.partly_freed
         self._freed = now[4]
         self._swapped_before = swapped if allocated_before is None else allocated_before.swapped
+        self.collapses = False
+        """The kernel collapsed small pages into a huge one between the start and the last reading."""
         self.swaps = False
         """The machine swapped between the start and the last reading."""
         self.shared = now[2] * PAGE_SIZE
@@ -109,6 +111,7 @@ class Allocations:
         self.swaps = self.swaps or swapped != self._swapped_before
         self.faulted, self._huge = max(0, huge - self._huge), huge
         self.collapsed, self._collapsed = max(0, collapsed - self._collapsed), collapsed
+        self.collapses = self.collapses or self.collapsed > 0
         self.shared = shared * PAGE_SIZE
         self._least_shared = min(self._least_shared, self.shared)
         self._most_shared = max(self._most_shared, self.shared)
@@ -140,6 +143,10 @@ class Allocations:
         for size, stats in self._other_stats:
             left += left_of_huge_pages(_gauge(stats) or 0, None, size)
         return left
+
+    def partly_freed(self) -> int | None:
+        """Return the bytes of huge pages of which a part was freed since the tree started; `None`: not all are counted."""
+        return None if self._other_stats else (self._freed - self._freed_before) * self.huge_page
 
     def close(self) -> None:
         """Close the files."""

@@ -21,6 +21,7 @@ import time
 
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
+from otel_memwatch.monitor.sampling.sources.process_tree.lone_process import LoneEnd, LoneProcess
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import OutsideMemory, SharedMemory
 from otel_memwatch.runtime.kernel import (
@@ -151,6 +152,7 @@ class FaultLedgerBounds:
         """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
         self.left = 0
         """Best estimate of the huge pages' parts that no process maps, as of the last scan."""
+        self._lone = LoneProcess(joined=joined)
         self._last: NeededNow | None = None
         self._resting = False
         """No process changed in the last sample."""
@@ -169,17 +171,20 @@ class FaultLedgerBounds:
 
     # -- before a scan
 
-    def ended(self, pid: int, faults: int | None, own_peak: int | None) -> None:
+    def ended(
+        self, pid: int, faults: int | None, own_peak: int | None, migrations: int | None = None
+    ) -> LoneEnd | None:
         """Count the gains of a process that we waited for.
 
         Args:
             pid: its pid.
             faults: its page faults without children; `None`: unknown.
             own_peak: wait4's maximum in bytes, if it belongs to this process; `None`: it waited for children.
+            migrations: changes of processor of its first thread; `None`: unknown.
         """
         if faults is None:
             self._ended_new += UNKNOWN
-            return
+            return None
         space = self._memory.known_or_departed(pid)
         self._ended_new += gained(max(0, faults - (space.base if space else 0)), page=PAGE_SIZE)
         if own_peak is not None:
@@ -188,6 +193,9 @@ class FaultLedgerBounds:
             self._ended_new += self._outside.at_end(
                 space, own_peak, faults, self._huge_so_far, self._error(threads=1)
             )
+        if pid != self._root or own_peak is None or self.broken:
+            return None
+        return self._lone.ended(self._machine, migrations)
 
     def vanished(self, pid: int, faults: int) -> None:
         """Count the gains of a vanished process; a process of the tree has inherited its `faults`.
@@ -259,6 +267,7 @@ class FaultLedgerBounds:
         kernel_before = self._kernel
         self._kernel, kernel_low = self._families.kernel_memory(self._memory, readings)
         ours = [r for r in readings if not r.empty and not self._memory.is_ours(r.space)]
+        self._lone.scanned(ours, shared.high + max(kernel_before, self._kernel))
         self.tasks = likely_of_tasks(len(ours), sum(reading.member.stat.threads for reading in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
         kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)

@@ -21,7 +21,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descr
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.procfs.mounted import hides_others
-from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.procfs.process import parse_migrations, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -231,17 +231,21 @@ class Membership:
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
+        lone = None
         if self.bounds is not None:
             childless = stat is not None and not stat.child_minor_faults
-            self.bounds.ended(
-                pid, None if stat is None else own_faults(stat), reaped.exit.max_rss if childless else None
+            lone = self.bounds.ended(
+                pid,
+                None if stat is None else own_faults(stat),
+                reaped.exit.max_rss if childless else None,
+                parse_migrations(reaped.exit.sched),
             )
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
         if member is not None:
             self._resets.compare_at_end(member, reaped.exit)
-        self._records.reaped(reaped, member, hidden)
+        self._records.reaped(reaped, member, hidden, lone)
 
     # -- second step: current figures of the members
 

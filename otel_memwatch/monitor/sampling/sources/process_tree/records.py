@@ -12,6 +12,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from otel_memwatch.monitor.sampling.sources.process_tree.lone_process import LoneEnd
+
 
 LINES_PER_SECOND = 4.0
 """Maximum of figures recorded per second for the whole tree. Processes of large trees are recorded less often."""
@@ -105,10 +107,16 @@ class Records:
         """
         self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
-    def reaped(self, reaped: ReapedProcess, member: Member | None, hidden: float | None = None) -> None:
+    def reaped(
+        self,
+        reaped: ReapedProcess,
+        member: Member | None,
+        hidden: float | None = None,
+        lone: LoneEnd | None = None,
+    ) -> None:
         """Record the exact exit of a process that we waited for, known or not.
 
-        `hidden`: time at which it was found to be hidden.
+        `hidden`: time at which it was found to be hidden; `lone`: it was the whole tree.
         """
         end, stat = reaped.exit, reaped.stat
         last = member.stat if stat is None and member is not None else stat
@@ -132,6 +140,8 @@ class Records:
                 childless=None if stat is None else stat.child_minor_faults == 0,
                 file=None if member is None else member.file,
                 needed=None if member is None else member.needed,
+                beside=None if lone is None else lone.beside,
+                max_rss_error=None if lone is None else lone.error,
             )
         )
 

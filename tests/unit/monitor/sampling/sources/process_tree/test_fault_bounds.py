@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from otel_memwatch.model import ChildExit
+from otel_memwatch.model import ChildExit, ProcessEvent, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
@@ -40,7 +40,12 @@ def closed() -> Iterator[None]:
 class Watched:
     """A tree of one process that has begun with an exec, and the bound of its last tick."""
 
-    def __init__(self, path: Path, bound: str = "memwatch.tree.memory.needed.high") -> None:
+    def __init__(
+        self,
+        path: Path,
+        bound: str = "memwatch.tree.memory.needed.high",
+        on_process: Callable[[ProcessRecord], None] = lambda record: None,
+    ) -> None:
         self._bound = bound
         self.proc = ProcTree(path / "proc")
         (self.proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
@@ -54,6 +59,7 @@ class Watched:
                 sys=path / "sys",
                 adopt=True,
                 allocated_before=AllocationCounters(0, 0, 0),
+                on_process=on_process,
             )
         )
         _trees.append(self.tree)
@@ -67,6 +73,28 @@ class Watched:
         value = values[index]
         assert isinstance(value, int)
         return value
+
+
+def _end(max_rss: int, faults: int, migrations: int | None = None) -> ChildExit:
+    """The end of the first process of `Watched`."""
+    stat = f"50 (job) Z 1 1 1 0 -1 0 {faults} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
+    return ChildExit(
+        pid=50,
+        time=1000.1,
+        start=None,
+        exit_code=0,
+        signal=None,
+        max_rss=max_rss,
+        cpu_user=0.0,
+        cpu_system=0.0,
+        minor_faults=faults,
+        major_faults=0,
+        stat=stat.encode(),
+        io=None,
+        status=None,
+        main=True,
+        sched=None if migrations is None else b"job\nse.nr_migrations : %d\n" % migrations,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -133,26 +161,45 @@ def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside
     watched.high()
     watched.proc.process(60, os.getpid(), rss=40 * MIB, stack=8192, minor=5)
     watched.proc.last_pid(101)
-    stat = f"50 (job) Z 1 1 1 0 -1 0 {40 * 256} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
-    watched.tree.note_exit(
-        ChildExit(
-            pid=50,
-            time=1000.1,
-            start=None,
-            exit_code=0,
-            signal=None,
-            max_rss=41 * MIB,
-            cpu_user=0.0,
-            cpu_system=0.0,
-            minor_faults=40 * 256,
-            major_faults=0,
-            stat=stat.encode(),
-            io=None,
-            status=None,
-            main=True,
-        )
-    )
+    watched.tree.note_exit(_end(max_rss=41 * MIB, faults=40 * 256))
     assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+@pytest.mark.parametrize(
+    ("event", "beside"),
+    [
+        ("nothing", 40 + 16),
+        ("thread", None),
+        ("child", None),
+        ("exec", None),
+        ("pswpout 7", None),
+        ("thp_deferred_split_page 3", 40 + 16 + 3 * 2048),
+    ],
+)
+def test_the_end_of_a_process_that_was_the_whole_tree_states_what_was_beside_it(
+    tmp_path: Path, event: str, beside: int | None
+) -> None:
+    found: list[ProcessRecord] = []
+    watched = Watched(tmp_path, on_process=found.append)
+    process = {"rss": MIB, "stack": 8192, "page_tables": 40 << 10}
+    watched.proc.process(50, 1, **process)
+    watched.high()
+    if event == "thread":
+        watched.proc.process(50, 1, **process, minor=11, threads=2)
+    if event == "child":
+        watched.proc.process(101, 50, rss=MIB, stack=8192)
+        watched.proc.last_pid(101)
+    if event == "exec":
+        watched.proc.process(50, 1, **{**process, "stack": 12288}, minor=11)
+    if " " in event:
+        (watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem 0\n{event}\n")
+    watched.high()
+    watched.proc.process(50, 1, **process, minor=12)
+    watched.tree.note_exit(_end(max_rss=41 * MIB, faults=40 * 256, migrations=3))
+    watched.high()
+    (record,) = [record for record in found if record.event is ProcessEvent.EXIT and record.pid == 50]
+    assert record.beside == (None if beside is None else beside << 10)
+    assert record.max_rss_error == (None if beside is None else rss_error())
 
 
 def test_memory_that_came_and_went_between_two_samples_counts_whatever_the_watermark_says(
