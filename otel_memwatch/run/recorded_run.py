@@ -389,8 +389,7 @@ class RecordedRun:
     @cached_property
     def operation_context(self) -> OperationContext:
         """Readings that the figures of a part of the run follow from."""
-        from otel_memwatch.run.aggregate import METRICS
-        from otel_memwatch.run.sample_series import TreeSeries
+        from otel_memwatch.run.sample_series import METRICS, TreeSeries
 
         known = self._known
         if known is not None and known.series is not None and not self.too_many_operations:
@@ -446,10 +445,11 @@ class RecordedRun:
         samples = None
         if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
             # Figures of operations, or of the run, need the same samples: read a day's samples once, not twice.
-            from otel_memwatch.run.aggregate import METRICS
+            from otel_memwatch.run import aggregate, sample_series
             from otel_memwatch.run.replayed import DRAWN
 
-            samples = self.samples(METRICS | DRAWN)
+            figures = sample_series.METRICS if self.state == "finished" else aggregate.METRICS
+            samples = self.samples(figures | DRAWN)
         if self.record.damage:
             samples = None
         return curves_of(self.record, samples).drawn(all_ended=self._recorded_processes.all_ended)

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupWindow, bounds_between
 from otel_memwatch.run.ledger_bounds import ledger_between
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
 
     Numbers = array[float] | memoryview
+
+METRICS = frozenset(
+    FIELDS[field][0]
+    for field in (
+        "main", "main_file", "rss", "pss", "needed", "needed_low", "needed_high", "needed_left", "unseen", "unseen_faults",
+        "processes", "faults", "cgroup_faults", "reading", "usage", "file", "anon", "shmem", "kernel", "locked", "window", "gap",
+        "watermark", "moved", *TOTALS,
+    )
+)  # fmt: skip
+"""Metrics of `TreeSeries`: other columns of a long record stay on disk."""
 
 _BLOCK = 1024
 

@@ -15,6 +15,7 @@ from otel_memwatch.record.open import read_run
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow, bounds_between
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ledger_bounds import LedgerWindows, ledger_between
+from otel_memwatch.run.sample_series import METRICS
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
 COLUMNS = [
@@ -83,7 +84,7 @@ def test_windows_of_samples_and_of_arrays_are_the_same(
     conditions = RunConditions.of(recorded(tmp_path, seed, number, own_cgroup).info)
     record, bounds = read_run(tmp_path), by_sample(conditions)
     windows = [*map(bounds.add, record.each_sample()), *bounds.rest(all_ended=all_ended)]
-    found = by_arrays(record.samples(), conditions, all_ended=all_ended)
+    found = by_arrays(record.samples(METRICS), conditions, all_ended=all_ended)
     starts, ends, untils, lows, highs = columns_of(windows)
     lows = [0 if math.isnan(low) and by_sample is LedgerWindows else low for low in lows]
     for of_samples, of_arrays in zip((starts, ends, untils, lows, highs), found, strict=True):

@@ -11,10 +11,9 @@ from otel_memwatch.model import Value
 from otel_memwatch.record.open import read_run
 from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import sample_history
-from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.sample_history import SampleHistory
-from otel_memwatch.run.sample_series import TreeSeries
+from otel_memwatch.run.sample_series import METRICS, TreeSeries
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
