@@ -7,6 +7,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, size
 
 if TYPE_CHECKING:
+    from otel_memwatch.model import Peak
     from otel_memwatch.run.results import Peaks
 
 _LIBRARIES = {
@@ -18,8 +19,8 @@ _LIBRARIES = {
     "cupy": "CuPy",
 }
 _IN_ADVANCE = {
-    "jax": ". JAX reserves 75 % of a device in advance unless XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    "tensorflow": ". TensorFlow reserves all of a device in advance unless TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "jax": "JAX reserves 75 % of a device in advance unless XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "tensorflow": "TensorFlow reserves all of a device in advance unless TF_FORCE_GPU_ALLOW_GROWTH=true",
 }
 """Libraries that reserve memory which the program may never need."""
 _MOSTLY_RESERVED = 0.5
@@ -41,25 +42,29 @@ def all_programs(peaks: Peaks, device: str) -> str:
     return "used by all programs" if Evidence.DEVICE_SAMPLES in whole.evidence else ""
 
 
-def used_by_libraries(peaks: Peaks, device: str, *, taken: bool = False) -> str:
+def used_by_libraries(peaks: Peaks, device: str) -> str:
     """Return the part of a device's memory that GPU libraries handed out; empty if it is unknown.
 
-    Example: "JAX used at most 512.0 MiB in operations". `taken`: name the rest, and how to avoid memory reserved in advance.
+    Example: "of which JAX used at most 512.0 MiB in operations".
     """
     used = peaks.gpu_used.get(device)
-    whole = peaks.gpu_of_run.get(device)
     if used is None or not (used.high or used.low):
         return ""
-    names = used.source.removesuffix(" watermark").split("+")
-    who = " and ".join(dict.fromkeys(_LIBRARIES.get(name, clean(name)) for name in names))
+    who = " and ".join(dict.fromkeys(_LIBRARIES.get(name, clean(name)) for name in _names(used)))
     if used.certainty is Certainty.EXACT:
         amount = size(used.bytes)
     else:
         amount = f"at least {size(used.low)}" if used.high is None else f"at most {size(used.high)}"
-    words = f"{who} used {amount} in operations"
-    if not taken:
-        return words
-    rest = "; the rest is its cache, CUDA and memory outside operations"
-    large = whole is not None and used.high is not None and used.high < _MOSTLY_RESERVED * whole.bytes
-    hint = next((_IN_ADVANCE[name] for name in names if name in _IN_ADVANCE), "") if large else ""
-    return words + rest + hint
+    return f"of which {who} used {amount} in operations"
+
+
+def reserved_in_advance(peaks: Peaks, device: str) -> str:
+    """Return how to see what the program needs, if a library has reserved most of the memory in advance; else nothing."""
+    used, whole = peaks.gpu_used.get(device), peaks.gpu_of_run.get(device)
+    if used is None or whole is None or used.high is None or used.high >= _MOSTLY_RESERVED * whole.bytes:
+        return ""
+    return next((_IN_ADVANCE[name] for name in _names(used) if name in _IN_ADVANCE), "")
+
+
+def _names(used: Peak) -> list[str]:
+    return used.source.removesuffix(" watermark").split("+")

@@ -51,7 +51,7 @@ def gpus(run: RecordedRun, page: Page) -> None:
             if peak is not None:
                 of = f" of {size(limit)}" if limit else ""
                 page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
-            page.fact("", gpu_phrases.used_by_libraries(run.peaks, device.id, taken=True))
+            page.fact("", gpu_phrases.reserved_in_advance(run.peaks, device.id))
             for text in (*_tree(samples, device), *_meanwhile(samples, device)):
                 page.fact("", text)
     many = run.too_many_operations

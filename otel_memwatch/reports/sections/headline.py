@@ -126,7 +126,7 @@ def gpus(run: RecordedRun, page: Page) -> None:
     devices = sorted(run.peaks.gpu_of_run.items(), key=lambda item: (-item[1].bytes, item[0]))
     for index, (device, peak) in enumerate(devices[:_DEVICES]):
         words = f"{peak_sentence(peak, source=False)} on {shorten(device, _DEVICE)}"
-        more = gpu_phrases.all_programs(run.peaks, device), gpu_phrases.used_by_libraries(run.peaks, device)
+        more = gpu_phrases.used_by_libraries(run.peaks, device), gpu_phrases.all_programs(run.peaks, device)
         page.fact("" if index else "GPU", ", ".join(filter(None, (words, *more))))
     if len(devices) > _DEVICES:
         page.fact("", count(len(devices) - _DEVICES, "more device"))
