@@ -34,7 +34,7 @@ HASHES = {
     "parts.js": "Z8onTwTI5raHF8UKYOImUbYFiokqMxQOFMf94D0VovM=",
     "runs.js": "0nJ6iqKRC2odGMbct9N7TJFACqI2+AHHdTI1TgmOZo8=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
-    "page.js": "n9taN2ui8cquV5IyA9p1SwOywTTT8Xllo1mbkR69RNw=",
+    "page.js": "/viaV77dpYpigA9UOjAnaOImR8v2ZgvOgPlejPrB6y0=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

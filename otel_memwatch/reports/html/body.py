@@ -158,8 +158,8 @@ def _cards(run: RecordedRun) -> str:
                     None,
                     (
                         shorten(device, 24),
-                        gpu_phrases.all_programs(run.peaks, device),
                         gpu_phrases.used_by_libraries(run.peaks, device),
+                        gpu_phrases.all_programs(run.peaks, device),
                     ),
                 )
             ),

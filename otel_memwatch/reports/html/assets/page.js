@@ -437,7 +437,7 @@ function gpuCharts(into) {
     if (gpu.busy) { busy.push(values(gpu.busy, 0.1)); busySeries.push({ label: gpu.label, colour: `s${(i % 8) + 1}`, width: 1.2, connect: true }); }
   });
   top *= 1.1;
-  if (used.length) addChart(into, { title: "GPU memory", height: 180, note: "The driver is read once per second, less often while it answers slowly. Lines connect readings.", xy: asSteps(used), series, top: () => top, splits: sizeSplits(top), text: size });
+  if (used.length) addChart(into, { title: "GPU memory", height: 180, note: "The driver is read up to five times a second, less often while it answers slowly. Lines connect readings.", xy: asSteps(used), series, top: () => top, splits: sizeSplits(top), text: size });
   if (busy.length) addChart(into, { title: "GPU busy", height: 130, xy: asSteps(busy), series: busySeries, top: () => 105,
     splits: { found: [0, 50, 100], label: (v) => v + " %" }, text: (v) => v.toFixed(0) + " %" });
 }
