@@ -5,7 +5,6 @@ from __future__ import annotations
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.reports.sections import headline
-from otel_memwatch.reports.sections.basics import budgets
 from otel_memwatch.reports.sections.operations import largest_operations
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
@@ -29,7 +28,7 @@ def markdown(run: RecordedRun) -> str:
     page.title(f"Memory of {shorten(clean(public_name(run.command)), _NAME)}")
     headline.peak_memory(run, page)
     headline.limit(run, page)
-    budgets(run, page)
+    headline.budgets(run, page)
     headline.result(run, page)
     headline.largest_process(run, page, public=True)
     headline.gpus(run, page)

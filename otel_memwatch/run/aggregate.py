@@ -10,7 +10,6 @@ from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
-from otel_memwatch.run.growth import HandleFloors, TimeFloors, without_history
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -20,7 +19,6 @@ from otel_memwatch.run.working_set import WorkingSet
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
-from otel_memwatch.truth.service_growth import ServiceLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import Candidates
-    from otel_memwatch.run.growth import GrowthFinding, Repeats
+    from otel_memwatch.run.growth import GrowthFinding, HandleFloors, Repeats, TimeFloors
     from otel_memwatch.run.heaps import Heaps
     from otel_memwatch.run.results import Peaks
     from otel_memwatch.run.stalls import Stalls
@@ -60,6 +58,8 @@ METRICS = frozenset(metric for field, (metric, _) in FIELDS.items() if field not
 """Metrics behind the figures of a run and of its operations."""
 
 
+_LEVELS = 64
+"""Samples in a batch for the judgement of growth."""
 _HANDLES_AFTER = 900.0
 """Seconds after which handles are counted: a service is not judged earlier anyway."""
 
@@ -143,9 +143,11 @@ class RunAggregator:
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
         self._working_set = WorkingSet()
-        self.anonymous = TimeFloors()
+        self._floors: TimeFloors | None = None
+        """Memory of no file; `None` in a run of few samples, which has no growth to judge."""
+        self._levels: list[tuple[float, float, float, int]] = []
+        """Memory of no file, monotonic seconds, CPU seconds and processes at samples that `_floors` lacks."""
         self._handles: HandleFloors | None = None
-        """Memory of no file at samples, by monotonic seconds."""
         self._processes = 0
         """Number of processes at the last sample that counted them."""
         self._devices = DeviceMaxima(catalog.HW_GPU_MEMORY_USAGE, columns)
@@ -297,11 +299,26 @@ class RunAggregator:
         if value is not None:
             cpu = self._totals["cpu_seconds"] or 0.0
             self._processes = whole_of(sample.processes) or self._processes
-            load = ServiceLoad(sample.time, cpu, self._processes)
-            self.anonymous.add(value, load)
+            self._levels.append((value, sample.time, cpu, self._processes))
+            if len(self._levels) >= _LEVELS:
+                self._fold_levels()
             if sample.time - self.conditions.started > _HANDLES_AFTER:
+                from otel_memwatch.run.growth import HandleFloors
+                from otel_memwatch.truth.service_growth import ServiceLoad
+
                 self._handles = self._handles or HandleFloors()
-                self._handles.add(sample, load)
+                self._handles.add(sample, ServiceLoad(sample.time, cpu, self._processes))
+
+    def _fold_levels(self) -> TimeFloors:
+        """Return the floors of the memory of no file, with all samples so far."""
+        from otel_memwatch.run.growth import TimeFloors
+        from otel_memwatch.truth.service_growth import ServiceLoad
+
+        self._floors = self._floors or TimeFloors()
+        for value, time, cpu, processes in self._levels:
+            self._floors.add(value, ServiceLoad(time, cpu, processes))
+        self._levels.clear()
+        return self._floors
 
     def join(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples: those so far, and others of devices."""
@@ -395,12 +412,14 @@ class RunAggregator:
         `job`: the command ended by itself without an error. A job may collect data until its end, a service must not.
         """
         error = self.conditions.sum_error
-        found = [] if repeats is None else repeats.findings(self.anonymous, error)
-        of_service = None if job else self.anonymous.finding(error)
+        found = [] if repeats is None else repeats.findings(self._fold_levels(), error)
+        of_service = None if job else self._fold_levels().finding(error)
         found = found if of_service is None else [*found, of_service]
         if self._handles is not None and not job:
             found += self._handles.findings()
-        if self.conditions.torch_history:
+        if found and self.conditions.torch_history:
+            from otel_memwatch.run.growth import without_history
+
             found = [without_history(one) for one in found]
         return found if self._heaps is None else self._heaps.findings(found)
 

@@ -14,7 +14,6 @@ from otel_memwatch.record.format import BUDGETS_FILE, STACKS_FILE
 from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
-from otel_memwatch.run.growth import GrowthFinding
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.stacks import Capture, Stacks
     from otel_memwatch.record.torch_snapshots import TorchSnapshot
     from otel_memwatch.run.curves import DrawnCurves
+    from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.run.operation_aggregator import OperationAggregator
     from otel_memwatch.run.operation_digest import OperationDigest
     from otel_memwatch.run.operations import OperationContext
@@ -203,8 +203,13 @@ class RecordedRun:
     @cached_property
     def findings(self) -> Sequence[GrowthFinding]:
         """Growth of memory that deserves a sentence; empty in older records."""
+        written = self.info.get("findings")
+        if self.state == "finished" and not written:
+            return ()
         if self.state == "finished":
-            return GrowthFinding.each_of(self.info.get("findings"))
+            from otel_memwatch.run.growth import GrowthFinding
+
+            return GrowthFinding.each_of(written)
         repeats = self._aggregated_operations[0].repeats if self.record.marked else None
         return self._replayed.aggregator.findings(repeats, job=False)
 

@@ -39,13 +39,26 @@ def test_watching_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_a_summary_loads_nothing_of_operations_and_stacks(tmp_path: Path) -> None:
     found = modules(tmp_path, "wrap", "--no-report", "--out", "run", "--", "true")
     assert "otel_memwatch.reports.summary" in found
-    unused = ("run.operations", "run.attribution", "record.operation_lines", "run.stacks", "record.stacks")
+    unused = ("run.operations", "run.attribution", "run.growth", "run.stacks", "record.stacks")
+    unused += ("record.follower", "record.operation_lines", "reports.sections.basics")
     assert found.isdisjoint(f"otel_memwatch.{name}" for name in unused)
 
 
 def test_a_short_run_imports_little_of_python() -> None:
     """Regular expressions, and modules that need them, took a fifth of the time of a short run."""
-    heavy = {"re", "json", "enum", "signal", "pathlib", "urllib.parse", "typing", "dataclasses", "subprocess"}
+    heavy = {
+        "re",
+        "json",
+        "enum",
+        "heapq",
+        "struct",
+        "signal",
+        "pathlib",
+        "urllib.parse",
+        "typing",
+        "dataclasses",
+        "subprocess",
+    }
     program = (
         "import sys; bare = set(sys.modules); "  # an editable installation imports some of these itself
         "from importlib import import_module; from otel_memwatch.monitor.run import wrap; "

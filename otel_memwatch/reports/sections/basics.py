@@ -10,6 +10,7 @@ from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.growth import growth
+from otel_memwatch.reports.sections.headline import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
@@ -88,13 +89,6 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     prediction(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
     budgets(run, page)
-
-
-def budgets(run: RecordedRun, page: Page) -> None:
-    """Write the verdict on each budget."""
-    for index, entry in enumerate(run.budgets):
-        tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
-        page.fact("" if index else "budgets", phrases.budget_sentence(entry), tone)
 
 
 _COMMAND = 2000

@@ -10,7 +10,6 @@ from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.basics import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
@@ -199,3 +198,10 @@ def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
         from otel_memwatch.reports.sections.torch_snapshots import out_of_gpu_memory
 
         out_of_gpu_memory(run, page)
+
+
+def budgets(run: RecordedRun, page: Page) -> None:
+    """Write the verdict on each budget."""
+    for index, entry in enumerate(run.budgets):
+        tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
+        page.fact("" if index else "budgets", phrases.budget_sentence(entry), tone)
