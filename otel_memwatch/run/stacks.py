@@ -160,8 +160,13 @@ def own_frame(thread: CapturedThread) -> StackFrame | None:
 
 
 def frame_name(frame: StackFrame) -> str:
-    """Return "function (file.py:12)", with the name of the file alone, and of C++ without types."""
+    """Return "function (file.py:12)", with the name of the file alone, and of C++ without types.
+
+    A package's file has that of the package: "torch/__init__.py".
+    """
     place = os.path.basename(frame.file)
+    if place == "__init__.py":
+        place = "/".join(frame.file.split("/")[-2:])
     line = f":{frame.line}" if frame.line else ""
     function = without_types(frame.function)
     return f"{function} ({place}{line})" if place else function

@@ -145,6 +145,12 @@ def test_the_thread_that_writes_snapshots_is_not_the_programs() -> None:
     assert [(one.frames, one.bytes) for one in weights] == [((APP,), 20 * MIB)]
 
 
+def test_the_file_of_a_package_has_its_name() -> None:
+    frame = StackFrame("<module>", "/v/lib/python3.12/site-packages/torch/__init__.py", 442)
+    assert frame_name(frame) == "<module> (torch/__init__.py:442)"
+    assert frame_name(frame._replace(file="__init__.py")) == "<module> (__init__.py:442)"
+
+
 def test_own_code_is_told_from_libraries() -> None:
     assert own_frame(_thread(LIBRARY, APP)) == APP
     standard = StackFrame("run", "/usr/lib/python3.11/threading.py", 982)
