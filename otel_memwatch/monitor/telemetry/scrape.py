@@ -21,6 +21,7 @@ from otel_memwatch import catalog
 from otel_memwatch.catalog import METRICS, prometheus_names
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.http_server import QuietHandler, QuietServer
+from otel_memwatch.monitor.telemetry.settings import load_pem
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.user_files import need_regular
 
@@ -152,24 +153,12 @@ def _tls_context(certificate: str | None, key: str | None, client_ca: str | None
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if key:
-        _load(key, need_regular)
-    _load(certificate, lambda path: context.load_cert_chain(path, key))
+        load_pem("--prometheus-key", key, need_regular)
+    load_pem("--prometheus-cert, or its key", certificate, lambda path: context.load_cert_chain(path, key))
     if client_ca:
-        _load(client_ca, context.load_verify_locations)
+        load_pem("--prometheus-client-ca", client_ca, context.load_verify_locations)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-def _load(path: str, load: Callable[[str], object]) -> None:
-    try:
-        need_regular(path)
-        load(path)
-    except ssl.SSLError:
-        raise Unavailable(
-            f"Prometheus cannot be served with TLS: {path} or its key is not usable PEM."
-        ) from None
-    except OSError as error:
-        raise Unavailable(f"Prometheus cannot be served with TLS: {path}: {error.strerror}.") from None
 
 
 _FINAL = frozenset(

@@ -174,17 +174,18 @@ def tls_context(signal: str, environ: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context()
     name, path = variable(signal, "CERTIFICATE", environ)
     if path is not None:
-        _load(name, path, context.load_verify_locations)
+        load_pem(name, path, context.load_verify_locations)
     name, path = variable(signal, "CLIENT_CERTIFICATE", environ)
     if path is not None:
         key_name, key = variable(signal, "CLIENT_KEY", environ)
         if key is not None:
-            _load(key_name, key, need_regular)
-        _load(name, path, lambda certificate: context.load_cert_chain(certificate, key))
+            load_pem(key_name, key, need_regular)
+        load_pem(name, path, lambda certificate: context.load_cert_chain(certificate, key))
     return context
 
 
-def _load(name: str, path: str, load: Callable[[str], object]) -> None:
+def load_pem(name: str, path: str, load: Callable[[str], object]) -> None:
+    """Load a file of certificates or keys. Raises `Unavailable`, with the `name` of its option or variable."""
     try:
         need_regular(path)
         load(path)
