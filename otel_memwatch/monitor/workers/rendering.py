@@ -286,7 +286,7 @@ def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> N
     for sentence in over(verdicts):
         messages.over(sentence)
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            messages.info(annotation("error", sentence))
+            messages.info(annotation(sentence))
         elif wanted["quiet"]:
             messages.info(f"otel-memwatch: {sentence}")
 

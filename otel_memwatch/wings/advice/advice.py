@@ -32,7 +32,6 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.inputs import scaled
-from otel_memwatch.wings.advice.page_cache import in_memory, reclaimable
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
     Interval,
@@ -42,8 +41,7 @@ from otel_memwatch.wings.advice.prediction import (
     prediction_bound,
 )
 from otel_memwatch.wings.advice.recommendation import MIB, Advice
-from otel_memwatch.wings.advice.sizes import ODDS, finished
-from otel_memwatch.wings.advice.time_and_cores import time_needed
+from otel_memwatch.wings.advice.sizes import ODDS, finished, in_memory, reclaimable, time_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -24,8 +24,8 @@ from otel_memwatch.wings.advice.advice import (
 )
 from otel_memwatch.wings.advice.jobs import WORDS, jobs_json, jobs_text, jobs_within
 from otel_memwatch.wings.advice.recommendation import Advice, tight, to_json
+from otel_memwatch.wings.advice.sizes import cores_over_time
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
-from otel_memwatch.wings.advice.time_and_cores import cores_over_time
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.find import find_runs
 from otel_memwatch.wings.index.run_fields import columns

@@ -1,4 +1,4 @@
-"""Two sizes of an advice and its request, within the limits of schedulers and machines.
+"""Two sizes of an advice and its request, within the limits of schedulers and machines; page cache, time and processors.
 
 * minimum: below it the kernel kills the job
 * full speed: below it the job may read its files again
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import count, size
-from otel_memwatch.wings.advice.page_cache import CACHE_WORTH_NAMING, LEAST_CACHE, there_before
-from otel_memwatch.wings.advice.prediction import Interval, prediction_bound
+from otel_memwatch.wings.advice.prediction import Interval, above_mean, mean_of, median_of, prediction_bound
 from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.wings.advice.recommendation import Advice
     from otel_memwatch.wings.index.indexed_run import IndexedRun
+
 
 ODDS = 1e-3
 """Default probability that a run exceeds the advice."""
@@ -122,3 +123,84 @@ def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -
         f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: {why}{there}; "
         "--trade measures it"
     )
+
+
+CACHE_WORTH_NAMING = 0.2
+"""Page cache is mentioned from this share of the memory needed."""
+LEAST_CACHE = 8 << 20
+"""Bytes below which page cache is not mentioned."""
+
+
+def reclaimable(rows: Sequence[IndexedRun], files: int) -> list[str]:
+    """Return a note on page cache beside the request. Only a dedicated cgroup separates the run's cache from other programs'."""
+    pairs = [
+        (row.memory, row.cgroup - row.memory - files)
+        for row in rows
+        if row.own_cgroup and row.memory and row.cgroup is not None
+    ]
+    if not pairs:
+        return []
+    typical, needed = median_of([beside for _, beside in pairs]), median_of([memory for memory, _ in pairs])
+    if typical < max(CACHE_WORTH_NAMING * needed, LEAST_CACHE):
+        return []
+    return [
+        f"{size(typical)} of reclaimable page cache are not in it; with less memory the job may read some files again"
+    ]
+
+
+def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
+    """Return a note on files in memory and pipes that no upper bound includes."""
+    most = max((row.excluded for row in rows), default=0)
+    if not most:
+        return []
+    held = f"at most {size(most)} in files in memory (/dev/shm) and pipes between two samples is not in it"
+    return [f"{held}; a run in a dedicated cgroup measures it"]
+
+
+def there_before(row: IndexedRun) -> int:
+    """Return bytes of the run's file pages that were in memory before it, as far as its cgroup shows them."""
+    if not row.own_cgroup or row.cgroup is None or row.memory is None:
+        return 0
+    return max(0, row.library_bytes - max(0, row.cgroup - row.memory))
+
+
+_TIME_PRIOR = 0.1
+"""Usual scatter of durations: standard deviation of their logarithms."""
+_ONE_RUN_TIME = 2.0
+
+
+def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
+    """Return the 95th percentile of the processors that the newest runs used in each second; `None`: unknown.
+
+    Reading the samples of one minute costs 10 ms.
+    """
+    import numpy as np
+
+    from otel_memwatch import catalog
+    from otel_memwatch.run import load
+
+    seconds: list[float] = []
+    for row in rows[-most:]:
+        try:
+            samples = load(row.path).samples([catalog.MEMWATCH_TREE_CPU_TIME])
+        except RunError:
+            continue
+        columns = [column for column in samples.columns if column.metric == catalog.MEMWATCH_TREE_CPU_TIME]
+        if len(samples) < 2 or not columns or samples.time[-1] < 1.0:
+            seconds += [row.cores] if row.cores is not None else []
+            continue
+        used = sum(np.nan_to_num(samples.values(column)) for column in columns)
+        at = np.arange(0.0, float(samples.time[-1]) + 1e-9, 1.0)
+        seconds += np.diff(np.interp(at, samples.time, used)).tolist()
+    return float(np.percentile(seconds, 95)) if seconds else None
+
+
+def time_needed(seconds: Sequence[float], odds: float) -> float | None:
+    """Return the seconds that the next run stays within, with these odds; `None`: no duration is known."""
+    if not seconds:
+        return None
+    if len(seconds) == 1:
+        return seconds[0] * _ONE_RUN_TIME
+    logarithms = [math.log(max(value, 1e-3)) for value in seconds]
+    above, _ = above_mean(logarithms, odds, _TIME_PRIOR)
+    return max(math.exp(mean_of(logarithms) + above), *seconds)

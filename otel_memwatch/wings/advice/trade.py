@@ -20,7 +20,6 @@ from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
-from otel_memwatch.wings.advice.cold_files import collect, drop
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_memwatch.wings.advice.recommendation import Advice
+
 
 _SLOWER = 1.1, 0.2
 """Factor and seconds by which a run may take longer. At full speed, times of a run differ by as much."""
@@ -147,3 +147,63 @@ def _knee(knee: Knee, trials: list[Trial]) -> str:
     if knee.less is None:
         return f"  full speed from {knee.enough} MiB or less ({runs})"
     return f"  full speed from {knee.enough} MiB; {knee.less} MiB is too little ({runs})"
+
+
+_PAUSE = 0.05, 1.0
+"""Seconds between two looks at a tree, shortest and longest."""
+
+
+def files_of(pid: int) -> set[str]:
+    """Return paths of the regular files that a process maps or has open; empty if it has ended."""
+    found: set[str] = set()
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps,
+    ):
+        for line in maps:
+            fields = line.rstrip("\n").split(None, 5)
+            if len(fields) == 6 and fields[5].startswith("/"):
+                found.add(fields[5])
+    with contextlib.suppress(OSError):
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(descriptor.path))
+    return {path for path in found if path.startswith("/") and os.path.isfile(path)}
+
+
+def collect(process: subprocess.Popen[bytes], files: set[str], deadline: float | None) -> bool:
+    """Add the files of a process's descendants until it ends; return whether it ended before the deadline.
+
+    Args:
+        process: a monitor; its descendants are the tree.
+        files: receives the paths.
+        deadline: monotonic seconds; `None`: wait for the end.
+
+    """
+    import psutil
+
+    pause, longest = _PAUSE
+    while process.poll() is None:
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                files |= files_of(child.pid)
+        time.sleep(pause)
+        pause = min(longest, pause * 1.1)  # files are opened early
+    return True
+
+
+def drop(files: set[str]) -> None:
+    """Drop the clean pages of files from the page cache, except pages that living processes map.
+
+    The kernel charges a file page to the cgroup that reads it first. A run under a limit finds the pages of an earlier
+    run in memory, and the cgroup of this run never pays for them. In a new container they have to be read.
+    """
+    for path in files:
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)

@@ -182,8 +182,8 @@ def over(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     return [budget_sentence(entry) for entry in entries if entry["verdict"] == Judgement.OVER.value]
 
 
-def annotation(level: str, text: str, title: str = "otel-memwatch") -> str:
-    """Return a line that GitHub Actions shows on the job's page; `level` is "error", "warning" or "notice"."""
+def annotation(text: str) -> str:
+    """Return a line that GitHub Actions shows as an error on the job's page."""
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(character, code)
-    return f"::{level} title={title}::{text}"
+    return f"::error title=otel-memwatch::{text}"

@@ -119,4 +119,4 @@ def annotate_failures(sentences: Sequence[str]) -> None:
     """Annotate the job's page in GitHub Actions with the failures."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for sentence in sentences:
-            say(annotation("error", sentence))
+            say(annotation(sentence))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
-from otel_memwatch.wings.advice.cold_files import drop, files_of
-from otel_memwatch.wings.advice.trade import _verdict
+from otel_memwatch.wings.advice.trade import _verdict, drop, files_of
 from tests.unit.wings.advice.test_advice import MIB, row
 
 
