@@ -216,7 +216,8 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
     if low and reaches(low, high, error):
         return reached_peak(low, high, error, evidence=(Evidence.PROCESS_PEAK,))
     if high <= floor:
-        return Peak.censored(floor, low or None, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+        least, most = max(0, low - stated(error)) or None, floor + stated(error)
+        return Peak.censored(most, least, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
     high += stated(error)
     if low:
         certain = max(0, low - stated(error))

@@ -172,7 +172,8 @@ def largest_process(
     if reaches(low, high, error):
         return reached_peak(low, high, error, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
     if high <= floor:
-        return Peak.censored(floor, low or None, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+        least, most = max(0, low - stated(error)) or None, floor + stated(error)
+        return Peak.censored(most, least, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
     if reached and reaches(reached, high, error):
         return reached_peak(reached, high, error, evidence=(Evidence.WAIT4,))
     if reached > low:

@@ -37,6 +37,12 @@ class Job:
     def json(self, name: str) -> Any:
         return json.loads((self.folder / f"{name}.json").read_text())
 
+    def sample_times(self) -> list[float]:
+        """Monotonic seconds of each sample."""
+        lines = (self.folder / "samples.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return [row[0] for row in rows if isinstance(row, list)]
+
     @property
     def tree(self) -> dict[str, Any]:
         """The peak of the tree."""
@@ -374,15 +380,19 @@ def test_memory_that_counters_see_late_is_within_its_bounds(machine: Path, name:
     """The kernel's mark is up to 95 MiB too low on 64 processors: a figure is near the truth, or says how far it may be."""
     job = Job(machine, name)
     assert job.exit_code == 0, job.output
-    truth, others = (
-        job.json("truth")["truth"],
-        8 * MIB,
-    )  # page tables; pages of files in a process's resident size
+    held = job.json("truth")
+    truth, others = held["truth"], 8 * MIB  # page tables; pages of files in a process's resident size
+    # A busy emulator may take no sample in all of the time. Without one, nothing exact was read.
+    sampled = any(held["from"] < time < held["until"] for time in job.sample_times())
     for part in ("tree", "main"):
         peak = job.json("report")["peaks"][part]
-        assert peak["low"] <= truth + others, (part, peak)
-        assert peak["high"] is None or peak["high"] >= truth - MIB, (part, peak)
-        assert peak["low"] >= truth - 2 * MIB, "the samples are exact sums"
+        low = peak["low"] or 0
+        assert low <= truth + others, (part, peak)
+        assert peak["high"] is None or peak["high"] >= truth - MIB, (
+            part,
+            peak,
+        )
+        assert low >= truth - 2 * MIB or not sampled, (part, peak)
     assert job.tree["high"] is not None
     assert job.tree["high"] <= 1.5 * truth + others, job.tree
     job.is_clean()

@@ -83,6 +83,13 @@ def test_largest_process(
     assert peak is None or (peak.pid, peak.at) == (pid, None if pid is None else 0.5)
 
 
+def test_on_many_processors_the_largest_process_may_be_larger_than_the_launcher() -> None:
+    """The counters may be off by 95 MiB."""
+    mib = 1 << 20
+    peak = largest_process(100 * mib, 300 * mib, 200 * mib, 95 * mib, 300 * mib, at=None, pid=None)
+    assert shape(peak) == (CENSORED, 5 * mib, 395 * mib)
+
+
 @pytest.mark.parametrize(("low", "attained", "expected"), [(80, 300, 300), (80, 70, 80), (5, 9, 5)])
 def test_largest_process_where_none_could_be_watched(low: int, attained: int, expected: int) -> None:
     peak = largest_process(low, None, attained, ERROR, FLOOR, at=0.5, pid=7, unwatched=True)

@@ -1,13 +1,15 @@
 /* Memory that the counters of many processors see late: processors spread|one FILE
- * spread  127 pages on each processor in turn, held for a second, then given back
+ * spread  127 pages on each processor in turn, held for five seconds, then given back
  * one     64 MiB on one processor, likewise
- * FILE gets what was resident at the maximum by smaps_rollup, which is exact, and the counter that wait4 reports, in bytes. */
+ * FILE gets what was resident at the maximum by smaps_rollup, which is exact, and the counter that wait4 reports, in bytes; and
+ * the monotonic seconds from which and until which it was held. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static long resident(void)
@@ -21,6 +23,13 @@ static long resident(void)
     if (file)
         fclose(file);
     return kib * 1024;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
 }
 
 int main(int argc, char **argv)
@@ -41,11 +50,13 @@ int main(int argc, char **argv)
             memory[((size_t)processor * pages + i) * page] = 1;
     }
     long truth = resident();
-    sleep(1);
+    double from = now();
+    sleep(5);
+    double until = now();
     munmap(memory, bytes);
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
     FILE *file = fopen(argv[2], "w");
-    fprintf(file, "{\"truth\": %ld, \"counter\": %ld}\n", truth, used.ru_maxrss * 1024L);
+    fprintf(file, "{\"truth\": %ld, \"counter\": %ld, \"from\": %f, \"until\": %f}\n", truth, used.ru_maxrss * 1024L, from, until);
     return fclose(file) != 0;
 }
