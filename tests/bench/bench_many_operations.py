@@ -3,7 +3,7 @@
     python tests/bench/bench_many_operations.py [--operations 0 37500 100000 400000] [--pause 0] [--command otel-memwatch]
 
 Budgets: the shell is back 60 ms after the command's end with 100 000 operations; the monitor takes 25 MiB while it records;
-`report --json` of 400 000 operations takes 300 MiB. `--pause` is the time of work (seconds) within each operation: without
+`report --json` of any number of operations takes 64 MiB. `--pause` is the time of work (seconds) within each operation: without
 it the program marks as quickly as it can, which is the worst that a monitor can meet.
 """
 

@@ -8,7 +8,7 @@ the last column is the median ratio of the pairs.
 
 Budgets of a day at 10 Hz (864 000 samples): 10 s and 500 MiB for each output. Fewer samples have their share of the seconds, and
 loading matplotlib for a plot counts in full: judge that one with --ticks 864000.
-Budgets of 10 000 runs: 3 s cold, 0.2 s warm, 100 MiB. Budget of 400 000 operations: 300 MiB.
+Budgets of 10 000 runs: 3 s cold, 0.2 s warm, 100 MiB. Budget of any number of operations: 64 MiB.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def readers(folder: Path, ticks: int, runs: int, operations: int) -> list[Reader
         Reader("runs --where", ("runs", listed, "--where", condition, "--last", "20"), again=True),
         Reader("advise", ("advise", listed, "--by", "name", "--for", "json"), again=True),
         Reader("report of operations", ("report", many)),
-        Reader("report --json of operations", ("report", "--json", many), None, 300),
+        Reader("report --json of operations", ("report", "--json", many), None, 64),
     ]
 
 
