@@ -300,7 +300,8 @@ class Curves:
             usage, file = sample.usage, sample.file
             values = (*values, None if usage is None or file is None else max(0, usage - file))
         elif self._is_bounded:
-            values = (*values, _at_least(sample.needed, sample.needed_low))
+            needed, low = sample.needed, sample.needed_low
+            values = (*values, needed if needed is None or low is None else max(needed, low))
         if self._is_bounded:
             window = self._bounds.add(sample)
         if held is not None:
@@ -354,10 +355,6 @@ class Curves:
             key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items() if figure.known
         }
         return DrawnCurves(buckets.first, buckets.last, buckets.width, curves, self.lives)
-
-
-def _at_least(value: Value, low: Value) -> Value:
-    return value if value is None or low is None else max(value, low)
 
 
 def needed_at_samples(samples: Samples, *, in_group: bool) -> Array:
