@@ -82,7 +82,7 @@ class WorkingSet:
         seconds = sample.time - self._time
         if seconds >= _LEAST_WINDOW:
             self._rate = max(self._rate, (read - self._read) / seconds)
-        self._cache, self._mapped, self._time, self._read = cache, mapped, sample.time, read
+        self._cache, self._time, self._read = cache, sample.time, read
 
     def _recently(self, time: float, written: float) -> float:
         """Return the bytes that were written recently."""
@@ -93,9 +93,13 @@ class WorkingSet:
         return written - writes[0][1]
 
     def _newly(self, mapped: float, read: float, processes: float | None) -> float:
-        """Return bytes that were mapped since the last sample. A forked process has the pages of its parent."""
+        """Return bytes that were mapped since the last sample. A forked process has the pages of its parent.
+
+        Counters of resident and of private memory are read one after the other, so their difference moves to and fro.
+        """
         before, self._processes = self._processes, processes or self._processes
         more = max(0.0, mapped - self._mapped)
+        self._mapped = mapped if mapped < self._mapped / 2 else max(self._mapped, mapped)
         return min(more, max(0.0, read - self._read)) if self._processes > before > 0 else more
 
     def _settle(self, window: CgroupWindow | None) -> None:

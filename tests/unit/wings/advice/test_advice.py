@@ -221,14 +221,15 @@ def at_limit(limit: float, **more: Any) -> IndexedRun:
     return row(6, **(fields | more))
 
 
-def test_several_processes_may_map_different_parts_of_a_file() -> None:
-    """Chromium needed 200 MiB and 170 of files in one process; it hung at 391 MiB, and ran at 450 at its usual speed."""
-    browser = row(209, file_bytes=171 * MIB, charged=1, processes=12)
+@pytest.mark.parametrize(("processes", "more"), [(5, 42.75), (12, 85.5)])
+def test_several_processes_may_map_different_parts_of_a_file(processes: int, more: float) -> None:
+    """Chromium needed 200 MiB and 170 of files in one process; it hung at 391 MiB, and ran at 450 to 494 at its usual speed."""
+    browser = row(209, file_bytes=171 * MIB, charged=1, processes=processes)
     (advice,) = advise([browser], by=job_of)
     (alone,) = advise([browser._replace(processes=1)], by=job_of)
     assert advice.full_speed is not None
     assert alone.full_speed is not None
-    assert advice.full_speed - alone.full_speed == pytest.approx(42.75 * MIB, abs=2)
+    assert advice.full_speed - alone.full_speed == pytest.approx(more * MIB, abs=2)
     assert advice.minimum == alone.minimum
 
 
