@@ -404,7 +404,8 @@ class RunAggregator:
         """Return the files that full speed needs beside the peak, in bytes; `None`: unknown."""
         with self._lock:
             most, processes = self.processes.most_file, self.processes.count
-            return self._working_set.beside_peak(most, processes, self.last_time or 0.0)
+            seconds = max(0.0, (self.last_time or 0.0) - self.ledger.contention)
+            return self._working_set.beside_peak(most, processes, seconds)
 
     def findings(self, repeats: Repeats | None, *, job: bool) -> list[GrowthFinding]:
         """Return what the run so far shows about the growth of its memory, and about memory that allocators keep.

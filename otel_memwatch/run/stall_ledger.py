@@ -151,7 +151,7 @@ class StallLedger:
         """First and last reading, and the time of the last one."""
         self._contended: tuple[float, float, float, float] | None = None
         """Last readings: time, waiting, CPU time of the machine and of the tree."""
-        self._contention = 0.0
+        self.contention = 0.0
         """Seconds of waiting for processors that other programs used."""
         self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
         """Time and stall of the first and of the last reading, by resource."""
@@ -245,7 +245,7 @@ class StallLedger:
             )
             allowed = min(self._conditions.cpus, self._cores or self._conditions.cpus)
             lost = seconds * contended_share(waited_, machine - used, used, seconds, allowed)
-            self._contention += lost
+            self.contention += lost
             self._wait(CONTENDED, before[0], time, lost)
 
     def _is_full(self, sample: Sample) -> bool:
@@ -308,7 +308,7 @@ class StallLedger:
             first, last, _ = self._throttled
             cpu = _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
         if self._contended is not None and seconds > 0:
-            contention = 0.0 if cpu else _share(self._contention / seconds)
+            contention = 0.0 if cpu else _share(self.contention / seconds)
         if self._of_group and self._conditions.own_cgroup and "io" in self._pressure:
             (start, waited_before), (end, waited_now) = self._pressure["io"]
             if end > start:
@@ -355,7 +355,7 @@ class StallLedger:
 
     def _of_writes(self, seconds: float) -> float:
         """Return the share of the time in which the kernel sought memory among pages that waited to be written."""
-        sought = min(self._curve.total(WRITES), seconds - self._contention)
+        sought = min(self._curve.total(WRITES), seconds - self.contention)
         return _share(sought / seconds) if sought >= LEAST_CLOGGED else 0.0
 
     def _is_own(self) -> bool:
@@ -430,7 +430,7 @@ class StallLedger:
 
         While it waited for a processor, it did not wait for memory.
         """
-        wait = min(wait, max(0.0, seconds - self._contention))
+        wait = min(wait, max(0.0, seconds - self.contention))
         stalled: dict[str, float] = {}
         for resource in ("memory", "io"):
             (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))

@@ -123,7 +123,7 @@ class WorkingSet:
         Args:
             largest_mapped: most file pages of one process at a sample.
             processes: of the run.
-            seconds: its duration.
+            seconds: its duration, less the waiting for processors that other programs used.
         """
         points = self._points if self._held is None else [*self._points, self._held]
         if not points or largest_mapped is None:

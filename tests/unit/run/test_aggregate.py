@@ -1100,6 +1100,25 @@ def test_bounds_end_at_the_memory_of_the_machine(swap: int | None) -> None:
     assert ("the machine's memory" in tree.how) is (swap is not None)
 
 
+def test_waiting_for_processors_leaves_no_time_to_read_again() -> None:
+    """On a busy machine, ffmpeg took three times as long, and its full-speed advice was 153 MiB with a knee of 199."""
+    columns = [column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "file", "anon")]
+    columns += [
+        column("memwatch.tree.memory.usage"),
+        column("memwatch.tree.disk.io", disk__io__direction="read"),
+    ]
+    tally = tally_of(*columns, own_cgroup="/sys/fs/cgroup/x")
+    seen(tally, PID, 0.0, file=40 * MIB)
+    for at, (needed, mapped, read) in enumerate([(2, 2, 50), (3, 8, 200), (20, 40, 200), (20, 40, 200)]):
+        tick(tally, at, *(size * MIB for size in (needed + read, read, needed, needed + mapped, read)))
+    alone = tally.files_beside_peak()
+    tally.ledger.contention = 2.0
+    busy = tally.files_beside_peak()
+    assert alone is not None
+    assert busy is not None
+    assert (busy - alone) / MIB == pytest.approx(0.05 * 2 * 150, abs=1)
+
+
 def _hours(tally: Tally, hours: float, memory_an_hour: float) -> None:
     for minute in range(int(60 * hours)):
         size = int((500 + memory_an_hour * minute / 60) * MIB)
