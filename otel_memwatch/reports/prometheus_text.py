@@ -104,14 +104,19 @@ def _every_sample(run: RecordedRun) -> Iterator[str]:
         for name, share in stalled.items():
             of_resource = {**common, "memwatch.pressure.resource": name}
             yield from _series(catalog.MEMWATCH_RUN_STALLED, of_resource, [end], [share])
-    for name, points in exported(run.findings).items():  # leaks, and memory that allocators keep
+    yield from _findings(run, common, end)
+    yield "# TYPE target info\n# HELP target Who the run is.\n"
+    labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
+    yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))
+
+
+def _findings(run: RecordedRun, common: Mapping[str, str], end: float) -> Iterator[str]:
+    """Yield leaks and memory that allocators keep, at the end of the run."""
+    for name, points in exported(run.findings).items():
         if points:
             yield _head(name)
         for attributes, value in points:
             yield from _series(name, {**common, **attributes}, [end], [value])
-    yield "# TYPE target info\n# HELP target Who the run is.\n"
-    labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
-    yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))
 
 
 def _series(
