@@ -77,6 +77,8 @@ class Poller:
         self._values: Sequence[Value] | None = None
         self._error: Exception | None = None
         self._asked: float | None = None
+        self.cpu_seconds = 0.0
+        """CPU seconds of the thread so far."""
         self._thread = Thread(self._run, f"otel-memwatch {name}")
 
     def start(self) -> None:
@@ -121,6 +123,7 @@ class Poller:
             except Exception as error:  # noqa: BLE001 - raised again by `new_values`
                 self._values, self._error = None, error
             self._asked = None
+            self.cpu_seconds = time.thread_time()
             if self._stop.wait(max(0.0, self._period - (time.monotonic() - began))):
                 return
 

@@ -13,6 +13,7 @@ import pytest
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.sampling.sampler import Sampler
 from otel_memwatch.monitor.sampling.sources import Context, gpu_nvidia
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import open_driver
@@ -193,6 +194,14 @@ def test_dear_questions_do_not_delay_the_memory(
     assert 60 / seconds_between <= utilization <= 60
     spent = sum(H200.get(name, 100e-6) * len(times) for name, times in answered.items())
     assert spent <= 0.011 * 60 + 0.08, "1 % of the time, and the first readings"
+
+
+def test_time_in_the_drivers_thread_is_that_of_the_source(machine: Machine, open_source: Opener) -> None:
+    machine.card(0, **EVERYTHING)
+    gpu = open_source()
+    sampler = Sampler([gpu], 0.01)
+    assert read(gpu, "hw.gpu.memory.usage") == 5 * GIB
+    assert sampler.health()["gpu_nvidia"].seconds > 0, "the sampler itself has read nothing"
 
 
 def test_values_follow_the_device(machine: Machine, open_source: Opener) -> None:

@@ -19,7 +19,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
-    from otel_memwatch.runtime.polling import Pace
+    from otel_memwatch.runtime.polling import Pace, Poller
 
 CPU_SHARE = 0.05
 """Share of one core that a source may use; a more expensive source is read less often."""
@@ -170,7 +170,9 @@ class _Reader:
         return range(self._slow, self._slow + self._count - self.fast_count)
 
     def health(self) -> SourceHealth:
-        return SourceHealth(self.up, self.reads, self.failures, self.seconds, self.stretched, self.error)
+        poller: Poller | None = getattr(self.source, "poller", None)
+        seconds = self.seconds + (0.0 if poller is None else poller.cpu_seconds)
+        return SourceHealth(self.up, self.reads, self.failures, seconds, self.stretched, self.error)
 
 
 def _leave_as_read(_time: float, _values: list[Value]) -> None:

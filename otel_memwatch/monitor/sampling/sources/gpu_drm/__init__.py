@@ -73,17 +73,18 @@ class GpuDrm:
             for card, known in self._cards
             for metric in (*(figure.metric for figure in known), *(metric for metric, _, _ in _TREE))
         )
-        self._poller = Poller("The GPU's kernel driver", self._poll, period, "see dmesg")
-        self._poller.start()
+        self.poller = Poller("The GPU's kernel driver", self._poll, period, "see dmesg")
+        """Its CPU time counts as that of the source."""
+        self.poller.start()
 
     def read(self, now: float) -> Sequence[Value]:
         """Return the readings since the last call, or only `None`. Raises `Unavailable` while a driver hangs."""
         self._pids = tuple(self._context.pids())
-        return self._poller.new_values(now) or (None,) * len(self.columns)
+        return self.poller.new_values(now) or (None,) * len(self.columns)
 
     def close(self) -> None:
         """End the thread."""
-        self._poller.close()
+        self.poller.close()
 
     def info(self) -> list[dict[str, Any]]:
         """Return a description of every card as JSON values, for the record and `doctor`."""

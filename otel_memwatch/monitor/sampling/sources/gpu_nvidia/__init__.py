@@ -121,8 +121,9 @@ class GpuNvidia:
             for call in calls
             for metric, extra, _ in call.columns
         )
-        self._poller = Poller(_DRIVER, self._poll, often, HANGS_HINT)
-        self._poller.start()
+        self.poller = Poller(_DRIVER, self._poll, often, HANGS_HINT)
+        """Its CPU time counts as that of the source."""
+        self.poller.start()
 
     # -- called by the sampler
 
@@ -132,7 +133,7 @@ class GpuNvidia:
         Raises `Unavailable` while the driver hangs, or while none of its devices answers.
         """
         self._note_tree()
-        return self._poller.new_values(now) or (None,) * len(self.columns)
+        return self.poller.new_values(now) or (None,) * len(self.columns)
 
     def _note_tree(self) -> None:
         """Note current and former processes of the tree for the driver's thread."""
@@ -146,7 +147,7 @@ class GpuNvidia:
 
     def close(self) -> None:
         """End the threads and close the driver, unless one of them hangs."""
-        idle = (self._poller.close(), self._xid_errors.close())
+        idle = (self.poller.close(), self._xid_errors.close())
         if not all(idle):
             return  # a thread that still uses the library would use it after its end
         with suppress(Unavailable):  # a hanging driver is closed with the process
