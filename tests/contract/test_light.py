@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.runtime.own_python import PACKAGE_PARENT
 from tests.support.wrapped import PROGRAM, environment, wrap
 
 HEAVY = ("matplotlib", "numpy", "scipy", "opentelemetry", "google.protobuf", "requests", "pandas")
@@ -60,13 +61,14 @@ def test_a_short_run_imports_little_of_python() -> None:
         "subprocess",
     }
     program = (
-        "import sys; bare = set(sys.modules); "  # an editable installation imports some of these itself
+        f"import sys; sys.path.insert(0, {PACKAGE_PARENT!r}); bare = set(sys.modules); "
         "from importlib import import_module; from otel_memwatch.monitor.run import wrap; "
-        "end = 'monitor.run.completion', 'reports.summary', 'wings.advice.history', 'cli.fast_args'; "
+        "end = 'monitor.run.completion', 'reports.summary', 'wings.advice.history', 'cli.fast_args', 'record.sample_lines'; "
         "[import_module(name) for name in (*wrap._FIRST_NEEDED, *('otel_memwatch.' + name for name in end))]; "
         "print(*set(sys.modules) - bare)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # Without `site`: an editable installation imports some of these itself.
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
     assert "otel_memwatch.reports.summary" in found
     assert found & heavy == set()

@@ -14,7 +14,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
@@ -23,6 +22,8 @@ from otel_memwatch.runtime.terminal import Display, display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_memwatch.monitor.workers.detached_report import DetachedReport
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.curves import DrawnCurves
