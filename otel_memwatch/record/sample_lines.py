@@ -6,7 +6,6 @@ Lines are parsed a few thousand at a time, by `msgspec` in long files.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from itertools import chain, pairwise
 
@@ -23,6 +22,7 @@ from otel_memwatch.record.jsonl import (
     parse,
 )
 from otel_memwatch.record.sample_files import sample_files, samples_size
+from otel_memwatch.runtime.fast_json import decoder
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _rows(
     are_numbers = rows is not None
     if rows is None:
         try:
-            rows = json.loads(text, parse_constant=_not_known)
+            rows = _decode(text.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError):
             rows = None
     if rows is not None and len(rows) == len(lines) and _all_fit(rows, width):
@@ -273,6 +273,9 @@ def _are_numbers(text: bytes, rows: int) -> bool:
 
 def _not_known(_: str) -> None:
     """Return `None` for `NaN` and `Infinity`: they are not JSON, and their values are unknown."""
+
+
+_decode = decoder(_not_known)
 
 
 def _all_fit(rows: list[Any], width: int) -> bool:
