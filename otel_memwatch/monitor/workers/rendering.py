@@ -95,21 +95,13 @@ class CompletedRecord(NamedTuple):
 
 
 def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[str, ...]:
-    """Return the modules for report, page and summary, in order of use. Their import takes longer than the outputs.
+    """Return the modules for report, page and summary, those of every run first. Their import takes longer than the outputs.
 
-    A detached report imports them itself.
+    A detached report imports them itself. The summary of a short run with one process does without the last three.
     """
     pages_here = settings["report"] and not detachable
-    base = (
-        "run.recorded_run",
-        "run.processes",
-        "run.gpu",
-        "record.open",
-        "record.reader",
-        "record.sample_lines",
-        "text",
-        "reports.phrases",
-    )
+    base = "run.recorded_run", "record.open", "record.reader", "text", "reports.phrases"
+    longer = "record.sample_lines", "run.processes", "run.gpu"
     pages = (
         "reports.text_report",
         "reports.sections.basics",
@@ -118,10 +110,12 @@ def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[
         "reports.html",
     )
     summary = not settings["quiet"]
+    prose = pages_here or (summary and settings["summary"] != "json")
     wanted = (
-        *(base if pages_here or (summary and settings["summary"] != "json") else ()),
+        *(base if prose else ()),
         *(pages if pages_here else ()),
         *(() if not summary else _SUMMARIES[settings["summary"]]),
+        *(longer if prose else ()),
     )
     return tuple(f"otel_memwatch.{name}" for name in wanted)
 
