@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +95,8 @@ def _opened(page: str) -> bool:
     # Without TERM, Python offers no text browser, which would need the terminal.
     variables = {name: value for name, value in os.environ.items() if name != "TERM"}
     command = [sys.executable, "-I", "-c", _PROGRAM, Path(page).absolute().as_uri()]
+    import subprocess  # 3 ms, which commands that open nothing need not spend
+
     none = subprocess.DEVNULL
     opener = subprocess.Popen(
         command, env=variables, stdin=none, stdout=none, stderr=none, start_new_session=True
