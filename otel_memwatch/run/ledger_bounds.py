@@ -50,11 +50,15 @@ class LedgerBounds:
         """Factor of the last reading of proportional sizes, and the guess at that sample."""
         self._unknown = WindowBounds()
         """Windows that page faults do not bound; the others are present as windows of 0 bytes."""
+        self._began: float | None = None
+        """Time of the first sample."""
         self._most = 0
         """The largest bound of the other windows."""
         self._open: tuple[float, int | None, int | None] | None = None
         self.known = False
         """True if any bound is known."""
+        self.first: int | None = None
+        """Bound of the first window; `None`: not known."""
 
     def add_sample(self, time: float, high: int | None, faults: int | None) -> None:
         """Add a sample.
@@ -71,6 +75,8 @@ class LedgerBounds:
             bound = self._bound(high_before, faults_before, reported)
             self._unknown.add_sample(before, None if bound is None else 0, 0)
             self._most = max(self._most, bound or 0)
+            self.first = bound if before == self._began else self.first
+        self._began = time if self._began is None else self._began
         self._open = time, high, faults
         self.known = self.known or high is not None
 

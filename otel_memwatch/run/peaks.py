@@ -360,8 +360,11 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
         high = Certificate(filled, Evidence.PAGE_FAULTS)
     alone = _lone_high(evidence)[1]
-    if alone is not None and (high is None or alone < high.bytes):
-        high = Certificate(alone, Evidence.WAIT4)
+    if alone is not None and ledger.first is not None:
+        # The first sample may have been too late to notice a reset of the maximum.
+        alone = max(alone, ledger.first)
+        if high is None or alone < high.bytes:
+            high = Certificate(alone, Evidence.WAIT4)
     by_group = _bound_by_group(evidence)
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:

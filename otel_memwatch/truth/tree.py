@@ -61,6 +61,7 @@ def lone_process_bound(
     * munmap notes the maximum first and returns when all pages are free. With a second thread, new pages could come in
       between, so a process with threads has no such bound.
     * A part of a huge page that it freed may stay charged: `beside` includes all huge pages that were parted.
+    * A reset of the maximum is noticed from the first sample on. So the bound of the first window counts too.
     * Memory that it handed to the kernel and no longer maps, as by vmsplice, is in a pipe: that is excluded.
 
     Example: a loop of 100 MiB, freed and taken again twice between samples. By page faults the tree needed at most 219 MiB,

@@ -396,6 +396,8 @@ class TestTree:
         ({"note": ProcessNote.WATERMARK_RESET}, 219),
         ({"company": True}, 219),
         ({"segment": True}, 219),
+        # a reset that no sample can have noticed
+        ({"first": 150 * MIB}, 150),
     ],
 )
 def test_memory_that_one_process_frees_and_takes_again_counts_once(change: dict[str, Any], most: int) -> None:
@@ -410,6 +412,7 @@ def test_memory_that_one_process_frees_and_takes_again_counts_once(change: dict[
         lines = OperationLines(PID)
         lines.start, lines.largest = STARTED, (5 * MIB, STARTED + 0.1)
         tally.boundaries([lines])
+    tick(tally, 0.05, 1, 0, change.pop("first", 3 * MIB), 0, 0)
     tick(tally, 0.1, 1, 103 * MIB, 219 * MIB, 103 * MIB, 0)
     figures = {"peak": 108 * MIB, "peak_bound": 108 * MIB, "max_rss": 108 * MIB, "exit_code": 0}
     figures |= {"childless": True, "beside": MIB, "max_rss_error": MIB}

@@ -204,6 +204,7 @@ class Membership:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
+        sees_resets = self._resets.sees_all(pid)
         presumed = self._presumed.pop(pid, None)
         if presumed is not None and (stat is None or presumed.start == stat.start):
             self.faults.was_left_to_us(presumed)
@@ -245,7 +246,7 @@ class Membership:
             self._records.reaped_elsewhere(reaped, member)
         if member is not None:
             self._resets.compare_at_end(member, reaped.exit)
-        self._records.reaped(reaped, member, hidden, lone)
+        self._records.reaped(reaped, member, hidden, lone if sees_resets else None)
 
     # -- second step: current figures of the members
 
@@ -382,7 +383,7 @@ class Membership:
             return False
         self.members[pid] = member
         changes.born = True
-        self._resets.watch(pid)
+        self._resets.watch(pid, by_thread=pid == self._context.root)
         # The kernel rounds the start down to a clock tick: a process of this tick may be younger than the run.
         if (
             self._began is not None

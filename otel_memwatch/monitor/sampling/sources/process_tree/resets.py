@@ -52,7 +52,7 @@ class ResetEvents:
         self._call: Any = None
         self._pids: dict[int, int] = {}
         """By watch."""
-        self._watches: dict[int, int] = {}
+        self._watches: dict[int, list[int]] = {}
         """By pid."""
         if descriptors.free > 0:
             self._open()
@@ -73,17 +73,23 @@ class ResetEvents:
             self._descriptors.free -= 1
             self._poll.register(self._queue, select.POLLIN)
 
-    def watch(self, pid: int) -> None:
-        """Begin to watch a process."""
-        if self._queue >= 0:
-            found = self._call("inotify_add_watch", self._queue, f"{self._proc}/{pid}".encode(), _IN_MODIFY)
-            if found >= 0:
-                self._pids[found], self._watches[pid] = pid, found
+    def watch(self, pid: int, *, by_thread: bool) -> None:
+        """Begin to watch a process; `by_thread`: also the file of its first thread, which resets the same watermark."""
+        if self._queue < 0:
+            return
+        paths = [f"{self._proc}/{pid}", f"{self._proc}/{pid}/task/{pid}"][: 1 + by_thread]
+        watches = [self._call("inotify_add_watch", self._queue, path.encode(), _IN_MODIFY) for path in paths]
+        found = [watch for watch in watches if watch >= 0]
+        self._watches[pid] = found
+        self._pids.update(dict.fromkeys(found, pid))
+
+    def sees_all(self, pid: int) -> bool:
+        """Return whether a reset by either file is noticed."""
+        return len(self._watches.get(pid, ())) > 1
 
     def forget(self, pid: int) -> None:
         """Stop watching an ended process."""
-        found = self._watches.pop(pid, None)
-        if found is not None:
+        for found in self._watches.pop(pid, ()):
             del self._pids[found]
             self._call("inotify_rm_watch", self._queue, found)
 
@@ -142,9 +148,13 @@ class ForeignResets:
         self._since: dict[int, float] = {}
         """Members with a noticed reset, with its time."""
 
-    def watch(self, pid: int) -> None:
+    def watch(self, pid: int, *, by_thread: bool) -> None:
         """Begin to watch a member."""
-        self._events.watch(pid)
+        self._events.watch(pid, by_thread=by_thread)
+
+    def sees_all(self, pid: int) -> bool:
+        """Return whether a reset of a member that was watched `by_thread` is noticed."""
+        return self._events.sees_all(pid)
 
     def forget(self, pid: int) -> None:
         """Stop watching a process that is no longer a member."""

@@ -76,10 +76,12 @@ def watched() -> Iterator[Watched]:
     watched.close()
 
 
-def test_a_reset_between_two_ticks_is_noticed_once(watched: Watched) -> None:
+@pytest.mark.parametrize("path", ["", "task/{pid}/"])
+def test_a_reset_between_two_ticks_is_noticed_once(watched: Watched, path: str) -> None:
     """Nothing was read between the memory that it hides and the reset."""
     watched.do("blip", 60)
-    watched.reset()
+    pid = watched.process.pid
+    Path(f"/proc/{pid}/{path.format(pid=pid)}clear_refs").write_text("5")
     watched.do("blip", 10)
     watched.tick()
     watched.tick(after=2)
