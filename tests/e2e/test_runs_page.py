@@ -167,7 +167,7 @@ def test_axe_has_no_complaint(chrome: Any, page: Path, scheme: str) -> None:
 
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of 24 runs whose memory changes after each six; the seventh has a page."""
+    """A page of 24 runs whose memory changes after each six; the seventh has a page, the last one failed."""
     place = tmp_path_factory.mktemp("steps")
     for number in range(24):
         run = place / "runs" / f"r{number:02}"
@@ -177,6 +177,8 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for moment in ("started", "ended"):
             document[moment]["wall"] += 3600 * number
         document["peaks"]["tree"] = recorded.peak((100, 110, 90, 130)[number // 6])
+        if number == 23:
+            document["exit"] |= {"exit_code": 1, "reason": "exit code 1"}
         (run / "run.json").write_text(json.dumps(document))
     (place / "runs/r06/report.html").write_text("<title>six</title>")
     file = place / "all.html"

@@ -66,7 +66,7 @@ def html(
         Columns(
             (", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER),
             "lrrrrrrr",
-            wide=("spread", "duration", "CPU"),
+            wide=("median", "spread", "duration", "CPU"),
         ),
     )
     directory = changes_formats.directory_of(found)
