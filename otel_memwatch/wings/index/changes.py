@@ -4,7 +4,8 @@
 
 * It is larger than the smallest effect: 1 % and 1 MiB, for times 5 % and 50 ms.
 * It exceeds the noise that is left between the steps, which includes heavy tails and noise that lasts for several runs.
-* A run after it exceeds a run before it in 84 % of the pairs, or the difference is beyond doubt. Jobs with two modes fail this.
+* It explains the values better than a dependence of each run on the run before it.
+* A run after it exceeds a run before it in 82 % of the pairs, or the difference is beyond doubt. Jobs with two modes fail this.
 
 Only runs that ended well count. Thresholds come from `python -m tests.bench.changes`, which prints recall and false rates.
 """
@@ -33,22 +34,25 @@ _PROPOSED = 7.5
 """Gain in squared error, in units of the noise's variance, that proposes a step."""
 _DRIFT = 9.5
 """Gain that each parameter must add to prefer steps to a drift, or a drift to a step."""
-_KEPT, _KEPT_NEW = 18.0, {4: 18.0, 5: 9.0, 6: 13.0}
+_KEPT, _KEPT_NEW = 18.0, {4: 16.0, 5: 11.0, 6: 12.0, 7: 13.0, 8: 14.0, 9: 15.0}
 """Gain that confirms a step; those by the runs on its shorter side.
 
-A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. Only large
-steps need to be found early.
+A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. A step that has
+just been found may lie up to three runs beside the true one, hence no jump between neighbours.
 """
 _SHORT = 10.0
 """A history with this number of runs requires twice the gain: its noise is badly known."""
-_SEPARATED, _BEYOND_DOUBT = 0.84, 33.0
+_SEPARATED, _BEYOND_DOUBT = 0.82, 33.0
 """Share of pairs in the direction of a step; gain that replaces it for long, small steps."""
 _OUTLIERS = 3.0
 """Standard deviations from a running median beyond which a value is clipped."""
 _NEIGHBOURS = 7
 """Width of the running median, in runs."""
-_EXPLAINED = 10.0
-"""Twice the log-likelihood that each step adds."""
+_EXPLAINED = 13.0
+"""Twice the log-likelihood that each step adds to a dependence of each run on the run before it.
+
+Noise that lasts for several runs is rarely seen as such in fewer than 60 runs. This comparison needs no estimate of it in advance.
+"""
 _SKEWED = 2.0
 """Excess of the scatter on one side over the variance, in units of 1 / sqrt(runs), from which it counts for that side."""
 _GRID = 25
@@ -267,8 +271,10 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
             required = _KEPT_NEW.get(min(b - a, c - b), _KEPT) * (1 + _SHORT / len(values))
             gains.append(gain / required if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
         weakest = min(range(len(steps)), key=gains.__getitem__)
-        if gains[weakest] >= 1 and _explains(clipped, ends):
-            break
+        if gains[weakest] >= 1:
+            others = (*ends[: weakest + 1], *ends[weakest + 2 :])
+            if _explains(clipped, ends, (0, len(values))) and _explains(clipped, ends, others):
+                break
         del steps[weakest]
     return steps
 
@@ -297,17 +303,18 @@ def _variances(values: Any, ends: Sequence[int], noise: float) -> tuple[float, f
     return side(left[left > 0]), side(left[left < 0])
 
 
-def _explains(values: Any, ends: Sequence[int]) -> bool:
-    """Return whether the steps explain more than a dependence of each run on the run before it."""
+def _explains(values: Any, ends: Sequence[int], fewer: Sequence[int]) -> bool:
+    """Return whether steps explain more than fewer of them and a dependence of each run on the run before it."""
     import numpy as np
 
-    def unexplained(left: Any) -> float:
+    def unexplained(ends: Sequence[int]) -> float:
+        left = np.concatenate([values[a:b] - values[a:b].mean() for a, b in itertools.pairwise(ends)])
         alike = float(left[1:] @ left[:-1]) / max(float(left @ left), 1e-300)
         return max(float(((left[1:] - alike * left[:-1]) ** 2).sum()), 1e-300)
 
-    between = np.concatenate([values[a:b] - values[a:b].mean() for a, b in itertools.pairwise(ends)])
-    saved = np.log(unexplained(values - values.mean()) / unexplained(between))
-    return bool(len(values) * saved >= _EXPLAINED * (len(ends) - 2))
+    saved = np.log(unexplained(fewer) / unexplained(ends))
+    # Each level that is fitted makes the rest smaller than the noise.
+    return bool((len(values) - len(ends) + 1) * saved >= _EXPLAINED * (len(ends) - len(fewer)))
 
 
 def _is_separated(before: Any, after: Any) -> bool:

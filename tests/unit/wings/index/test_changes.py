@@ -38,13 +38,27 @@ def noise(number: int, seed: int = 0) -> Any:
     return 1 + 0.02 * np.random.default_rng(seed).standard_normal(number)
 
 
-def test_a_step_of_five_percent_is_found_within_five_runs() -> None:
+@pytest.mark.parametrize(("known", "after"), [(100, 5), (40, 6)])
+def test_a_step_of_five_percent_is_found_within_a_few_runs(known: int, after: int) -> None:
+    # In a short history, a step resembles noise that lasts for several runs: it takes one run more.
     found = 0
     for seed in range(20):
-        memory = 200 * noise(45, seed)
-        memory[40:] *= 1.05
-        found += [abs(int(one.first.id) - 40) <= 3 for one in changes(runs(memory), None)] == [True]
+        memory = 200 * noise(known + after, seed)
+        memory[known:] *= 1.05
+        found += [abs(int(one.first.id) - known) <= 3 for one in changes(runs(memory), None)] == [True]
     assert found >= 18
+
+
+def test_a_growing_history_of_alike_neighbours_has_few_steps() -> None:
+    rng = np.random.default_rng(7)
+    found = set()
+    for number in range(4):
+        apart = rng.standard_normal(60)
+        for place in range(1, 60):
+            apart[place] = 0.5 * apart[place - 1] + 0.75**0.5 * apart[place]
+        rows = runs(200 * (1 + 0.02 * apart))
+        found |= {(number, one.first.id) for last in range(8, 61) for one in changes(rows[:last], None)}
+    assert len(found) <= 1
 
 
 def test_noise_without_a_change_has_no_steps() -> None:
