@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 CPU_ADVANCE = 0.06
 """CPU seconds that probes and early samples may use at once: about sixty early samples."""
 CPU_SHARE = 0.002
-"""Share of one core at which this budget refills."""
+"""Share of one core at which this budget refills, if samples follow each other at the shortest interval."""
+LEAST_SHARE = 0.0003
+"""Share in long intervals: enough for a probe each second."""
 REST = 100
 """Pause after a probe, as a multiple of its cost: a large tree takes no larger share of a core."""
 LEAST_LEFT = 0.005
@@ -36,10 +38,16 @@ class EarlySampleScheduler:
         self._sources: list[EarlySampleSource] = [source for source in sources if hasattr(source, "probe")]  # type: ignore[misc] # hasattr checks it
         self.due = math.inf
         """Monotonic seconds at which a probe is due; infinite: never."""
+        self._share = CPU_SHARE
         self._ahead = self._accounted_at = 0.0
         """CPU seconds used beyond the share, and the monotonic time of this account."""
         self._rests_until = 0.0
         """Monotonic end of the pause after the last probe."""
+
+    def set_interval(self, now: float, ratio: float) -> None:
+        """Refill the budget more slowly in long intervals; `ratio`: interval from `now` on, in shortest ones."""
+        self.spent(now, 0.0)
+        self._share = max(LEAST_SHARE, CPU_SHARE / ratio)
 
     def plan(self, now: float, next_tick: float) -> None:
         """Schedule the next probe, after a sample or a probe at `now`."""
@@ -74,4 +82,4 @@ class EarlySampleScheduler:
 
     def _left(self, now: float) -> float:
         """Return the CPU seconds available now."""
-        return CPU_ADVANCE - max(0.0, self._ahead - (now - self._accounted_at) * CPU_SHARE)
+        return CPU_ADVANCE - max(0.0, self._ahead - (now - self._accounted_at) * self._share)

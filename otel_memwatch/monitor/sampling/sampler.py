@@ -291,6 +291,7 @@ class Sampler:
         assert self._deadline is not None
         if self._auto is not None:
             self._current = self._auto.after(now, values)
+            self._early.set_interval(now, self._current / self.interval)
             self._deadline = (
                 min(self._deadline, now + self.interval)
                 if self._current <= self.interval

@@ -10,7 +10,7 @@ import pytest
 from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
 from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
-from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE
+from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE, LEAST_SHARE
 from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Sampler, SourceHealth
 from otel_memwatch.runtime.polling import Pace
 from otel_memwatch.runtime.threads import Flag
@@ -323,6 +323,18 @@ def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) 
     assert most - 3 <= len([time for time in source.reads if time < 1002.5]) - 25 <= most + 3
     # 0.2 % of each second besides: one in a second
     assert len(source.reads) - len(grid) <= most + 3 + (source.reads[-1] - 1000)
+
+
+def test_probes_in_long_intervals_have_a_smaller_share(clock: FakeClock) -> None:
+    """A watch of hours costs 0.05 % of a core: 0.03 % for probes, the rest for regular samples."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.calls, source.probe_cpu = [1], False, 0.001
+    sampler = Sampler([source], 0.1, clock=clock, auto=AutoInterval(clock.now - 86400))
+    began = clock.now
+    while clock.now < began + 3600:
+        sampler.tick()
+        sampler.wait(threading.Event())
+    assert source.probes * source.probe_cpu <= CPU_ADVANCE + 1.1 * LEAST_SHARE * 3600
 
 
 def test_a_probe_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
