@@ -40,6 +40,7 @@ _SIZES = (
 )
 _COUNTS = (catalog.MEMWATCH_TREE_PROCESS_COUNT, catalog.MEMWATCH_CGROUP_MEMORY_EVENTS)
 _WAITING = catalog.MEMWATCH_CGROUP_PRESSURE_TIME
+_OF_CGROUP = (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE, _WAITING)
 _OF_MEMORY = {"memwatch.pressure.resource": "memory", "memwatch.pressure.stall_type": "some"}
 
 
@@ -52,10 +53,12 @@ class AutoInterval:
 
     Attributes:
         now: the current interval, in seconds.
+        shared_cgroup: the cgroup of the samples has other programs, too, so its size and pressure show no change of the run.
     """
 
     def __init__(self, started: float, longest: float = math.inf) -> None:
         self.now = SHORTEST_AUTO
+        self.shared_cgroup = False
         self._started, self._longest = started, longest
         self._spare = _SPARE
         self._accounted_at = started
@@ -72,11 +75,15 @@ class AutoInterval:
 
     def declare(self, columns: Sequence[Column]) -> None:
         """Set the columns of the following samples."""
+        others = _OF_CGROUP if self.shared_cgroup else ()
         self._places = {
             column[:2]: place
             for place, column in enumerate(columns)
-            if column.metric in (*_SIZES, *_COUNTS)
-            or (column.metric == _WAITING and dict(column.attributes) == _OF_MEMORY)
+            if column.metric not in others
+            and (
+                column.metric in (*_SIZES, *_COUNTS)
+                or (column.metric == _WAITING and dict(column.attributes) == _OF_MEMORY)
+            )
         }
 
     def notice(self) -> None:

@@ -75,6 +75,15 @@ def test_a_change_makes_it_short_again(changed: Sequence[float]) -> None:
     assert following[-1] == 10
 
 
+def test_other_programs_of_the_same_cgroup_are_no_change() -> None:
+    """A service in the machine's root cgroup: builds and page cache beside it do not use up its early samples."""
+    auto = aged(10_000)
+    auto.shared_cgroup = True
+    auto.declare(COLUMNS)
+    assert auto.after(STARTED + 10_020, (900 * MIB, 700 * MIB, 3, 0, 9.0)) == 10
+    assert auto.after(STARTED + 10_030, (900 * MIB, 700 * MIB, 4, 0, 9.0)) == 0.1
+
+
 @pytest.mark.parametrize(
     "same", [(410 * MIB, 100 * MIB, 3, 0, 0.0), (400 * MIB, 100.9 * MIB, 3, 0, 0.01), (None,) * 5]
 )

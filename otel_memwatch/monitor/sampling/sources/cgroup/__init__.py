@@ -115,6 +115,8 @@ class Cgroup:
         self._outside = None if alone else Outside(context, groups)
         self._rests = context.rests
         self._auto = context.auto
+        if self._auto is not None:
+            self._auto.shared_cgroup = not alone
         self._slow_pace = context.pace(1.0)
         self._fast_pace = context.pace(FAST_PERIOD)
         self.paces = (self._slow_pace, self._fast_pace)
