@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -80,7 +79,7 @@ def watch(pid: int, run: Path, seconds: float, factor: float) -> list[Tenth]:
                 f" {descriptors} descriptors, {found[-1].disk / 1000:.1f} kB written",
                 flush=True,
             )
-        monitor.send_signal(signal.SIGINT)
+        monitor.terminate()
     return found
 
 
