@@ -1,13 +1,17 @@
-"""Eight real services under load, attached to: verdicts on growth, and the figures of each recording.
+"""Eight real services under load, attached to: false leaks in days made of their recordings, and leaks that are named in time.
 
-    python -m tests.bench.services [--seconds 300] [--days 5] [--only NAME] [--leak MIB_PER_HOUR]
+    python -m tests.bench.services [--seconds 120] [--days 1000] [--slower 1 10 60] [--only NAME] [--keep DIRECTORY]
 
 Services: gunicorn with Django and recycled workers, uvicorn, node, a JVM, PostgreSQL, Redis, nginx and a Go program. Missing ones are
 skipped. Clients change their rate over the time, with pauses. `attach` records each service at 20 Hz.
 
-Accelerated: the times of the samples are stretched, so `--seconds` count as `--days`. The service is judged at each hour of the stretched
-time. A day with a leak in any judgement counts as false. This is harder than real time: a warm-up of half a minute counts as hours. Caches
-are filled before the recording, for `--warm` seconds.
+Accelerated: five days begin with the recording, and go on with blocks of its second half in random order, each as long as an eighth of it.
+So memory is taken to be stationary after the first half. The service is judged at each hour. A day with a leak in any judgement
+counts as false. `--slower`: all that the service does, its warm-up too, takes that many times as long. At 60, a garbage collection each
+ten seconds becomes one each ten minutes, and a recording of two minutes lasts two hours.
+
+Leaks are added to days that are made in the same way: 50 MB an hour for 3 h, and 0.8 % an hour (of at least
+64 MiB) for 12 h.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
-import json
 import os
 import random
 import shutil
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DAY, HOUR, MIB = 86400.0, 3600.0, 1 << 20
+STEP, AT_ONCE, LEAKS = 10.0, 5, 20
+"""Seconds between two moments, days that are made at once, and leaks of each kind that are added."""
 
 DJANGO = """
 import os, sys
@@ -281,21 +286,18 @@ def load_service(client: Callable[[int], None], stop: threading.Event, seed: int
             stop.wait(1 / rate if rate else 0.2)
 
 
-class Recorded(NamedTuple):
-    """A service's recording and its verdicts."""
+class Moment(NamedTuple):
+    """A service at a moment of its recording."""
 
-    lowest: float
-    highest: float
-    """Memory of no file, in MiB."""
-    samples: int
-    false_days: int
-    kinds: list[str]
-    monitor_cpu: float
-    """Share of a processor."""
+    memory: float
+    """Bytes of no file."""
+    cpu_seconds: float
+    """Used since the moment before."""
+    processes: int
 
 
-def measure(service: Service, seconds: float, warm: float, days: float, leak: float) -> Recorded:
-    """Start a service, load it, attach to it, and judge the recording; `leak`: bytes in an hour that are added to its samples."""
+def measure(service: Service, run: Path, seconds: float, warm: float) -> float:
+    """Start a service, load it, and record it into `run`; return the share of a processor that the monitor used."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         folder, port = Path(home), free_port()
         command = service.start(folder, port)
@@ -313,11 +315,10 @@ def measure(service: Service, seconds: float, warm: float, days: float, leak: fl
                 for one in loads:
                     one.start()
                 time.sleep(warm)
-                cpu = record(process.pid, folder / "run", seconds)
+                return record(process.pid, run, seconds) / seconds
             finally:
                 stop.set()
                 end(process)
-        return judge(folder / "run", seconds, days, leak, cpu)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -351,76 +352,106 @@ def record(pid: int, run: Path, seconds: float) -> float:
     monitor = subprocess.Popen([sys.executable, "-m", "otel_memwatch", *words])
     time.sleep(seconds)
     fields = Path(f"/proc/{monitor.pid}/stat").read_text().rpartition(")")[2].split()
-    monitor.send_signal(signal.SIGINT)
+    monitor.terminate()
     monitor.wait()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def stretched(run: Path, factor: float, leak: float) -> Iterator[tuple[float, ServiceLoad]]:
-    """Yield memory and load of each sample, in stretched time."""
+def moments(run: Path, slower: float) -> list[Moment]:
+    """Return a recording as one moment for each `STEP` seconds of a time that runs `slower` times as slowly."""
     recorded = load(run)
-    samples = recorded.record.samples()
-    cpu = 0.0
-    for sample in samples.each(recorded.started):
-        value = sample.needed_low
-        cpu = float(sample.cpu_seconds or cpu)
-        if value is not None:
-            at = (sample.time - recorded.started) * factor
-            yield float(value) + leak * (at / HOUR), ServiceLoad(at, cpu * factor, int(sample.processes or 1))
+    found, due, before = [], 0.0, None
+    for sample in recorded.record.samples().each(recorded.started):
+        at = (sample.time - recorded.started) * slower
+        if sample.needed_low is None or sample.cpu_seconds is None or at < due:
+            continue
+        due = max(due + STEP, at - STEP)
+        cpu = float(sample.cpu_seconds) * slower
+        found.append(Moment(float(sample.needed_low), cpu - (before or cpu), int(sample.processes or 1)))
+        before = cpu
+    return found
 
 
-def judge(run: Path, seconds: float, days: float, leak: float, cpu: float) -> Recorded:
-    """Judge a recording at each hour of the stretched time."""
-    floors, values = TimeFloors(), []
-    begin, due = None, HOUR
-    false: set[int] = set()
-    kinds: list[str] = []
-    for value, at in stretched(run, days * DAY / seconds, leak):
-        begin = at.time if begin is None else begin
-        values.append(value / MIB)
-        floors.add(value, at)
-        if at.time - begin >= due:
-            found = floors.finding(0.0)
-            if found is not None and found.kind == LEAK:
-                false.add(int((due - 1) // DAY))
-                kinds.append(f"leak {found.rate * HOUR / MIB:.1f} MiB/h at {due / HOUR:.0f} h")
-            due += HOUR
-    written = json.loads((run / "run.json").read_text())["findings"]
-    kinds = [*kinds[:2], *sorted({one["kind"] for one in written})]
-    return Recorded(min(values), max(values), len(values), len(false), kinds, cpu / seconds)
+def continued(recording: list[Moment], rng: random.Random) -> Iterator[Moment]:
+    """Yield a recording, and then blocks of its second half in random order, without end."""
+    yield from recording
+    late = recording[len(recording) // 2 :]
+    length = max(1, len(recording) // 8)
+    while True:
+        begin = rng.randrange(len(late) - length + 1)
+        yield from late[begin : begin + length]
+
+
+def named(recording: list[Moment], seconds: float, leak: float, rng: random.Random) -> list[float]:
+    """Return the times at which a leak is named, of one judgement each hour; `leak`: bytes in a second."""
+    floors, found, cpu = TimeFloors(), [], 0.0
+    for number, moment in enumerate(continued(recording, rng)):
+        at = number * STEP
+        cpu += moment.cpu_seconds
+        floors.add(moment.memory + leak * at, ServiceLoad(at, cpu, moment.processes))
+        if (at + STEP) % HOUR == 0 and (one := floors.finding(0.0)) is not None and one.kind == LEAK:
+            found.append(at + STEP)
+        if at >= seconds:
+            return found
+    raise AssertionError
+
+
+def judge(recording: list[Moment], days: int, seed: str) -> tuple[int, int, int]:
+    """Return days with a false leak, and the leaks of 50 MB/h and of 0.8 %/h that are named in time, of `LEAKS` each."""
+    rng = random.Random(seed)
+    false = sum(
+        len({int((at - 1) // DAY) for at in named(recording, AT_ONCE * DAY, 0.0, rng)})
+        for _ in range(days // AT_ONCE)
+    )
+    median = sorted(moment.memory for moment in recording)[len(recording) // 2]
+    rates = ((50e6, 3), (0.008 * max(median, 64 * MIB), 12))  # less is below the least rise
+    in_time = [
+        sum(bool(named(recording, hours * HOUR, rate / HOUR, rng)) for _ in range(LEAKS))
+        for rate, hours in rates
+    ]
+    return false, in_time[0], in_time[1]
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Print a table; return the days with a false leak."""
-    print(
-        "| service | samples | memory in MiB | days | days with a leak | verdicts | monitor, % of a processor |"
-    )
-    print("| --- | ---: | --- | ---: | ---: | --- | ---: |", flush=True)
-    days = false = 0.0
-    for name, service in SERVICES.items():
-        missing = [program for program in service.needs if shutil.which(program) is None]
-        if chosen.only not in (None, name) or missing:
-            if missing:
-                print(f"| {name} | - | {', '.join(missing)} missing | | | | |")
-            continue
-        found = measure(service, chosen.seconds, chosen.warm, chosen.days, chosen.leak * MIB)
-        days, false = days + chosen.days, false + found.false_days
+    print("| service | slower | memory in MiB | days with a false leak | 50 MB/h in 3 h | 0.8 %/h in 12 h |")
+    print("| --- | ---: | --- | ---: | ---: | ---: |", flush=True)
+    days = chosen.days // len(SERVICES)
+    every: dict[float, list[tuple[int, int, int]]] = {slower: [] for slower in chosen.slower}
+    with tempfile.TemporaryDirectory() as home:
+        for name, service in SERVICES.items():
+            missing = [program for program in service.needs if shutil.which(program) is None]
+            if chosen.only not in (None, name) or missing:
+                if missing:
+                    print(f"| {name} | - | {', '.join(missing)} missing | | | |")
+                continue
+            run = (chosen.keep or Path(home)) / name.partition(",")[0]
+            if not run.exists():
+                measure(service, run, chosen.seconds, chosen.warm)
+            for slower, found in every.items():
+                recording = moments(run, slower)
+                found.append(judge(recording, days, f"{name} {slower}"))
+                low, high = (extreme(one.memory for one in recording) / MIB for extreme in (min, max))
+                false, fast, slow = found[-1]
+                print(
+                    f"| {name} | {slower:g} | {low:.1f}-{high:.1f} | {false} of {days} | {fast} of {LEAKS} | {slow} of {LEAKS} |",
+                    flush=True,
+                )
+    for slower, found in every.items():
+        false, fast, slow = (sum(column) for column in zip(*found, strict=True))
+        all_ = LEAKS * len(found)
         print(
-            f"| {name} | {found.samples} | {found.lowest:.1f}-{found.highest:.1f} | {chosen.days:g} | {found.false_days} "
-            f"| {', '.join(found.kinds) or '-'} | {100 * found.monitor_cpu:.1f} |",
-            flush=True,
+            f"| all | {slower:g} | | {false} of {days * len(found)} | {fast} of {all_} | {slow} of {all_} |"
         )
-    print(f"\ndays with a leak: {false:.0f} of {days:g}")
-    return int(false)
+    return sum(one[0] for found in every.values() for one in found)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="of each recording")
-    parser.add_argument("--warm", type=float, default=20.0, help="seconds under load before it")
-    parser.add_argument("--days", type=float, default=5.0, help="that the recording counts as")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120.0, help="of each recording")
+    parser.add_argument("--warm", type=float, default=5.0, help="seconds under load before it")
+    parser.add_argument("--days", type=int, default=1000, help="of all services together")
+    parser.add_argument("--slower", type=float, nargs="+", default=[1.0, 10.0, 60.0])
     parser.add_argument("--only", choices=SERVICES)
-    parser.add_argument(
-        "--leak", type=float, default=0.0, help="MiB in an hour of stretched time that are added"
-    )
+    parser.add_argument("--keep", type=Path, help="directory of the recordings; those in it are used again")
     main(parser.parse_args())
