@@ -77,6 +77,7 @@ def plant(number: int, path: str) -> None:
                 anonymous = 1024 * int(status.read(4096).partition(b"RssAnon:")[2].split()[0])
                 time.sleep(0.005)
             spikes.append((start, time.monotonic(), anonymous))
+    time.sleep(1)  # the file below moves page cache, which widens the bounds of windows around it
     Path(path).write_text(json.dumps(spikes))
 
 
