@@ -1,0 +1,97 @@
+"""Peaks of commands in containers of podman, compared with the peaks of the same commands in a cgroup of their own.
+
+    python -m tests.bench.containers [COMMANDS] [--seed N]
+
+Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
+container, `wrap` without podman the command in its own cgroup. Needs root, podman, runc and busybox.
+
+* equal: both peaks are exact, and at most 1 MiB or 0.5 % apart
+* inside: the container's peak is a range, and the other peak lies in it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+ENGINE = ["podman", "--runtime", "runc", "--cgroup-manager=cgroupfs", "run", "--rm", "--network=none"]
+LIMITS = ["--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000"]
+CLOSE, SHARE = MIB, 0.005
+
+
+def root(folder: Path) -> Path:
+    """Make the files of a container."""
+    for name in ("bin", "proc", "sys", "dev", "etc", "tmp", "run"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(shutil.which("busybox") or "", folder / "bin/busybox")
+    return folder
+
+
+def script(rng: random.Random) -> str:
+    """Return a shell command."""
+    reads = [
+        f"/bin/busybox dd if=/dev/zero of=/dev/null bs={rng.randrange(20, 200)}M count=1"
+        for _ in range(rng.randint(1, 3))
+    ]
+    return (
+        f"/bin/busybox sleep 0.{rng.randrange(2, 6)}; {'; '.join(reads)} 2>/dev/null; /bin/busybox sleep 0.3"
+    )
+
+
+def peak(folder: Path, run: str, *argv: str) -> dict[str, Any]:
+    """Record a command; return the tree's peak of a run."""
+    words = ["wrap", "--quiet", "--no-report", "--out", "run", "--", *argv]
+    subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", *words], cwd=folder, check=True, stderr=subprocess.DEVNULL
+    )
+    found: dict[str, Any] = json.loads((folder / run / "run.json").read_text())["peaks"]["tree"]
+    return found
+
+
+def verdict(container: dict[str, Any], alone: dict[str, Any]) -> str:
+    """Return "equal", "inside" or "different"."""
+    difference = abs(container["bytes"] - alone["bytes"])
+    exact = container["certainty"] == alone["certainty"] == "exact"
+    if exact and difference <= max(CLOSE, SHARE * alone["bytes"]):
+        return "equal"
+    low, high = container["low"] or 0, container["high"]
+    inside = low <= (alone["high"] or 0) and (high is None or high >= (alone["low"] or 0))
+    return "inside" if inside else "different"
+
+
+def main(number: int, seed: int) -> None:
+    """Print the verdicts, and each pair that is not equal."""
+    rng, counts = random.Random(seed), {"equal": 0, "inside": 0, "different": 0}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        files = root(Path(home, "root"))
+        for each in range(number):
+            command = script(rng)
+            folders = Path(home, f"{each}-container"), Path(home, f"{each}-alone")
+            for folder in folders:
+                folder.mkdir()
+            inside = (*ENGINE, *LIMITS, "--rootfs", str(files), "/bin/busybox", "sh", "-c", command)
+            container = peak(folders[0], "run-container", *inside)
+            alone = peak(folders[1], "run", shutil.which("busybox") or "", "sh", "-c", command)
+            found = verdict(container, alone)
+            counts[found] += 1
+            if found != "equal":
+                print(found, command, container, alone, flush=True)
+            for folder in folders:
+                shutil.rmtree(folder)
+    print(", ".join(f"{name} {count} of {number}" for name, count in counts.items()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("number", type=int, nargs="?", default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    main(chosen.number, chosen.seed)
