@@ -85,6 +85,7 @@ def test_windows_of_samples_and_of_arrays_are_the_same(
     record, bounds = read_run(tmp_path), by_sample(conditions)
     windows = [*map(bounds.add, record.each_sample()), *bounds.rest(all_ended=all_ended)]
     found = by_arrays(record.samples(METRICS), conditions, all_ended=all_ended)
+    assert found
     starts, ends, untils, lows, highs = columns_of(windows)
     lows = [0 if math.isnan(low) and by_sample is LedgerWindows else low for low in lows]
     for of_samples, of_arrays in zip((starts, ends, untils, lows, highs), found, strict=True):
