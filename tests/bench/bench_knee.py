@@ -398,7 +398,7 @@ def summary(knees: dict[str, tuple[int, int]]) -> str:
     )
 
 
-def markdown(columns: int = 5) -> str:
+def markdown(columns: int = 8) -> str:
     """Return the stored knees for README, several programs in a row."""
     knees = json.loads(RESULTS.read_text())["knees"]
     cells = [
