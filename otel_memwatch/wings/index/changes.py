@@ -35,7 +35,7 @@ _PROPOSED = 7.5
 _DRIFT = 9.5
 """Gain that each parameter must add to prefer steps to a drift, or a drift to a step."""
 _KEPT, _KEPT_NEW = 18.0, {4: 16.0, 5: 11.0, 6: 12.0, 7: 13.0, 8: 14.0, 9: 15.0}
-"""Gain that confirms a step; those by the runs on its shorter side.
+"""Gain that confirms a step; that of the newest step by the runs on its shorter side.
 
 A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. A step that has
 just been found may lie up to three runs beside the true one, hence no jump between neighbours.
@@ -48,7 +48,7 @@ _OUTLIERS = 3.0
 """Standard deviations from a running median beyond which a value is clipped."""
 _NEIGHBOURS = 7
 """Width of the running median, in runs."""
-_EXPLAINED = 13.0
+_EXPLAINED = 12.5
 """Twice the log-likelihood that each step adds to a dependence of each run on the run before it.
 
 Noise that lasts for several runs is rarely seen as such in fewer than 60 runs. This comparison needs no estimate of it in advance.
@@ -268,7 +268,8 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
             # The squared error that the step saves, in units of the variance in its direction.
             change = float(clipped[b:c].mean() - clipped[a:b].mean())
             gain = (b - a) * (c - b) / (c - a) * change**2 / variances[change < 0]
-            required = _KEPT_NEW.get(min(b - a, c - b), _KEPT) * (1 + _SHORT / len(values))
+            kept = _KEPT_NEW.get(min(b - a, c - b), _KEPT) if c == len(values) else _KEPT
+            required = kept * (1 + _SHORT / len(values))
             gains.append(gain / required if separated[a, b, c] or gain >= _BEYOND_DOUBT else 0.0)
         weakest = min(range(len(steps)), key=gains.__getitem__)
         if gains[weakest] >= 1:
