@@ -11,7 +11,7 @@ times are not added up. All runs of one host share its monotonic clock, so their
 Time is cut into **bins** of one length. A bin has the largest upper bound and the smallest lower bound of all windows that
 touch it. That widens the range by the change within a bin, and never makes it wrong.
 
-Hosts have different clocks. Across hosts the hosts' own peaks are added up instead (`wings/ranks/host_sums.py`).
+Hosts have different clocks. Across hosts the hosts' own peaks are added up instead (`wings/ranks/rank_group.py`).
 """
 
 from __future__ import annotations
