@@ -4,16 +4,16 @@ Inputs are seconds and bytes; nothing here reads the machine. A verdict is a jud
 (`tests/bench/growth.py`), never a bound.
 
 Workers that are replaced, two generations during a deployment, collections and trims leave the floors level. They still
-scatter by a part of each cycle, so single floors fall during a leak. A leak is a line through the floors that rises by many
-standard errors, and at the end about as fast as at the beginning. Its load must not have grown as much.
+scatter by a part of each cycle, so single floors fall during a leak. In a leak, nearly every floor is above all earlier ones,
+and the floors rise at the end about as fast as at the beginning. Its load must not have grown as much.
 
-The time that a leak takes to be found follows from the scatter of the floors: the standard error of a slope falls with the
-1.5th power of the time.
+The first condition compares ranks (Kendall's test), so a floor far above the others, of a period without a collection, counts no
+more than one that is a little above them. No distribution of the scatter is assumed.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.growth import (
@@ -33,15 +33,20 @@ if TYPE_CHECKING:
 
 _LASTING = 0.7
 """Least share of the slope of the first half that the second half of a leak has. It is low: caches fill over hours."""
-_LINES = ((14, 10.2, 0.0), (21, 8.4, 0.1))
-"""Numbers of floors of a service, each with two limits for a leak:
+_FLOORS = ((9, 0), (11, 3), (14, 10), (17, 20), (21, 38), (26, 70))
+"""Numbers of floors of a service, and the most pairs of them in which the later one is not above the earlier one.
 
-- the least ratio of the rise to its standard error: 1.5 times that of one chance in 100 000 by Student's distribution, because
-  floors are not independent
-- the largest correlation of neighbouring residuals: above it, the floors have steps, follow a curve, or wander
-
-Few floors are of longer periods, with whole cycles of a garbage collector in each. Many show a leak in little noise.
+If floors are in random order, one in 100 000 has so few. Few floors are of longer periods, with whole cycles of a garbage
+collector in each. Many show a leak in little noise.
 """
+_AGREE = 2
+"""Numbers of floors that must show a leak: noise mostly shows it in one."""
+_ABOVE = 0.6
+"""Least share of the rise by which the line ends above all floors of the first quarter: memory that fell and rises again is no leak."""
+_LEAST_POINTS = 14
+"""Least points after the first quarter: single samples an hour apart are no floors."""
+_ALIKE = 0.1
+"""Largest correlation of neighbouring residuals: above it, the floors have steps, follow a curve, or wander."""
 _SMALL = 0.03
 """Share of the rise below which residuals have no shape that matters."""
 _LEAST_SHARE = 0.04
@@ -81,22 +86,33 @@ def judge_service(
         error: of one value, in bytes.
     """
     late = points[len(points) // 4 :]
-    judged = [line for line in _LINES if len(late) >= line[0]]
+    judged = [counts for counts in _FLOORS if len(late) >= max(_LEAST_POINTS, counts[0])]
     if not judged or points[-1].time - points[0].time < LEAST_SECONDS:
         return _too_early(points, error)
-    unknown = None
-    for number, least_ratio, alike in judged:
-        growth = _line(block_floors(late, number), least_ratio, alike, error)
-        if growth is not None and growth.kind == LEAK and _is_same_load(loads, growth):
-            return growth
-        unknown = unknown or growth
-    return None if unknown is None else unknown._replace(kind=UNKNOWN)
+    early = points[: len(points) // 4]
+    lines = [
+        _line(
+            block_floors(late, number),
+            most_falling,
+            max(point.value for point in block_floors(early, number // 3)),
+            error,
+        )
+        for number, most_falling in judged
+    ]
+    grown = [line for line in lines if line is not None]
+    leaks = [line for line in grown if line.kind == LEAK and _is_same_load(loads, line)]
+    if len(leaks) >= _AGREE:
+        return leaks[len(leaks) // 2]
+    return grown[0]._replace(kind=UNKNOWN) if grown else None
 
 
-def _line(floors: Sequence[Point], least_ratio: float, alike: float, error: float) -> GrowthShape | None:
+def _line(
+    floors: Sequence[Point], most_falling: int, highest_before: float, error: float
+) -> GrowthShape | None:
     """Return the growth of the line of least squares through floors; `None`: no growth that matters.
 
-    It is a leak if it is certain, its residuals show no other shape (both limits of `_LINES`), and it does not fade.
+    It is a leak if at most `most_falling` pairs of floors do not rise, its residuals show no other shape, it does not fade, and it
+    ends far above the highest floor before.
     """
     slope, residuals = _fitted(floors)
     start, end = floors[0], floors[-1]
@@ -105,16 +121,21 @@ def _line(floors: Sequence[Point], least_ratio: float, alike: float, error: floa
         return None
     rates = half_rates(floors)
     growth = GrowthShape(UNKNOWN, rise, slope, min(rates), max(rates), start, end)
-    mean = sum(point.position for point in floors) / len(floors)
-    spread = sum((point.position - mean) ** 2 for point in floors)
     squares = sum(residual**2 for residual in residuals)
     of_neighbours = sum(before * after for before, after in pairwise(residuals))
     first, second = (_fitted(part)[0] for part in (floors[: len(floors) // 2], floors[-(len(floors) // 2) :]))
-    certain = slope**2 * spread * (len(floors) - 2) >= least_ratio**2 * squares
     small = len(floors) * max(error, _SMALL * rise) ** 2
-    shapeless = of_neighbours <= alike * squares or squares <= small
+    shapeless = of_neighbours <= _ALIKE * squares or squares <= small
     steady = min(first, second) >= STEADY * slope and second >= _LASTING * first
-    return growth._replace(kind=LEAK) if certain and shapeless and steady else growth
+    above = end.value - residuals[-1] - highest_before >= _ABOVE * rise
+    if shapeless and steady and above and _falling(floors) <= most_falling:
+        return growth._replace(kind=LEAK)
+    return growth
+
+
+def _falling(floors: Sequence[Point]) -> int:
+    """Return the pairs of floors in which the later one is not above the earlier one."""
+    return sum(after.value <= before.value for before, after in combinations(floors, 2))
 
 
 def _fitted(points: Sequence[Point]) -> tuple[float, list[float]]:

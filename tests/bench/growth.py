@@ -1,13 +1,13 @@
 """Prints how often verdicts on growth are right: simulated repeats of an operation, and simulated services.
 
 python -m tests.bench.growth repeats [RUNS] [--seed N]
-python -m tests.bench.growth services [DAYS] [--seed N]
+python -m tests.bench.growth services [DAYS] [--seed N] [--age HOURS]
 
 Each run has 24 to 1000 repeats at 100 MiB to 15 GiB, and a scatter of 0.1, 0.3 or 1 %. Shapes without a leak: level, warm-up,
 a cache that is full before 85 % of the repeats, saturation, sawtooth (also one that is trimmed at random), steps, random walk,
 and neighbours that are alike. Leaks keep 0.5 to 5 % per repeat.
 
-Services run for five days with a sample every 30 s, and are judged each hour. A day counts as false if a leak is named once in
+Services run for five days after `--age` hours, with a sample every 30 s, and are judged each hour. A day counts as false if a leak is named once in
 it. Loads vary over the day by 10 to 70 %, some services are deployed again every two days on average. Caches are full, or
 nearly, within two hours. Leaks of 50 MB an hour begin in services of 0.3 to 1.5 GiB, those of 0.8 % an hour in any.
 """
@@ -207,19 +207,28 @@ LEAKING = {"50 MB/h": (3, 12, 24), "0.8 %/h": (12, 24, 48)}
 DAY, STEP, JUDGED = 86400.0, 30.0, 3600.0
 
 
-def named(service: Service, seconds: float, leak: float = 0.0) -> list[float]:
-    """Return the times at which a leak is named, of one judgement each hour; `leak`: bytes in a second."""
+def named(service: Service, seconds: float, leak: float = 0.0, age: float = 0.0) -> list[float]:
+    """Return the times at which a leak is named, of one judgement each hour.
+
+    Args:
+        service: a simulated service.
+        seconds: duration of the recording.
+        leak: bytes in a second, from the beginning of the recording.
+        age: seconds for which the service has run before it is recorded.
+    """
     floors, found = TimeFloors(), []
+    for n in range(int(age / STEP)):
+        service.step(n * STEP)
     for n in range(int(seconds / STEP)):
         time = n * STEP
-        memory, cpu, processes = service.step(time)
+        memory, cpu, processes = service.step(time + age)
         floors.add(memory + leak * time, ServiceLoad(time, cpu, processes))
         if (time + STEP) % JUDGED == 0 and (one := floors.finding(0.0)) is not None and one.kind == LEAK:
             found.append(time + STEP)
     return found
 
 
-def services(days: int, seed: int) -> int:
+def services(days: int, seed: int, age: float) -> int:
     """Print days with a false leak, and the share of leaks that are found in time; return the number of false days."""
     columns = [f"{name} in {hours} h" for name, times in LEAKING.items() for hours in times]
     print(f"| service | days | days with a false leak | {' | '.join(columns)} |")
@@ -229,7 +238,9 @@ def services(days: int, seed: int) -> int:
     for kind in SERVICES:
         rng, false = Random(f"{seed} {kind}"), 0
         for _ in range(runs):
-            false += len({int((time - 1) / DAY) for time in named(Service(rng, kind, steady=False), 5 * DAY)})
+            false += len(
+                {int((time - 1) / DAY) for time in named(Service(rng, kind, steady=False), 5 * DAY, 0.0, age)}
+            )
         every += false
         shares = []
         for name, times in LEAKING.items():
@@ -237,7 +248,7 @@ def services(days: int, seed: int) -> int:
             for _ in range(runs):
                 one = Service(rng, kind, steady=True)
                 rate = (50e6 if name == "50 MB/h" else 0.008 * one.base) / 3600
-                first.append(min(named(one, times[-1] * 3600.0, rate), default=math.inf))
+                first.append(min(named(one, times[-1] * 3600.0, rate, age), default=math.inf))
             shares += [sum(time <= 3600 * hours for time in first) for hours in times]
         print(
             f"| {kind} | {5 * runs} | {false} | {' | '.join(f'{100 * n / runs:.0f} %' for n in shares)} |",
@@ -254,8 +265,9 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["repeats", "services"])
     parser.add_argument("number", type=int, nargs="?", help="runs (10 000), or service-days (1 000)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--age", type=float, default=0.0, help="of a service, in hours")
     chosen = parser.parse_args()
     if chosen.what == "repeats":
         repeats(chosen.number or 10_000, chosen.seed)
     else:
-        services(chosen.number or 1_000, chosen.seed)
+        services(chosen.number or 1_000, chosen.seed, 3600 * chosen.age)
