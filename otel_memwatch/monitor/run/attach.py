@@ -40,7 +40,7 @@ _ENDED = "ended"
 """Reason of a recording's end: the target has ended."""
 
 
-class _NoProcessError(UsageError):
+class NoProcessError(UsageError):
     """A pid without a process, or of a zombie."""
 
 
@@ -75,7 +75,7 @@ def attach(
         say(f"otel-memwatch: {sentence}")
     try:
         argv = _command_of(pid)
-    except _NoProcessError:
+    except NoProcessError:
         if prepared:
             return True  # it ended before we started; the records that it wrote remain
         raise
@@ -184,7 +184,7 @@ def _command_of(pid: int) -> tuple[str, ...]:
         process = psutil.Process(pid)
         return without_padding(tuple(process.cmdline())) or (f"[{process.name()}]",)
     except (psutil.NoSuchProcess, psutil.ZombieProcess, ValueError, OverflowError):
-        raise _NoProcessError(f"There is no process {pid}.") from None
+        raise NoProcessError(f"There is no process {pid}.") from None
     except psutil.AccessDenied:
         raise UsageError(
             f"Process {pid} is not readable by this user.", "run as its owner, or as root"

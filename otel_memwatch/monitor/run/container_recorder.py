@@ -28,6 +28,8 @@ _SOON = 100
 """Polls until the pause between them is longer: an image may be fetched for minutes."""
 _ENDS_ALONE = 1.0
 """Seconds after the client's end in which its container ends too."""
+_TRIES = 5
+"""Processes of the container's group that may end before the recording begins."""
 _PATIENCE = 10.0
 """Longest wait of the client's run for the report of the container, in seconds."""
 _OF_BOTH = ("quiet", "summary", "report", "interval")
@@ -115,17 +117,24 @@ def _wait_for(client: Client, pid: int) -> TargetGroup | None:
 
 def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> None:
     from otel_memwatch.config import settings
-    from otel_memwatch.monitor.run.attach import attach
+    from otel_memwatch.monitor.run.attach import NoProcessError, attach
     from otel_memwatch.runtime.procfs.control_group import oldest_member
 
-    pid = oldest_member(group.path)
-    if pid is None:
-        say(f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once.")
-        return
     flags = {name: given[name] == "True" for name in ("quiet", "report")}
     chosen = settings("attach", {**given, **flags, "out": directory})
     chosen.update(dict.fromkeys(_OF_CLIENT), name=chosen["name"] or group.name)
-    ended = attach(pid, chosen, say, stop_fd=os.dup(0), group=group)
+    # The first processes of runc end in the container's group before the command starts there.
+    for tries_left in reversed(range(_TRIES)):
+        pid = oldest_member(group.path)
+        if pid is None:
+            say(f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once.")
+            return
+        try:
+            ended = attach(pid, chosen, say, stop_fd=os.dup(0), group=group)
+            break
+        except NoProcessError:
+            if not tries_left:
+                raise
     if not ended and oldest_member(group.path) is not None:
         say(
             f"otel-memwatch: {group.kind} {group.name} still runs. To record it further: otel-memwatch attach "

@@ -1,0 +1,41 @@
+"""The container of a wrapped client, when its first processes end early."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_memwatch.monitor.run import attach, container_recorder
+from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
+from otel_memwatch.runtime.procfs import control_group
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUP = TargetGroup("container", "box", "/sys/fs/cgroup/box", 1, born=True)
+
+
+@pytest.mark.parametrize("ended", [0, 1, 4, 5])
+def test_the_process_after_those_that_end_before_the_command_is_recorded(
+    ended: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """runc starts processes in the container's group that end before the command runs there."""
+    pids, tried = itertools.count(100), []
+
+    def try_to_attach(pid: int, *_: Any, **__: Any) -> bool:
+        tried.append(pid)
+        if len(tried) <= ended:
+            raise attach.NoProcessError(f"There is no process {pid}.")
+        return True
+
+    monkeypatch.setattr(control_group, "oldest_member", lambda _: next(pids))
+    monkeypatch.setattr(attach, "attach", try_to_attach)
+    given = {"quiet": "True", "report": "False"}
+    if ended < 5:
+        container_recorder._record(GROUP, str(tmp_path / "run"), given)
+    else:
+        with pytest.raises(attach.NoProcessError):
+            container_recorder._record(GROUP, str(tmp_path / "run"), given)
+    assert tried == list(range(100, 100 + min(5, ended + 1)))
