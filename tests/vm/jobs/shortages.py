@@ -28,7 +28,7 @@ PROGRAMS = {
     "cold start": "import email, http.server, xml.dom.minidom, unittest.mock, asyncio, ssl",
 }  # fmt: skip
 SHARES = (0.0, 0.0, 0.5, 0.8, 1.05)
-OWN, MONITOR = 14 << 20, 26 << 20
+OWN, MONITOR = 14 << 20, 12 << 20
 """Memory of such a program beside the file, and of the monitor."""
 WRAP = [sys.executable, "/opt/jobs/patient.py", "wrap", "--quiet", "--no-report"]
 
