@@ -17,6 +17,9 @@ _POINTS = 256
 _LEAST_WINDOW = 0.05
 """Seconds between two samples that show a rate: the kernel counts bytes as it asks for them."""
 
+_NOISE = 0.9
+"""Share of the mapped pages at earlier samples below which some were unmapped."""
+
 
 class _Point(NamedTuple):
     """Bytes of one window between two samples, or of several: the largest of each, but the smallest of the last two."""
@@ -95,11 +98,12 @@ class WorkingSet:
     def _newly(self, mapped: float, read: float, processes: float | None) -> float:
         """Return bytes that were mapped since the last sample. A forked process has the pages of its parent.
 
-        Counters of resident and of private memory are read one after the other, so their difference moves to and fro.
+        Counters of resident and of private memory are read one after the other, so their difference moves to and fro. A program
+        that maps other files afterwards has less in between: rustc has 97 MiB, 66, then 87 with those of the linker.
         """
         before, self._processes = self._processes, processes or self._processes
         more = max(0.0, mapped - self._mapped)
-        self._mapped = mapped if mapped < self._mapped / 2 else max(self._mapped, mapped)
+        self._mapped = mapped if mapped < _NOISE * self._mapped else max(self._mapped, mapped)
         return min(more, max(0.0, read - self._read)) if self._processes > before > 0 else more
 
     def _settle(self, window: CgroupWindow | None) -> None:
