@@ -165,6 +165,20 @@ def bounded_above(peak: Peak | None, high: int | None) -> Peak | None:
     return peak._replace(bytes=min(peak.bytes, high), high=high, estimate=value)
 
 
+def below_launcher(low: int, error: int, floor: int) -> Peak:
+    """Return the peak of a process for which wait4 reports no more than the launcher had: "at most".
+
+    Example: on 64 processors, 9 MiB of wait4 and of the launcher, off by up to 95 MiB: at most 104 MiB.
+
+    Args:
+        low: bytes that the process certainly had by its high-water marks; 0: none.
+        error: counter uncertainty, in bytes.
+        floor: peak of the launcher, in bytes.
+    """
+    least = max(0, low - stated(error)) or None
+    return Peak.censored(floor + stated(error), least, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+
+
 def raised_by_sample(peak: Peak | None, sampled: int) -> Peak | None:
     """Return a range with its lower bound raised to the most resident memory at any sample, which is an exact sum.
 
@@ -216,8 +230,7 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
     if low and reaches(low, high, error):
         return reached_peak(low, high, error, evidence=(Evidence.PROCESS_PEAK,))
     if high <= floor:
-        least, most = max(0, low - stated(error)) or None, floor + stated(error)
-        return Peak.censored(most, least, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+        return below_launcher(low, error, floor)
     high += stated(error)
     if low:
         certain = max(0, low - stated(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Evidence, Peak
-from otel_memwatch.truth.process import reached_peak, reaches, stated
+from otel_memwatch.truth.process import below_launcher, reached_peak, reaches, stated
 
 CLOCK_TICK = 0.01
 """Seconds by which a process can have started before the time that the kernel reports (units of 1/100 s)."""
@@ -172,8 +172,7 @@ def largest_process(
     if reaches(low, high, error):
         return reached_peak(low, high, error, at=at, pid=pid, evidence=(Evidence.PROCESS_PEAK,))
     if high <= floor:
-        least, most = max(0, low - stated(error)) or None, floor + stated(error)
-        return Peak.censored(most, least, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+        return below_launcher(low, error, floor)
     if reached and reaches(reached, high, error):
         return reached_peak(reached, high, error, evidence=(Evidence.WAIT4,))
     if reached > low:
