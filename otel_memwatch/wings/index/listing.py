@@ -175,22 +175,22 @@ def group_name(row: IndexedRun, by: Sequence[RunField] | None) -> str:
     return ", ".join(shown(field, field.of(row)) for field in by) or "(none)"
 
 
-def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]:
-    """Group the runs by some fields, the group with the largest memory first."""
+def groups(rows: Iterable[IndexedRun], by: Sequence[RunField] | None) -> list[RunGroup]:
+    """Group the runs by some fields, or as `group_name` does; the group with the largest memory first."""
     import statistics  # 5 ms to load, for groups only
 
-    together: dict[tuple[str, ...], list[IndexedRun]] = {}
+    together: dict[str, list[IndexedRun]] = {}
     for row in rows:
-        together.setdefault(tuple(shown(column, column.of(row)) for column in by), []).append(row)
+        together.setdefault(group_name(row, by), []).append(row)
     made = []
-    for key, members in together.items():
+    for name, members in together.items():
         memory = [row.memory for row in members if row.memory is not None]
         seconds = [row.seconds for row in members if row.seconds is not None]
         cpu = [row.cpu for row in members if row.cpu is not None]
         several = len(memory) > 1 and any(memory)
         made.append(
             RunGroup(
-                value=", ".join(key),
+                value=name,
                 runs=len(members),
                 failed=sum(1 for row in members if failed(row)),
                 largest=max(memory, default=None),
@@ -212,7 +212,7 @@ def group_cells(found: Sequence[RunGroup]) -> list[tuple[str, ...]]:
     """Return the groups as rows of a table."""
     return [
         (
-            group.value or "(none)",
+            group.value,
             str(group.runs),
             str(group.failed) if group.failed else "-",
             "-" if group.largest is None else size(group.largest),

@@ -20,7 +20,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, command_line, count, shorten
 from otel_memwatch.wings.index import changes, changes_formats, listing
 from otel_memwatch.wings.index.commit_subjects import subjects
-from otel_memwatch.wings.index.run_fields import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -33,6 +32,8 @@ _MOST = 10_000
 """Runs on a page. Of more, each group keeps its newest, its extremes and its failures."""
 _STATIC = 50
 """Newest runs in the static table."""
+_GROUPS = 200
+"""Groups in the table, those with the largest memory."""
 _COMMAND, _TEXT = 160, 300
 _COMMIT = 10
 """Shown characters of a commit."""
@@ -57,18 +58,19 @@ def html(
     messages = {} if redacted else subjects(row.commit for row in rows if row.commit)
     kept = thinned(rows, by, {id(row) for one in found for row in (one.last, one.first)})
     page = HtmlPage()
-    groups = listing.groups(rows, by or columns("name", "--group"))
+    groups = listing.groups(rows, by)
     page.section(f"Groups ({len(groups)})")
     page.raw('<div id="charts"></div>')
-    table = listing.group_cells(groups)
     page.table(
-        table,
+        listing.group_cells(groups[:_GROUPS]),
         Columns(
-            (", ".join(one.name for one in by or ()) or "name", *listing.GROUP_HEADER),
+            (", ".join(one.name for one in by or ()) or "group", *listing.GROUP_HEADER),
             "lrrrrrrr",
             wide=("median", "spread", "duration", "CPU"),
         ),
     )
+    if len(groups) > _GROUPS:
+        page.paragraph(f"The {_GROUPS} groups with the largest memory; {len(groups) - _GROUPS} left out.")
     directory = changes_formats.directory_of(found)
     page.section(f"Changes ({len(found)})")
     page.table(

@@ -56,6 +56,27 @@ def test_of_very_many_runs_extremes_and_failures_stay(monkeypatch: pytest.Monkey
     assert "left out" in runs_page.html(rows, None, "page.html").decode()
 
 
+def test_without_names_commands_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_page, "_GROUPS", 2)
+    rows = [
+        IndexedRun(
+            f"run {i}",
+            str(i),
+            "finished",
+            command_json=f'["program", "{i % 3}"]',
+            memory=1000 + i % 3,
+            started=float(i),
+        )
+        for i in range(6)
+    ]
+    page = runs_page.html(rows, None, "page.html").decode()
+    assert "Groups (3)" in page
+    assert "(none)" not in page
+    assert "The 2 groups with the largest memory; 1 left out." in page
+    table = page[page.index("Groups (3)") : page.index("Changes (")]
+    assert ["program 2" in table, "program 1" in table, "program 0" in table] == [True, True, False]
+
+
 def test_a_page_excludes_other_formats(tmp_path: Path) -> None:
     recorded.short(tmp_path / "a")
     done = CliRunner().invoke(command.command, ["list", "--page", "x", "--json", str(tmp_path)])
