@@ -78,7 +78,8 @@ def run() -> int:
     try:
         result = cli.main(prog_name="otel-memwatch", standalone_mode=False)
     except click.ClickException as error:
-        say(f"otel-memwatch: {error.format_message()}")
+        message = error.format_message()  # without a command: the help
+        say(message if message.startswith("Usage:") else f"otel-memwatch: {' '.join(message.split())}")
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.command_group import EXAMPLES, cli, example_lines
+from otel_memwatch.cli.command_group import EXAMPLES, cli, example_lines, run
 from otel_memwatch.cli.fast_args import parse
 from otel_memwatch.config import OPTIONS, misspelt
 from otel_memwatch.wings.engines import ENGINES
@@ -89,6 +89,24 @@ def test_what_is_no_command(words: tuple[str, ...], told: str) -> None:
     done = CliRunner().invoke(cli, words, standalone_mode=False)
     assert isinstance(done.exception, click.UsageError)
     assert told in done.exception.format_message()
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "lines"),
+    [((), "Usage: otel-memwatch", 30), (("engine",), "otel-memwatch: Missing argument", 1)],
+)
+def test_a_usage_error_is_one_line_and_help_has_no_prefix(
+    words: tuple[str, ...],
+    first: str,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["otel-memwatch", *words])
+    run()
+    printed = "".join(capfd.readouterr()).strip().splitlines()
+    assert printed[0].startswith(first)
+    assert (len(printed) >= lines) if lines > 1 else (len(printed) == 1)
 
 
 def test_variables_that_are_nearly_ours() -> None:
