@@ -121,14 +121,14 @@ _ROWS = (
     Report("csv", "One row per sample, one column per metric.", ".csv", ".csv", exported=True),
     Report(
         "snakemake-benchmark",
-        "Row of a Snakemake benchmark file, from exact figures.",
+        "Row of a Snakemake benchmark file, with the memory needed.",
         ".tsv",
         "otel_memwatch.wings.engines.snakemake",
         exported=True,
     ),
     Report(
         "nextflow-trace",
-        "Nextflow's trace of a task (.command.trace), from exact figures.",
+        "Nextflow's trace of a task (.command.trace).",
         ".trace",
         "otel_memwatch.wings.engines.nextflow",
         exported=True,

@@ -1,4 +1,4 @@
-"""Files of workflow engines, made exact from the runs of their jobs: as the engines leave them, whole and half-written."""
+"""Files of workflow engines, corrected from the runs of their jobs: as the engines leave them, whole and half-written."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_benchmark_files_become_exact_and_keep_their_originals(tmp_path: Path) -
     before = {path: path.read_text() for path in (half, missing, other)}
 
     out, err = program(tmp_path, "engine", "snakemake")
-    assert out == "3 files made exact, 3 left; originals: *.orig\n"
+    assert out == "3 files corrected, 3 left; originals: *.orig\n"
     assert [line.partition(" ")[0] for line in err.splitlines()] == [
         "bench/h.tsv",
         "bench/f.tsv",
@@ -119,12 +119,13 @@ def test_benchmark_files_become_exact_and_keep_their_originals(tmp_path: Path) -
     head, row = (line.split("\t") for line in big.read_text().splitlines())
     found = dict(zip(head, row, strict=True))
     bare = exact_of(tmp_path, HOLD % 256)
-    assert float(found["max_rss"]) == float(found["max_pss"]) == pytest.approx(bare, abs=0.01)
+    assert float(found["max_needed"]) == pytest.approx(bare, abs=0.01)
     assert 256 < bare < 280
+    assert 256 < float(found["max_rss"]) < 300, "with the files that it maps"
     assert Path(f"{big}.orig").read_text() == f"{HEAD}\n{ROW}\n"
     assert big.stat().st_mtime == 1_700_000_000, "an engine would do the job again"
     changed = json.loads(lines.read_text())
-    assert changed["max_rss"] == pytest.approx(exact_of(tmp_path, HOLD % 64), abs=0.01)
+    assert changed["max_needed"] == pytest.approx(exact_of(tmp_path, HOLD % 64), abs=0.01)
     assert (changed["rule_name"], changed["wildcards"]) == ("json", {"s": "a"})
     assert len(twice.read_text().splitlines()) == 3
 
@@ -166,12 +167,12 @@ def test_traces_of_nextflow_become_exact(tmp_path: Path) -> None:
     (lonely / ".command.trace").write_text(TRACE)
 
     out, err = program(tmp_path, "engine", "nextflow", ".")
-    assert out == "1 file made exact, 3 left; originals: *.orig\n"
+    assert out == "1 file corrected, 3 left; originals: *.orig\n"
     assert "no run of its task" in err
     exact = dict(line.split("=", 1) for line in (tasks[0] / ".command.trace").read_text().splitlines()[1:])
     old = dict(line.split("=", 1) for line in TRACE.splitlines()[1:])
     assert list(exact) == list(old)
-    assert int(exact["peak_rss"]) / 1024 == pytest.approx(exact_of_task(tmp_path, tasks[0]), abs=0.01)
+    assert 128 < int(exact["peak_rss"]) / 1024 < 172
     for kept in ("realtime", "cpu_model", "syscr", "vol_ctxt", "inv_ctxt"):
         assert exact[kept] == old[kept]
     assert (tasks[0] / ".command.trace.orig").read_text() == TRACE
@@ -187,14 +188,6 @@ def test_traces_of_nextflow_become_exact(tmp_path: Path) -> None:
     trace, _ = program(tmp_path, "export", str(run), "--to", "nextflow-trace")
     assert re.match(r"nextflow\.trace/v2\nrealtime=\d+\n%cpu=\d+\n", trace)
     assert f"peak_rss={exact['peak_rss']}\n" in trace
-
-
-def exact_of_task(place: Path, task: Path) -> float:
-    for path in (place / "memwatch-runs").glob("*/run.json"):
-        info = json.loads(path.read_text())
-        if info["cwd"] == str(task):
-            return float(info["peaks"]["tree"]["bytes"]) / (1 << 20)
-    raise AssertionError(task)
 
 
 def test_where_there_is_nothing_to_do(tmp_path: Path) -> None:

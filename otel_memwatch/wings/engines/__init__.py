@@ -1,4 +1,4 @@
-"""Correction of workflow engines' measurement files with exact figures of recorded runs.
+"""Correction of workflow engines' measurement files with figures of recorded runs.
 
 `ENGINES` lists the engines. Each is a module with `correct(directory, runs)`, which yields each file and the reason if it
 could not be corrected.
@@ -15,12 +15,14 @@ import os
 from importlib import import_module
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from otel_memwatch.model import Peak
     from otel_memwatch.run import RecordedRun
 
     Correction = Callable[[Path, Sequence[RecordedRun]], Iterator[tuple[Path, str]]]
@@ -63,6 +65,20 @@ def largest_sample(run: RecordedRun, metric: str) -> float | None:
     samples = run.samples()
     values = [max(known) for column in samples.find(metric) if len(known := samples.known(column)[1])]
     return float(max(values)) if values else None
+
+
+def largest_resident(run: RecordedRun) -> float | None:
+    """Return the memory that engines call RSS, in bytes: the sum of the processes' resident sizes; `None`: unknown.
+
+    It is the largest sum at a sample. One process can have had more in between, as its high-water mark shows.
+    """
+    summed, process = largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_USAGE), known_bytes(run.peaks.process)
+    return max(summed or 0, process or 0) or None
+
+
+def known_bytes(peak: Peak | None) -> int | None:
+    """Return a peak in bytes; `None` if it has no lower bound."""
+    return None if peak is None or peak.low is None else peak.bytes
 
 
 def replace(path: Path, text: str) -> None:

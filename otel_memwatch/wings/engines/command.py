@@ -25,7 +25,7 @@ _EPILOG = "\n".join(("\b", "Files:", *(f"  {name:<10} {files}" for name, files i
     help=f"Directory of the runs. [default: {RUNS_DIRECTORY} in DIRECTORY, or anywhere below]",
 )
 def command(engine: str, directory: str, *, runs: str | None) -> None:
-    """Replace ENGINE's measurements of the workflow in DIRECTORY with exact figures.
+    """Replace ENGINE's measurements of the workflow in DIRECTORY with those of its runs.
 
     The first version of each file stays beside it with the suffix .orig. Files keep their times, so no job is repeated. Files
     without a run, and incomplete files, are left unchanged and counted.
@@ -40,4 +40,4 @@ def command(engine: str, directory: str, *, runs: str | None) -> None:
     for path, why in left:
         click.echo(f"{os.path.relpath(path, place)} is left as it is: {why}", err=True)
     made = count(len(corrected) - len(left), "file")
-    click.echo(f"{made} made exact, {len(left)} left; originals: *{ORIGINAL}")
+    click.echo(f"{made} corrected, {len(left)} left; originals: *{ORIGINAL}")

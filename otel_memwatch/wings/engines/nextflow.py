@@ -1,4 +1,4 @@
-"""Nextflow's traces from exact figures: the report `nextflow-trace`, and the `.command.trace` of each task.
+"""Nextflow's traces from recorded runs: the report `nextflow-trace`, and the `.command.trace` of each task.
 
 The format is `nextflow.trace/v2`, one key per line. Units are those of Nextflow's wrapper:
 
@@ -7,7 +7,8 @@ The format is `nextflow.trace/v2`, one key per line. Units are those of Nextflow
 * time: milliseconds
 * shares: tenths of a percent
 
-`peak_rss` and `rss` are both the memory that the tree needed, each page once. Unknown figures are omitted.
+`peak_rss` and `rss` are both the largest sum of resident sizes, and no less than the largest process. Unknown figures are
+omitted. Nextflow accepts no further keys, so the memory that the tree needed stands only in the run's report.
 
 A task's directory is the working directory of its run. Nextflow reads the trace when a task ends. Files that it has
 already written (`trace.txt`, its report) keep the figures of Nextflow's wrapper. `.command.memwatch.json` beside the trace
@@ -21,7 +22,7 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch.reports import write
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
-from otel_memwatch.wings.engines import ORIGINAL, largest_sample, replace
+from otel_memwatch.wings.engines import ORIGINAL, largest_resident, largest_sample, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,8 +43,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
 
 def trace_of(run: RecordedRun) -> dict[str, int]:
     """Return the known keys in Nextflow's order."""
-    totals, tree = run.totals, run.peaks.tree
-    needed = None if tree is None or tree.low is None else tree.bytes
+    totals, resident = run.totals, largest_resident(run)
     cpu, machine = totals.get("cpu_seconds"), run.host.get("memory_bytes")
     virtual = largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL)
     found: dict[str, float | None] = {
@@ -53,10 +53,10 @@ def trace_of(run: RecordedRun) -> dict[str, int]:
         "wchar": totals.get("write_chars"),
         "read_bytes": totals.get("read_bytes"),
         "write_bytes": totals.get("write_bytes"),
-        "%mem": None if needed is None or not machine else 1000 * needed / machine,
-        "rss": None if needed is None else needed / _KB,
+        "%mem": None if resident is None or not machine else 1000 * resident / machine,
+        "rss": None if resident is None else resident / _KB,
         "peak_vmem": None if virtual is None else virtual / _KB,
-        "peak_rss": None if needed is None else needed / _KB,
+        "peak_rss": None if resident is None else resident / _KB,
     }
     return {key: round(value) for key, value in found.items() if value is not None}
 

@@ -1,8 +1,9 @@
-"""Snakemake's benchmark files from exact figures: the report `snakemake-benchmark`, and the files of a workflow.
+"""Snakemake's benchmark files from recorded runs: the report `snakemake-benchmark`, and the files of a workflow.
 
-* The columns are Snakemake's (snakemake.benchmark, TSV). Sizes are in MiB; unknown figures are NA.
-* `max_rss` and `max_pss` are both the memory that the tree needed, each page once.
-* Snakemake's `max_rss` counts shared pages once per process, and both of its figures are maxima of a few samples.
+* The columns are Snakemake's (snakemake.benchmark, TSV), with its meaning. Sizes are in MiB; unknown figures are NA.
+* `max_rss` is the largest sum of resident sizes, and no less than the largest process: shared pages count once per process.
+* `max_uss` and `max_pss` are the largest samples. Snakemake also writes NA if a job was too short for one.
+* `max_needed` is added at the end of a row: the memory that the tree needed, each page once.
 
 Snakemake's records connect files and runs:
 
@@ -25,7 +26,7 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple
-from otel_memwatch.wings.engines import ORIGINAL, largest_sample, replace
+from otel_memwatch.wings.engines import ORIGINAL, known_bytes, largest_resident, largest_sample, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
 
-UNKNOWN = "NA"
+UNKNOWN, NEEDED = "NA", "max_needed"
 _MIB = 1 << 20
 _RULE = re.compile(r"^(?:local)?(?:rule|checkpoint) \S+:$")
 _FIELD = re.compile(r"^    (output|benchmark): (.+)$")
@@ -59,12 +60,14 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
 
 def benchmark_row(run: RecordedRun) -> dict[str, str]:
     """Return the row by column, in their order."""
-    totals, tree, cpu = run.totals, run.peaks.tree, run.totals.get("cpu_seconds")
+    totals, cpu = run.totals, run.totals.get("cpu_seconds")
     whole = int(run.seconds)
     mebibytes = {
-        "rss": None if tree is None or tree.low is None else tree.bytes,
+        "rss": largest_resident(run),
         "vms": largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL) or None,
         "uss": largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_USS) or None,
+        "pss": largest_sample(run, catalog.MEMWATCH_TREE_MEMORY_PSS) or None,
+        "needed": known_bytes(run.peaks.tree),
         "in": totals.get("read_bytes"),
         "out": totals.get("write_bytes"),
     }
@@ -75,11 +78,12 @@ def benchmark_row(run: RecordedRun) -> dict[str, str]:
         "max_rss": size["rss"],
         "max_vms": size["vms"],
         "max_uss": size["uss"],
-        "max_pss": size["rss"],
+        "max_pss": size["pss"],
         "io_in": size["in"],
         "io_out": size["out"],
         "mean_load": _two(None if cpu is None or not run.seconds else 100 * cpu / run.seconds),
         "cpu_time": _two(cpu),
+        NEEDED: size["needed"],
     }
 
 
@@ -126,7 +130,7 @@ def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
             changed = []
             for row, exact in zip(rows, found, strict=True):
                 fields = dict(mapping(json.loads(row)))
-                known = {name: value for name, value in exact.items() if name in fields}
+                known = {name: value for name, value in exact.items() if name in fields or name == NEEDED}
                 texts = {name for name, value in known.items() if name == "h:m:s" or value == UNKNOWN}
                 fields |= {name: value if name in texts else float(value) for name, value in known.items()}
                 changed.append(json.dumps(fields))
@@ -134,15 +138,14 @@ def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
             head = lines[0].split("\t")
             if "max_rss" not in head:
                 return "it has no column max_rss"
-            changed = [lines[0]]
+            changed = [f"{lines[0]}\t{NEEDED}"]
             for row, exact in zip(rows, found, strict=True):
                 cells = row.split("\t")
                 if len(cells) != len(head):
                     return f"a row has {len(cells)} of {len(head)} columns"
                 # Unknown figures become NA: the engine's numbers include the monitor, which it mistook for the job.
-                changed.append(
-                    "\t".join(exact.get(name, cell) for name, cell in zip(head, cells, strict=True))
-                )
+                kept = [exact.get(name, cell) for name, cell in zip(head, cells, strict=True)]
+                changed.append("\t".join([*kept, exact[NEEDED]]))
         replace(path, "\n".join(changed) + "\n")
     except (OSError, ValueError) as error:
         return str(error)

@@ -3,7 +3,7 @@
 ================  =========================================================================  ============================
 file              source of the memory figure                                                `by`
 ================  =========================================================================  ============================
-Snakemake         max_pss, or max_rss if that is unknown                                     "Snakemake"
+Snakemake         max_needed (of otel-memwatch), or max_pss, or max_rss                      "Snakemake"
 Nextflow trace    peak_rss                                                                   "Nextflow"
 sacct -P          largest MaxRSS of the job's steps                                          "sacct"
 GNU time -v       maximum resident set size: of the largest process, not of the tree         "GNU time"
@@ -221,7 +221,9 @@ def _snakemake(content: str) -> Iterator[ForeignMeasurement | None]:
     if content.startswith("{"):
         rows = (_object(line) for line in content.splitlines() if line.strip())
     for row in rows:
-        mebibytes = _float(row.get("max_pss")) or _float(row.get("max_rss"))
+        mebibytes = next(
+            filter(None, (_float(row.get(f"max_{size}")) for size in ("needed", "pss", "rss"))), None
+        )
         rule = text(row.get("rule_name")) or None  # only `--benchmark-extended` writes it
         tags = {
             name: str(row[key])

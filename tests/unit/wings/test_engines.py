@@ -1,14 +1,54 @@
-"""A file of a workflow engine that is replaced: its first version is beside it, whole, or nothing has changed."""
+"""Files of workflow engines: figures with the engines' meaning, and a first version that stays beside a replaced file."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 
 import pytest
 
-from otel_memwatch.wings.engines import replace
+from otel_memwatch.model import Peak
+from otel_memwatch.run import Peaks, RecordedRun, load
+from otel_memwatch.wings.engines import nextflow, replace, snakemake
+from tests.support.run_directory import MIB, RunDirectory, column
+
+MEMORY = tuple(column(f"memwatch.tree.memory.{name}") for name in ("usage", "uss", "pss"))
+
+
+def two_processes(path: Path, process: int = 70, *, samples: bool = True) -> RecordedRun:
+    """Return a run that needed 75 MiB: two processes share 60 MiB, and both also map a file of 5."""
+    peaks = Peaks(process=Peak.exact(process * MIB, MIB), tree=Peak.exact(75 * MIB, MIB))
+    built = RunDirectory(path, peaks=peaks.to_json(), totals={})
+    built.columns(MEMORY)
+    if samples:
+        built.tick(0.1, 70 * MIB, 65 * MIB, 68 * MIB)
+        built.tick(0.2, 142 * MIB, 14 * MIB, 78 * MIB)
+    return load(path)
+
+
+def row_of(run: RecordedRun) -> dict[str, str]:
+    out = io.BytesIO()
+    snakemake.render(run, out, None)  # type: ignore[arg-type]
+    head, row = (line.split("\t") for line in out.getvalue().decode().splitlines())
+    return dict(zip(head, row, strict=True))
+
+
+def test_sizes_have_the_meaning_of_the_engine(tmp_path: Path) -> None:
+    row = row_of(two_processes(tmp_path / "forks"))
+    sizes = {name: row[name] for name in ("max_rss", "max_uss", "max_pss", "max_needed")}
+    assert sizes == {"max_rss": "142.00", "max_uss": "65.00", "max_pss": "78.00", "max_needed": "75.00"}
+    assert list(row)[-1] == "max_needed", "readers may count Snakemake's columns"
+    trace = nextflow.trace_of(two_processes(tmp_path / "task"))
+    assert trace["peak_rss"] == trace["rss"] == 142 * 1024
+    assert trace["%mem"] == round(1000 * 142 / 16384)
+
+
+def test_the_largest_process_counts_between_samples(tmp_path: Path) -> None:
+    assert row_of(two_processes(tmp_path / "spike", process=300))["max_rss"] == "300.00"
+    short = row_of(two_processes(tmp_path / "short", samples=False))
+    assert (short["max_rss"], short["max_pss"]) == ("70.00", "NA")
 
 
 def no_link(*_: object) -> None:
