@@ -61,7 +61,7 @@ build | m4 | m4 | m4 -Dn=40000 $D/loop.m4
 archiver | tar | tar | tar cf a.tar -C $D tree && mkdir x && tar xf a.tar -C x
 archiver | gzip -9 | gzip | gzip -9c $D/words.log >a.gz && gzip -dc a.gz >/dev/null
 archiver | pigz | pigz | pigz -c $D/words.log >a.gz
-archiver | xz -T2 | xz | xz -T2 -3 -c $D/words.log >a.xz
+archiver | xz -T2 | xz | head -c 12000000 $D/words.log >w && xz -T2 -3 --block-size=4MiB -c w >a.xz
 archiver | zstd -T2 --long | zstd | zstd -q -T2 --long -12 -c $D/words.log >a.zst
 archiver | bzip2 | bzip2 | head -c 12000000 $D/words.log | bzip2 -c >a.bz2
 archiver | lz4 | lz4 | lz4 -q -c $D/words.log >a.lz4

@@ -26,7 +26,7 @@ NOBODY = 65534
 SLACK = 1.5 * MIB
 """Charged before the referee's cgroup is entered, and what a cgroup may be charged ahead on each processor."""
 TIMEOUT = 600
-"""Seconds: on a busy machine `xz -T2` took more than 120."""
+"""Seconds: on a machine with a load of 14, 22 s of `xz -T2` took 112."""
 LASTING_SECONDS = 0.3
 """Time for which `Truth.lasting` was there, at least."""
 LEAST_SAMPLES = 10
