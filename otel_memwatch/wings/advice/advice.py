@@ -30,7 +30,7 @@ import math
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.text import count, size
+from otel_memwatch.text import count, size, size_range
 from otel_memwatch.wings.advice.inputs import scaled
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
@@ -56,6 +56,8 @@ KILLED_MARGIN = 1.5
 """Factor on a limit at which the job was killed."""
 _DIFFERENT = 4
 """Bound divided by the largest run, above which the runs have too little in common."""
+_WIDE_RUN = 0.25
+"""Width of the range of a single run, as a share of its low end, above which the advice shows the range; not below 4 MiB."""
 POLLED_MARGIN = 0.25
 """Share added to polled memory."""
 UNBOUNDED_MARGIN = 0.25
@@ -215,7 +217,14 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
         notes.append("the runs look like a mixture or have outliers; the odds are approximate")
     narrow = [interval.high or interval.low for interval in narrowed(known)]
     line, input_name = scaled(bounded, narrow, feature, odds, notes)
-    basis = "from one run"
+    basis, best = "from one run", max(known, key=lambda interval: interval.high or 0)
+    high = best.high or 0
+    if bound.runs == 1 and high - best.low > max(_WIDE_RUN * best.low, 4 * MIB):
+        basis = f"from one run of {size_range(best.low, high, '-')}"
+        notes.append(
+            f"the run needed between {size(best.low)} and {size(high)}; the upper end counts"
+            " (a run as root or in its own cgroup has an exact figure)"
+        )
     if bound.wide:
         basis = f"{count(len(whole), 'run')}, {bound.wide} of them with a wide range"
     if bound.odds is not None:

@@ -54,6 +54,23 @@ def test_one_run_has_a_stated_margin() -> None:
     assert "from one run" in sentence(advice)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "basis"),
+    [
+        (9, 1730, "from one run of 0.01-1.69 GiB"),
+        (249, 253, "from one run"),
+        (0, 2, "from one run"),
+        (2, 4, "from one run"),
+    ],
+)
+def test_one_run_with_a_wide_range_says_so(low: int | None, high: int, basis: str) -> None:
+    """A search through text files was told to request 1903 MiB, without a reason."""
+    bound = low and low * MIB
+    (advice,) = advise([row(high, low=bound, certainty="interval")], by=job_of)
+    assert f"({basis})" in sentence(advice)
+    assert any("upper end counts" in note for note in advice.notes) == (basis != "from one run")
+
+
 def test_runs_that_have_little_in_common_are_not_advised_in_a_line() -> None:
     """Two runs of 15 and of 350 MiB promise nothing; 52 GiB were said to be needed."""
     (advice,) = advise([row(15), row(350)], by=job_of)
