@@ -15,8 +15,8 @@ inverse gamma prior, which keeps the form of the bound. Without it, two similar 
 and two different ones ten times the needed memory.
 
 A wide range of a run is a property of the record, not of the job. The best known quarter of the runs, and at least three,
-show how far the job can be above its low ends. The other runs are assumed to be no further above theirs. Among two or three
-runs, a wide range counts with its high end and a stated margin, without odds.
+show how far the job can be above its low ends. The other runs are assumed to be no further above theirs. If fewer than three
+runs are known well, a wide range counts with its high end and a stated margin, without odds.
 
 Pure functions on numbers: every run's summary calls them, and `statistics` takes 15 ms to load.
 """
@@ -38,6 +38,8 @@ _WIDE = 0.05, 3 << 20
 """An interval that is narrower than this share of its low end, or than so many bytes, is never wide."""
 _LEAST_KNOWN = 3
 """Runs, and a quarter of all, that show how far above its low end a run can be."""
+_KNOWN_WELL = 0.25
+"""Width of a range, as a share of its low end, up to which the run shows the scatter of the job."""
 _REJECTED = 1.035
 """Value of the Anderson-Darling statistic above which 1 % of normal samples lie."""
 _LEAST_TESTED = 8
@@ -134,12 +136,13 @@ def narrowed(known: Sequence[Interval]) -> list[Interval]:
 
 
 def _as_narrow_as_the_best(used: Sequence[Interval]) -> list[float]:
-    """Return the high ends for the scatter. Of two or three runs, wide ranges are as narrow as the best known one."""
+    """Return the high ends for the scatter. If fewer than three runs are known well, wide ranges are as narrow as the best."""
     known = [(interval.low, interval.high, interval.width) for interval in used if interval.high]
     share, least = _WIDE
-    if len(known) > _LEAST_KNOWN:
+    widths = sorted(width for *_, width in known)
+    if len(known) > _LEAST_KNOWN and widths[_LEAST_KNOWN - 1] <= _KNOWN_WELL:
         return [high for _, high, _ in known]
-    best = min(width for *_, width in known)
+    best = widths[0]
     return [
         low * (1 + best) if width > max(share, 2 * best) and high - low > least else high
         for low, high, width in known

@@ -81,13 +81,16 @@ def test_wide_bounds_count_as_far_above_their_low_ends_as_better_known_runs_show
     assert two.value > 900 * MIB
 
 
-def test_the_width_of_one_record_is_no_scatter_of_two_or_three_runs() -> None:
+def test_the_width_of_one_record_is_no_scatter_of_few_runs() -> None:
     """150 MiB, and 150 to 300 MiB, gave a bound of 1031 MiB with odds of 1 in 1000."""
     wide = Interval(150 * MIB, 300 * MIB)
     for known in ([wide, *exact(150)], [*exact(150, 151), wide]):
         bound = prediction_bound(known, 1e-3)
         assert bound is not None
         assert (bound.value, bound.odds, bound.wide) == (pytest.approx(330 * MIB), None, 1)
+    four = prediction_bound([wide, wide, *exact(150, 151)], 1e-3)
+    assert four is not None
+    assert (four.value, four.odds, four.wide) == (pytest.approx(330 * MIB), None, 2)
     alike = prediction_bound([wide, Interval(152 * MIB, 304 * MIB)], 1e-3)
     assert alike is not None
     assert (alike.odds, alike.wide) == (1e-3, 0)
