@@ -123,6 +123,7 @@ class RunAggregator:
         self.last_time: float | None = None
         """Seconds from the start of the run to the last sample."""
         self._longest_gap: float | None = None
+        """The most seconds between two samples, or between the start and the first one."""
         self.reading = self.conditions.reading_seconds
         """The most seconds that reading a sample took so far."""
         self._evidence = evidence = RunEvidence(self.conditions, self.processes)
@@ -163,7 +164,7 @@ class RunAggregator:
         """Count a sample that equals those before and after it, so only its time matters."""
         self.last_time = time - self.conditions.started
         if self._latest is None:
-            self.first_time = self.last_time
+            self.first_time = self._longest_gap = self.last_time
         elif self._longest_gap is None or time - self._latest > self._longest_gap:
             self._longest_gap = time - self._latest
         self.samples += 1
@@ -353,7 +354,7 @@ class RunAggregator:
 
     @property
     def window(self) -> float:
-        """The most seconds between two samples so far."""
+        """The most seconds without a sample so far."""
         return max(self.conditions.interval, self._longest_gap or 0.0)
 
     @property
@@ -447,5 +448,5 @@ class RunAggregator:
             "achieved_hz": hertz,
             "ticks": self.samples,
             "missed_ticks": self.missed,
-            "longest_gap": None if self._longest_gap is None else round(self._longest_gap, 4),
+            "longest_gap": None if hertz is None else round(self._longest_gap or 0.0, 4),
         }

@@ -287,7 +287,7 @@ class RecordedRun:
 
         * "interval": requested seconds between samples
         * "ticks", "missed_ticks": number of samples, and of deadlines without a sample
-        * "achieved_hz", "longest_gap" in seconds: `None` with fewer than two samples
+        * "achieved_hz", "longest_gap" in seconds (the start counts as a sample): `None` with fewer than two samples
         """
         return self._written("quality", QUALITY) or self._replayed.aggregator.quality()
 

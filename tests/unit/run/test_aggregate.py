@@ -837,6 +837,14 @@ def test_quality() -> None:
     }  # fmt: skip
 
 
+def test_a_late_first_sample_is_a_gap() -> None:
+    tally = tally_of()
+    tick(tally, 0.7)
+    assert tally.quality()["longest_gap"] is None, "one sample has no rate and no gap"
+    tick(tally, 0.8)
+    assert (tally.quality()["longest_gap"], tally.window) == (0.7, pytest.approx(0.7))
+
+
 class Simulated(NamedTuple):
     """A process with private memory; time is in tenths of a tick."""
 
