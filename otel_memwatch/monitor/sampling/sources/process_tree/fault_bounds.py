@@ -86,6 +86,8 @@ class TickFindings(NamedTuple):
     """Returns the page faults of each process born since the discovery; `None`: too many to probe."""
     written: int
     """Bytes of the tree's write calls so far, less the bytes that went to disk."""
+    awaits: bool = False
+    """The supervisor has yet to report faults of ended processes. A later scan's bound covers this window too."""
 
 
 class _Gains(NamedTuple):
@@ -260,7 +262,7 @@ class FaultLedgerBounds:
         if held is not None and released:
             unfreed = None if counted_late else self._machine.unfreed()
             held += released if unfreed is None else min(released, unfreed)
-        burst = self._judge(readings, gains.all, beyond)
+        burst = self._judge(readings, UNKNOWN if found.awaits else gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
         shared = self.shared.scan(members.values(), gains.all, found.written)
         # Nothing counts page tables between two scans: the larger of both holds.
@@ -273,15 +275,18 @@ class FaultLedgerBounds:
         kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)
         held = held if late == [] and not kept_by_us else None
         left = self._machine.left_of_huge_pages()
-        self._private = self._kept(gains, held, left)
-        if self._memory.joining and held is not None:
-            # The memory from before the run is known from now on, and belongs to this window.
-            self._memory.joining = False
+        self._private = self._kept(gains._replace(unseen=UNKNOWN) if found.awaits else gains, held, left)
+        known_now = self._memory.joining and held is not None
+        if known_now or found.awaits:
+            # Memory from before the run, or from faults that are not reported yet, belongs to this window.
+            self._memory.joining = self._memory.joining and not known_now
             high = max(high, self.kept)
         # Faults reported now may belong to the previous window. Its bound includes these and those reported then.
         before, self._before = self._before, high
         if self._cut_short or found.may_be_before:
             high = max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
+            if found.awaits:
+                self._before = high
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
         estimate = min(self._families.estimate(), self._private)
@@ -290,9 +295,10 @@ class FaultLedgerBounds:
         self._cut_short = cut_short
         self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
         beside = self.left + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks
+        unknown = self.broken or self._memory.joining or found.unseen_faults is None or high >= UNKNOWN
         self._last = NeededNow(
             None if self._merges_pages else low + shared.low + kernel_low,
-            None if self.broken or self._memory.joining or high >= UNKNOWN else high,
+            None if unknown else high,
             estimate + beside,
             left,
         )

@@ -21,7 +21,7 @@ reaped by                                     the sign                          
 a member                                      its reaped children had more faults than the    `inherited_by_member`,
                                               last readings of the vanished members           `left_to_member`
 the monitor itself                            the monitor inherited more faults than the      `compare_with_own`
-                                              supervisor reported
+                                              supervisor reported by the next sample
 a process that the monitor waited for         it had inherited more than at its reading       `ended`
 a process new in this sample                  it has inherited some already                   `joined`
 a process that vanished with its parent       it vanished                                     `left_to_ancestor`
@@ -187,8 +187,12 @@ class FaultLedger:
         self._unseen_total = 0
         self._all_reported = True
         self._reported_by_supervisor = 0
+        self._awaited: set[int] = set()
+        """Vanished members that the supervisor waits for. Their last faults are not reported yet."""
         self._own_gap = _own_inherited_faults()
-        """Page faults inherited by the monitor's process, less those reported by the supervisor."""
+        """Page faults inherited by the monitor's process, less those reported by the supervisor, as far as counted."""
+        self._own_new = 0
+        """Faults beyond these at the previous comparison: the supervisor may be about to report them."""
         self.open()
 
     def open(self) -> None:
@@ -203,9 +207,9 @@ class FaultLedger:
         self._unseen = 0
         """Faults of unknown children, without those in `inherited`."""
         self.own_moved = False
-        """Our process has inherited page faults that the supervisor has not reported."""
+        """Our process has inherited page faults that the supervisor has not reported by the next sample."""
         self._unreported = False
-        """The supervisor has yet to report faults."""
+        """The faults of a process that we waited for are unreadable."""
         self._lost = False
         """Processes with faults outside all our readings are possible."""
         self._ignores_sigchld = False
@@ -214,7 +218,12 @@ class FaultLedger:
     @property
     def signs(self) -> bool:
         """Return whether this sample has entries about ended children."""
-        return self.suspicious or self._unreported or self._lost or bool(self._unseen or self.inherited)
+        return self.suspicious or self.awaits or self._lost or bool(self._unseen or self.inherited)
+
+    @property
+    def awaits(self) -> bool:
+        """Return whether the supervisor has yet to report faults of processes that it has waited for."""
+        return bool(self._awaited or self._own_new)
 
     @property
     def unseen(self) -> int | None:
@@ -224,17 +233,20 @@ class FaultLedger:
         """
         return self._unseen_total if self._all_reported else None
 
-    def reported(self, minor_faults: int) -> None:
+    def reported(self, pid: int, minor_faults: int) -> None:
         """Add faults that the monitor inherited when the supervisor waited for a child of any kind."""
+        self._awaited.discard(pid)
         self._reported_by_supervisor += minor_faults
 
     def compare_with_own(self) -> None:
-        """Detect reaped children of our process that the supervisor did not report."""
+        """Detect reaped children of our process that the supervisor did not report, even by the next sample."""
         gap = _own_inherited_faults() - self._reported_by_supervisor
-        moved, self._own_gap = gap - self._own_gap, gap
-        self.own_moved = moved > 0
-        self.suspicious |= moved != 0
-        self._unseen += max(0, moved)
+        new = max(0, gap - self._own_gap)
+        late = min(new, self._own_new)
+        self._own_gap, self._own_new = min(gap, self._own_gap) + late, new - late
+        self.own_moved = late > 0
+        self.suspicious |= self.own_moved
+        self._unseen += late
 
     def ended(
         self, stat: Stat | None, known_child_faults: int, known_child_major: int = 0, *, ignored_sigchld: bool
@@ -286,9 +298,9 @@ class FaultLedger:
         self.suspicious = True
         self._unseen += stat.minor_faults + stat.child_minor_faults
 
-    def left_to_us(self) -> None:
-        """Note a vanished member that the supervisor waits for. It reports the faults at the next sample."""
-        self._unreported = True
+    def left_to_us(self, pid: int) -> None:
+        """Note a vanished member that the supervisor waits for. A later sample has the report of its faults."""
+        self._awaited.add(pid)
 
     def left_to_nobody_known(self) -> None:
         """Note a vanished member with an unknown heir of its faults."""
@@ -320,8 +332,7 @@ class FaultLedger:
             pages = allocated()
             self._unreported, lost = pages is None, pages or 0
         self._all_reported = not self._unreported
-        if self._all_reported:
-            self._unseen_total += lost + max(0, self._unseen + self.inherited - self._left)
+        self._unseen_total += lost + max(0, self._unseen + self.inherited - self._left)
 
 
 def _own_inherited_faults() -> int:

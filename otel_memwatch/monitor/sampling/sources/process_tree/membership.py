@@ -192,12 +192,12 @@ class Membership:
         while self.exits:
             changes.figures = True
             end = self.exits.popleft()
-            self.faults.reported(end.minor_faults)
+            self.faults.reported(end.pid, end.minor_faults)
             if end.pid not in self._context.exclude:
                 if end.cgroup is not None:
                     self.ended_in[end.pid] = end.cgroup
                 self._read_exit(read_exit(end), changes)
-        if not self.pids.settled:
+        if self.faults.awaits or not self.pids.settled:
             self.faults.compare_with_own()
 
     def _read_exit(self, reaped: ReapedProcess, changes: TickDelta) -> None:
@@ -302,7 +302,7 @@ class Membership:
         changes.figures = True
         stat = member.stat
         if stat.ppid == self._adopter:
-            self.faults.left_to_us()
+            self.faults.left_to_us(member.pid)
             self._account.vanished(member, now, ReapedBy.MONITOR)
             return
         if self.bounds is not None:

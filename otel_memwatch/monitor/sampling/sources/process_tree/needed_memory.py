@@ -36,6 +36,8 @@ class LastScan(NamedTuple):
     """Processes vanished together with their parents. The process that waited for them is unknown."""
     all_known: bool = True
     """The owners of all pids until then were known."""
+    awaited: bool = False
+    """The supervisor had yet to report faults."""
 
 
 class NeededMemory:
@@ -116,11 +118,16 @@ class NeededMemory:
             self._may_be_before(changes),
             self._born_since,
             written,
+            tree.faults.awaits,
         )
         whole = not bounds.broken
         values = bounds.scan(tree.members, found)
         self._scanned = LastScan(
-            unseen or 0, tree.pids.unobserved, bool(changes.presumed), tree.pids.all_known
+            unseen or 0,
+            tree.pids.unobserved,
+            bool(changes.presumed),
+            tree.pids.all_known,
+            tree.faults.awaits,
         )
         self._early.scanned(values, None if unseen is None else unseen * PAGE_SIZE, bounds.kept)
         if whole and bounds.broken:
@@ -142,7 +149,7 @@ class NeededMemory:
         the last scan                                            its faults were reported then
         =======================================================  =====================================================
         found that it had vanished                               yes, since its parent was read again, unless the parent
-                                                                 had vanished too
+                                                                 had vanished too, or we are its parent
         never saw it; it began before that sample, and a         yes: the members were read again after the discovery
         member waited for it
         never saw it; it began before that sample, and we        perhaps not
@@ -155,6 +162,7 @@ class NeededMemory:
         others = self._tree.pids.unobserved > before.unobserved
         return (
             before.presumed
+            or before.awaited
             or (ours and not before.all_known)
             or ((ours or others) and self._tree.pids.given_in_scan > 0)
         )

@@ -312,6 +312,29 @@ def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
     assert 40 * MIB <= max(watched.high(), watched.high()) <= 43 * MIB
 
 
+@pytest.mark.parametrize("samples_without_report", [1, 2])
+def test_a_late_report_of_an_end_counts_in_the_windows_before_it(
+    tmp_path: Path, samples_without_report: int
+) -> None:
+    """A child had 60 MiB, gained 40 and ended. Beside neighbours that fork, an unknown window would count all of them."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, os.getpid(), rss=60 * MIB, minor=60 * 256, stack=16384)
+    watched.proc.last_pid(101)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=6 * MIB, minor=10 + 5 * 256, stack=8192)
+    watched.proc.remove(101, os.getpid())
+    for _ in range(samples_without_report):
+        assert 66 * MIB <= watched.high() <= 69 * MIB
+    end = _end(100 * MIB, 100 * 256)
+    watched.tree.note_exit(end._replace(pid=101, stat=(end.stat or b"").replace(b"50", b"101", 1)))
+    watched.proc.process(50, 1, rss=6 * MIB, minor=11 + 5 * 256, stack=8192)
+    assert 106 * MIB <= watched.high() <= (109 if samples_without_report == 1 else 169) * MIB
+    watched.proc.process(50, 1, rss=6 * MIB, minor=12 + 5 * 256, stack=8192)
+    assert watched.high() <= 9 * MIB
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_pids_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool

@@ -142,12 +142,31 @@ def test_what_the_monitor_inherits_and_nobody_reports_is_a_sign(
     faults: FaultLedger, inherited: list[int]
 ) -> None:
     inherited[0] += 50
-    faults.reported(50)
+    faults.reported(101, 50)
     faults.compare_with_own()
     assert not faults.signs
     inherited[0] += 7
     faults.compare_with_own()
+    assert faults.awaits
+    assert closed(faults) == (False, 0)
+    faults.open()
+    faults.compare_with_own()
+    assert not faults.awaits
     assert closed(faults) == (True, 7)
+
+
+def test_what_the_monitor_inherits_just_before_the_report_counts_once(
+    faults: FaultLedger, inherited: list[int]
+) -> None:
+    inherited[0] += 50
+    faults.compare_with_own()
+    assert faults.awaits
+    assert closed(faults) == (False, 0)
+    faults.open()
+    faults.reported(101, 50)
+    faults.compare_with_own()
+    assert not faults.awaits
+    assert closed(faults) == (False, 0)
 
 
 def test_a_reaped_process_that_has_inherited_unseen_is_a_sign(faults: FaultLedger) -> None:
@@ -165,18 +184,28 @@ def test_a_new_member_that_has_inherited_already_is_a_sign(faults: FaultLedger) 
 
 
 def test_faults_that_nobody_was_told_make_their_sum_unknown_for_a_tick(faults: FaultLedger) -> None:
-    faults.left_to_us()
-    assert closed(faults) == (False, None)
-    faults.open()
-    faults.close_if_none_given()
-    assert faults.unseen == 0
     for unknown in (
         faults.left_to_nobody_known,
         lambda: faults.ended(None, 0, ignored_sigchld=False),
     ):
         faults.open()
         unknown()
+        faults.inherited_by_member(stat(0), stat(8))
         assert closed(faults) == (True, None)
+    faults.open()
+    faults.close_if_none_given()
+    assert faults.unseen == 16
+
+
+def test_faults_beside_a_report_that_is_yet_to_come_count_at_once(faults: FaultLedger) -> None:
+    faults.left_to_us(101)
+    faults.inherited_by_member(stat(0), stat(8))
+    assert closed(faults) == (True, 8)
+    assert faults.awaits
+    faults.open()
+    assert faults.signs
+    faults.reported(101, 0)
+    assert not faults.awaits
 
 
 def test_what_a_known_process_had_after_it_was_read_is_told_on_a_machine_that_gives_no_pids(
@@ -205,7 +234,3 @@ def test_lost_faults_are_at_most_the_pages_that_the_machine_allocated(
 ) -> None:
     faults.close(lambda: pages, ignores_sigchld=True)
     assert (faults.suspicious, faults.unseen) == (True, unseen)
-    faults.open()
-    faults.left_to_us()
-    faults.close(lambda: pages, ignores_sigchld=True)
-    assert faults.unseen is None
