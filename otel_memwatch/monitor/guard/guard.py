@@ -66,6 +66,8 @@ _NICE = -10
 """Change of the priority of our threads while the run is guarded."""
 _CLOSE, _REGULAR = 0.01, 0.05
 """Least seconds between two probes if memory crosses a level before the next regular one, and between regular ones."""
+_SURGE = 8 << 20
+"""Bytes between two probes that are growth even if the probes are close: well above what the kernel counts late."""
 
 
 class Guard:
@@ -355,8 +357,11 @@ class Guard:
             return
         self._warn(scope, used, now)
         if leave is not None and used > leave:
+            self._processes.freeze()  # reading their sizes takes time, in which they would grow
             if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
                 self._processes.end()
+            else:
+                self._processes.freeze(frozen=False)
         elif leave is not None:
             self._hurry(scope, leave, now)
         elif not any(scope.armed.values()):
@@ -379,12 +384,12 @@ class Guard:
     def _hurry(self, scope: MemoryScope, level: int, now: float) -> None:
         """Probe when a growing scope crosses a level, if that is before the next regular probe.
 
-        Growth is taken from regular probes only, so at most every second probe comes early.
+        Small growth is taken from regular probes only, so at most every second probe comes early.
         """
         if len(scope.samples) < 2:
             return
         (before, first), (after, last) = scope.samples[-2], scope.samples[-1]
-        if after - before >= _REGULAR and last > first:
+        if last - first >= (1 if after - before >= _REGULAR else _SURGE):
             left = (level - last) * (after - before) / (last - first)
             scope.due = min(scope.due, now + max(_CLOSE, left))
 

@@ -86,13 +86,12 @@ class RunProcesses:
                     self._send(pid, signal.SIGKILL)
                 time.sleep(_PAUSE)
         finally:
-            if self._group is not None:
-                self._group.freeze(frozen=False)
+            self.freeze(frozen=False)
 
-    def freeze(self) -> None:
+    def freeze(self, *, frozen: bool = True) -> None:
         """Stop the processes of the cgroup before their end, if the kernel can do that: a fork bomb fills the processors."""
         if self._group is not None:
-            self._group.freeze(frozen=True)
+            self._group.freeze(frozen=frozen)
 
     def _send(self, pid: int, number: int) -> None:
         """Send a signal to a process that still is one of the run: a fork bomb uses up PIDs within seconds."""

@@ -54,6 +54,9 @@ class Processes:
     def __init__(self) -> None:
         self.asked: list[object] = []
 
+    def freeze(self, *, frozen: bool = True) -> None:
+        self.asked.append("freeze" if frozen else "thaw")
+
     def largest(self) -> list[dict[str, Any]]:
         return [{"pid": 1, "command": "hog", "bytes": 7}]
 
@@ -101,7 +104,7 @@ def test_a_machine_that_runs_short_ends_the_run_once() -> None:
         guard._check(scope, 1.0)
     assert events.kinds == [("verdict", "machine")]
     assert events.written[0][2]["bytes"] == 8_977
-    assert processes.asked == ["end"]
+    assert processes.asked == ["freeze", "end", "freeze", "thaw"]
 
 
 def test_a_far_end_is_probed_seldom_and_a_near_one_ten_times_a_second(
@@ -126,6 +129,17 @@ def test_a_level_that_growth_reaches_is_probed_then() -> None:
         guard._check(scope, now)
         dues.append(round(scope.due, 4))
     assert dues == [0.1, 0.125, 0.225, 0.3251]  # the second early probe in a row waits
+
+
+def test_each_probe_of_a_surge_may_come_early() -> None:
+    guard, _, _ = guard_of(leave="1GiB")
+    scope = Readings("machine", 3 << 30)
+    dues = []
+    for now, used in ((0.0, 1000), (0.1, 1400), (0.2, 1900), (0.23, 2010), (0.24, 2020), (0.25, 2040)):
+        scope.now, scope.due = used << 20, 0.0
+        guard._check(scope, now)
+        dues.append(round(scope.due - now, 4))
+    assert dues == [0.1, 0.1, 0.0296, 0.0104, 0.028, 0.01]
 
 
 def test_probes_are_rare_after_the_last_warning() -> None:
@@ -250,7 +264,7 @@ def test_nothing_is_decided_after_the_end() -> None:
     guard.write_end(ended(exit_code=3), {"bytes": 9})
     assert events.kinds == [("verdict", "finished")]
     assert events.written[0][2] == {"exit_code": 3, "signal": None, "peak": {"bytes": 9}}
-    assert processes.asked == []
+    assert processes.asked == ["freeze", "thaw"]
 
 
 def test_a_signal_that_is_not_ours_is_killed() -> None:
