@@ -2,13 +2,14 @@
 
 python -m tests.bench.guard hogs 1000 [--kind bomb] memory hogs of eight kinds in turn, each below a limit of 150 MiB
 python -m tests.bench.guard starved 10              programs that read a file again and again which no longer fits into memory
+python -m tests.bench.guard leave 30                hogs that `--leave` ends, and how far below it the machine was
 python -m tests.bench.guard ordinary 10000          short commands with every limit, none of which may act
 python -m tests.bench.guard builds 20               builds with the number of jobs that `advise --jobs` gives, with make and parallel
 python -m tests.bench.guard probes 60               CPU time of `--warn` on a sleeping and on a nearly full command, seconds each
 
 The first two need a cgroup of each run. Fork bombs need a limit of their number: a cgroup around this program that has one, RLIMIT_NPROC
 (not as root), or a cgroup that is made for them (version 1); else they are left out. Prints each miss at once and a table at the end, and
-exits with 1 if a goal is missed. MEMWATCH_COMMAND replaces the command `python -m otel_memwatch`.
+exits with 1 if a goal is missed. `--slower 5` allows five times the seconds, for an emulated machine. MEMWATCH_COMMAND replaces the command `python -m otel_memwatch`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ MIB = 1 << 20
 LIMIT = 150 * MIB
 PIDS = 200
 KINDS = ("native", "growing", "mapped", "tmpfs", "pthreads", "bomb", "sessions", "double forks")
-GOALS = {"crossing to warning": 0.2, "limit to verdict": 1.0, "starvation to verdict": 10.0}
+GOALS = {
+    "crossing to warning": 0.2,
+    "limit to verdict": 1.0,
+    "crossing to end": 1.0,
+    "starvation to verdict": 10.0,
+}
 """Seconds."""
 MEMWATCH = shlex.split(os.environ.get("MEMWATCH_COMMAND", f"{sys.executable} -m otel_memwatch"))
 WRAP = [*MEMWATCH, "wrap", "--quiet", "--no-report"]
@@ -89,6 +95,8 @@ class Trial:
         self.code, self.seconds = done.returncode, time.time() - self.began
         self.said = "".join(line for line in done.stderr.splitlines() if line.startswith("otel-memwatch"))
         self.events = [json.loads(line) for line in self._events.read_text().splitlines()]
+        if not self.events:
+            raise RuntimeError(f"nothing was guarded: {self.said or done.stderr}")
         self.verdict: str | None = self.events[-1]["kind"] if self.events[-1]["event"] == "verdict" else None
 
     def first(self, event: str, of: str | None = None) -> dict[str, Any] | None:
@@ -178,20 +186,60 @@ def hogs(number: int, place: Path, only: str | None) -> list[str]:
             warning = trial.first("warning", "limit")
             if warning is None:
                 trouble.append(f"{name}: no warning")
-            elif crossed:
-                warned.append(
-                    max(0.0, warning["time"] - crossed)
-                )  # kernel memory counts too, and crosses first
+            elif crossed:  # kernel memory counts too, and crosses first
+                warned.append(max(0.0, warning["time"] - crossed))
+                if warned[-1] > GOALS["crossing to warning"]:
+                    trouble.append(f"{name}: crossing to warning {warned[-1]:.3f} s")
             # The processes of a bomb touch memory until the last one is dead, so the crossing is the earlier moment.
             decided.append(max(0.0, trial.events[-1]["time"] - (crossed or last if kind == "bomb" else last)))
-            for what, value in (("crossing to warning", warned[-1:]), ("limit to verdict", decided[-1:])):
-                if value and value[0] > GOALS[what]:
-                    trouble.append(f"{name}: {what} {value[0]:.3f} s")
+            if decided[-1] > GOALS["limit to verdict"]:
+                trouble.append(f"{name}: limit to verdict {decided[-1]:.3f} s")
     neighbour.kill()
     print(f"hogs: {number} ({', '.join(f'{kind} {n}' for kind, n in counts.items())})")
     distribution("crossing to warning", warned)
     distribution("limit to verdict", decided)
     return trouble
+
+
+LEFT = 2 << 30
+"""Bytes that `leave` lets a hog take. Without the guard, it fails at twice as many."""
+
+
+def leave(number: int, place: Path, only: str | None) -> list[str]:
+    """Run hogs that take memory of the machine: seconds from crossing --leave to the verdict, and bytes below."""
+    binary, notes = compiled(place), place / "notes"
+    kinds = [kind for kind in ("native", "growing", "mapped", "pthreads", "sessions") if only in (None, kind)]
+    below: dict[str, list[float]] = {kind: [] for kind in kinds}
+    decided: list[float] = []
+    trouble = Misses()
+    for index, kind in zip(range(number), itertools.cycle(kinds)):
+        notes.write_bytes(bytes(40))
+        kept = available() - LEFT
+        command = ["prlimit", f"--as={2 * LEFT}", binary, kind, str(LIMIT), str(notes), str(kept)]
+        trial = Trial(place, [f"--leave={kept}", "--timeout=60s"], command)
+        _, _, _, fewest, crossed = struct.unpack("lddld", notes.read_bytes())
+        if trial.verdict != "machine":
+            trouble.append(
+                f"{index} {kind}: verdict {trial.verdict}, {(kept - fewest) / MIB:.0f} MiB below: {trial.said.strip()} {trial.events}"
+            )
+            continue
+        below[kind].append((kept - fewest) / MIB)
+        decided.append(max(0.0, trial.events[-1]["time"] - crossed) if crossed else 0.0)
+        if left := trial.left():
+            trouble.append(f"{index} {kind}: processes are left: {left}")
+    distribution("crossing to end", decided)
+    for kind, values in below.items():
+        if values:
+            print(
+                f"  {kind:<12}below --leave: median {statistics.median(values):.0f}, most {max(values):.0f} MiB ({len(values)} runs)"
+            )
+    return trouble
+
+
+def available() -> int:
+    """Bytes that the machine has available."""
+    text = Path("/proc/meminfo").read_text()
+    return int(text.split("MemAvailable:")[1].split()[0]) << 10
 
 
 STARVES = """
@@ -369,6 +417,8 @@ def distribution(name: str, values: list[float]) -> None:
 def main(arguments: list[str]) -> int:
     what, number = arguments[0], int(arguments[1])
     only = arguments[arguments.index("--kind") + 1] if "--kind" in arguments else None
+    slower = float(arguments[arguments.index("--slower") + 1]) if "--slower" in arguments else 1.0
+    GOALS.update({name: goal * slower for name, goal in GOALS.items()})
     seed = int(arguments[arguments.index("--seed") + 1]) if "--seed" in arguments else 1
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -376,6 +426,7 @@ def main(arguments: list[str]) -> int:
         run: dict[str, Callable[[], list[str]]] = {
             "hogs": lambda: hogs(number, place, only),
             "starved": lambda: starved(number, place),
+            "leave": lambda: leave(number, place, only),
             "ordinary": lambda: ordinary(number, place, seed),
             "builds": lambda: builds(number, place),
             "probes": lambda: probes(number, place),

@@ -1,7 +1,8 @@
-/* A program that takes memory until it is killed: hog KIND LIMIT NOTES
+/* A program that takes memory until it is killed: hog KIND LIMIT NOTES [LEAVE]
  *
- * NOTES is a file of 24 bytes that all its processes map: bytes touched so far, and the Unix seconds of the moment at which
- * 85 % of LIMIT were touched and of the last touch. A referee reads it afterwards.
+ * NOTES is a file of 40 bytes that all its processes map, for a referee: bytes touched so far, the Unix seconds of the moment
+ * at which 85 % of LIMIT were touched and of the last touch. With LEAVE, the fewest bytes that the machine had available
+ * after a touch, and the Unix seconds of the moment at which they were fewer than LEAVE.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,8 +18,9 @@
 
 #define MIB (1 << 20)
 
-static struct notes { volatile long bytes; volatile double crossed, last; } *notes;
-static long limit;
+static struct notes { volatile long bytes; volatile double crossed, last; volatile long fewest; volatile double below; } *notes;
+static long limit, leave;
+static int meminfo;
 
 static double now(void)
 {
@@ -27,12 +29,27 @@ static double now(void)
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
+static void read_available(void)
+{
+    char text[1024];
+    ssize_t length = pread(meminfo, text, sizeof text - 1, 0);
+    text[length < 0 ? 0 : length] = 0;
+    char *found = strstr(text, "MemAvailable:");
+    long bytes = found ? atol(found + 13) << 10 : leave;
+    if (notes->fewest == 0 || bytes < notes->fewest)
+        notes->fewest = bytes;
+    if (notes->below == 0 && bytes < leave)
+        notes->below = now();
+}
+
 static void touched(long bytes)
 {
     long sum = __atomic_add_fetch(&notes->bytes, bytes, __ATOMIC_SEQ_CST);
     notes->last = now();
     if (notes->crossed == 0 && sum >= limit / 100 * 85)
         notes->crossed = notes->last;
+    if (leave)
+        read_available();
 }
 
 static void *grow(void *pause)
@@ -98,9 +115,11 @@ static void apart(int twice)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc < 4)
         return 2;
     limit = atol(argv[2]);
+    leave = argc > 4 ? atol(argv[4]) : 0;
+    meminfo = open("/proc/meminfo", O_RDONLY);
     notes = mmap(0, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[3], O_RDWR), 0);
     switch (argv[1][0]) {
     case 'n': grow(0);                              /* native: a gigabyte a second */
