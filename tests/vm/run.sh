@@ -5,6 +5,7 @@
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
 # the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
 # tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
+# MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8).
 # MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
 #   MEMWATCH_VM_CPUS=64 MEMWATCH_VM_JOBS="spread-root spread-user one-root one-user demo" sh tests/vm/run.sh 6.12 -k "late or demo"
 set -eu
@@ -81,6 +82,7 @@ install() {
     mkdir -p "$root/opt/zoo/tests"
     cp -r tests/__init__.py tests/support tests/zoo tests/bench tests/programs "$root/opt/zoo/tests/"
     echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
+    echo "${MEMWATCH_VM_HOGS:-8} --slower 5" >"$root/opt/jobs/hogs"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
 }
 

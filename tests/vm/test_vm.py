@@ -246,6 +246,13 @@ def test_the_guard_gives_its_verdicts(machine: Path, name: str) -> None:
     assert job.json("after") == {"groups": [], "units": []}
 
 
+@pytest.mark.parametrize("name", ["hogs-root", "hogs-user", "hogs-swap"])
+def test_the_guard_ends_hogs_and_nothing_else(machine: Path, name: str) -> None:
+    job = Job(machine, name)
+    assert job.exit_code == 0, job.output
+    assert job.json("after") == {"groups": [], "units": []}
+
+
 def test_a_limit_without_a_group_of_its_own_says_what_it_needs_and_starts_nothing(machine: Path) -> None:
     job = Job(machine, "limit-no-group")
     assert job.exit_code == 2

@@ -74,6 +74,14 @@ def guard(name: str) -> str:
     return f"{BENCH} /opt/jobs/guard.py /tmp/{name}/truth.json"
 
 
+HOGS = Path("/opt/jobs/hogs")
+
+
+def hogs() -> str:
+    """Hogs below limits of the guard, ended by it; see tests/bench/guard.py."""
+    return f"{BENCH} -m tests.bench.guard hogs {HOGS.read_text().strip()}"
+
+
 def jobs() -> dict[str, str]:
     """Every job as a line of shell, run as root in a service."""
     lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
@@ -133,6 +141,11 @@ def jobs() -> dict[str, str]:
         },
         "guard-user": f'{TESTER} "{guard("guard-user")}"',
         "guard-root": f'su -l root -c "{guard("guard-root")}"',
+        # The tasks of a fork bomb as root are limited by the slice, in which the scopes of the runs are too.
+        "hogs-root": f'systemctl set-property --runtime user-0.slice TasksMax=390; su -l root -c "{hogs()}"',
+        "hogs-user": f'{TESTER} "{hogs()}"',
+        "hogs-swap": "fallocate -l 600M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap &&"
+        f' {TESTER} "{hogs()}"; code=$?; swapoff /swap; exit $code',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service whose group is its own to use; a user and their session are found by it.
@@ -167,7 +180,11 @@ def run(name: str, line: str, results: Path) -> None:
                 ["/bin/bash", "-c", line],
                 stdout=output,
                 stderr=output,
-                timeout=None if name == "zoo" else 900 if name.startswith("shortages") else 300,
+                timeout=None
+                if name.startswith(("zoo", "hogs"))
+                else 900
+                if name.startswith("shortages")
+                else 300,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
