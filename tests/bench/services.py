@@ -296,8 +296,9 @@ class Moment(NamedTuple):
     processes: int
 
 
-def measure(service: Service, run: Path, seconds: float, warm: float) -> float:
-    """Start a service, load it, and record it into `run`; return the share of a processor that the monitor used."""
+@contextlib.contextmanager
+def loaded(service: Service, warm: float) -> Iterator[int]:
+    """Start a service under load, `warm` seconds before; its PID."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         folder, port = Path(home), free_port()
         command = service.start(folder, port)
@@ -308,14 +309,10 @@ def measure(service: Service, run: Path, seconds: float, warm: float) -> float:
             try:
                 wait_for(port, process)
                 clients = [service.client(port) for _ in range(4)]
-                loads = [
-                    threading.Thread(target=load_service, args=(client, stop, n), daemon=True)
-                    for n, client in enumerate(clients)
-                ]
-                for one in loads:
-                    one.start()
+                for seed, client in enumerate(clients):
+                    threading.Thread(target=load_service, args=(client, stop, seed), daemon=True).start()
                 time.sleep(warm)
-                return record(process.pid, run, seconds) / seconds
+                yield process.pid
             finally:
                 stop.set()
                 end(process)
@@ -346,15 +343,13 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"{process.args!r} has ended with {process.returncode}")
 
 
-def record(pid: int, run: Path, seconds: float) -> float:
-    """Attach to a process for some seconds; return the CPU seconds of the monitor."""
+def record(pid: int, run: Path, seconds: float) -> None:
+    """Attach to a process for some seconds."""
     words = ["attach", str(pid), "--out", str(run), "--interval", "50ms", "--quiet"]
     monitor = subprocess.Popen([sys.executable, "-m", "otel_memwatch", *words])
     time.sleep(seconds)
-    fields = Path(f"/proc/{monitor.pid}/stat").read_text().rpartition(")")[2].split()
     monitor.terminate()
     monitor.wait()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def moments(run: Path, slower: float) -> list[Moment]:
@@ -427,7 +422,8 @@ def main(chosen: argparse.Namespace) -> int:
                 continue
             run = (chosen.keep or Path(home)) / name.partition(",")[0]
             if not run.exists():
-                measure(service, run, chosen.seconds, chosen.warm)
+                with loaded(service, chosen.warm) as pid:
+                    record(pid, run, chosen.seconds)
             for slower, found in every.items():
                 recording = moments(run, slower)
                 found.append(judge(recording, days, f"{name} {slower}"))

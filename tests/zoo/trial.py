@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,8 +100,24 @@ def zoo() -> Path:
     return folder
 
 
-def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | None = None) -> Trial:
-    """Runs and judges a composition; `marks`: with operations drawn by it, if its referee can be reset (version 1)."""
+def run(
+    part: Part,
+    mode: str,
+    user: str,
+    interval: str,
+    marks: random.Random | None = None,
+    program: Sequence[str] = PROGRAM,
+) -> Trial:
+    """Runs and judges a composition.
+
+    Args:
+        part: the composition.
+        mode: how it is watched.
+        user: who watches it.
+        interval: seconds between samples.
+        marks: draws operations, if its referee can be reset (version 1).
+        program: first words of the monitor's command line.
+    """
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
     os.chown(folder, *watcher(user))
     machine = "" if VERSION == 1 else f"version 2, Linux {'.'.join(os.uname().release.split('.')[:2])}"
@@ -114,7 +130,7 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
             options = ["--cgroup", "require"] if VERSION == 2 and around.inside else MODES[mode]
             argv = [
                 *around.before,
-                *PROGRAM,
+                *program,
                 *("wrap", "--out", str(folder / "run"), "--quiet", "--no-plot", "--no-report"),
                 *(*options, "--interval", interval, "--"),
                 *target,
@@ -133,7 +149,7 @@ def run(part: Part, mode: str, user: str, interval: str, marks: random.Random | 
             except subprocess.TimeoutExpired as error:  # the others go on
                 done = subprocess.CompletedProcess(argv, -1, "", f"{error}\n")
             if "the service manager gave no cgroup within" in done.stderr:
-                return run(part, mode, user, interval, marks)  # an emulated one, which had no time
+                return run(part, mode, user, interval, marks, program)  # an emulated one, which had no time
             ours = [line for line in done.stderr.splitlines() if not line.startswith("zoo: no ")]
             words = " ".join([mode, user, interval, "--", shlex.join(target)])
             if done.returncode or ours:
