@@ -150,26 +150,3 @@ def answered(call: Callable[[], Result], seconds: float, name: str, hint: str) -
     if not results:
         raise Unavailable(f"{name} did not answer within {seconds:g} s", hint)
     return results[0]
-
-
-_walks: dict[int, int] = {}
-"""PID that each thread of ours reads at the moment."""
-
-
-def read_walking(proc: str, pid: int, name: str) -> bytes:
-    """Return `/proc/PID/smaps`, `smaps_rollup` or `maps`. Raises `OSError`.
-
-    The kernel walks the page tables to answer. Until it has, it keeps the memory of the process, even if that ends.
-    """
-    thread = threading.get_ident()
-    _walks[thread] = pid
-    try:
-        with open(f"{proc}/{pid}/{name}", "rb") as file:
-            return file.read()
-    finally:
-        del _walks[thread]
-
-
-def walked() -> frozenset[int]:
-    """Return the processes that threads of ours read at the moment."""
-    return frozenset(_walks.copy().values())

@@ -173,7 +173,7 @@ class RunRecording:
         metrics = [column.metric for column in self.sampler.columns]
         if MEMWATCH_TREE_MEMORY_USAGE in metrics:
             self._level_column = metrics.index(MEMWATCH_TREE_MEMORY_USAGE)
-            self._composition = Composition(write)
+            self._composition = Composition(write, self._target.pid)
 
     def _declare_columns(self) -> None:
         """Write the columns of the following samples, and subscribe to these."""
@@ -208,7 +208,7 @@ class RunRecording:
         if self._context.system == "linux" and not stop.is_set():
             from otel_memwatch.monitor.sampling.file_use import FileUse
 
-            self.files = FileUse()
+            self.files = FileUse(self._target.pid)
             self._open_composition()
         self._join_drivers()
         lasts = not stop.is_set()

@@ -11,9 +11,9 @@ import time
 
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
 from otel_memwatch.runtime.kernel import KERNEL_STACK, read_once
-from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_threads
 from otel_memwatch.runtime.procfs.statm import parse_resident
+from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -32,8 +32,8 @@ DOUBLED, GROWING = 2.0, 64 << 20
 """Growth that is worth a reading while memory still grows: a factor, and bytes of the tree."""
 LEVEL, REST = 1.02, 0.2
 """Memory is level if it has grown by less than this factor for so many seconds."""
-PER_PROCESS, PER_BYTE = 2e-3, 11e-3 / (1 << 30)
-"""Expected CPU seconds of a reading, before one has been measured."""
+PER_PROCESS = 2e-3
+"""Expected CPU seconds of a reading beside the walk, before one has been measured."""
 PAUSE = 0.3
 """Seconds between two attempts."""
 EARNED = 2 * PER_BYTE
@@ -49,12 +49,13 @@ class Composition:
 
     Args:
         write: keeps a reading, and raises nothing.
+        main: PID of the process that was started or attached to.
         proc: mount point of /proc.
 
     """
 
-    def __init__(self, write: Callable[[MadeOf], None], proc: str = "/proc") -> None:
-        self._write, self._proc = write, proc
+    def __init__(self, write: Callable[[MadeOf], None], main: int, proc: str = "/proc") -> None:
+        self._write, self._main, self._proc = write, main, proc
         self._read = 0
         """Level of the last reading."""
         self._next = 0.0
@@ -89,16 +90,19 @@ class Composition:
             return
         self._next = now + PAUSE
         processes = self._largest(pids())
-        # The largest processes that the budget has time for.
-        number, expected = 0, 0.0
-        for resident, _ in processes:
+        # The largest processes that the budget has time for, if the first is old enough.
+        chosen, expected = [], 0.0
+        for resident, pid in processes:
             expected += self._per_process + resident * PER_BYTE
             if expected > left:
                 break
-            number += 1
-        if number:
+            if pid == self._main or outlives_walk(self._proc, pid, resident):
+                chosen.append((resident, pid))
+            elif not chosen:
+                break
+        if chosen:
             self._read = level
-            arguments = (level, processes[:number], len(processes), now)
+            arguments = (level, chosen, len(processes), now)
             self._thread = Thread(self._round, "otel-memwatch-kinds", arguments)
             self._thread.start()
 

@@ -17,8 +17,8 @@ import stat
 import time
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
-from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.mappings import parse_mapped_files
+from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ SHARE, ADVANCE = 0.0003, 0.006
 """Share of one core that reading may take, and CPU seconds that may be used ahead of it."""
 FIRST, PERIOD, LONGEST = 0.4, 1.0, 60.0
 """Seconds until the first reading, and between two of them: at first, and at most."""
-PER_BYTE = 11e-3 / (1 << 30)
-"""Expected seconds for each resident byte of a walk."""
 LEAST = 1 << 20
 """Bytes of the smallest file that is named."""
 _WORTH_READING = 16 << 20
@@ -42,8 +40,8 @@ _PROCESSES, _DESCRIPTORS, _NAMED = 32, 256, 12
 class FileUse:
     """Largest mappings and readings of each file, over all readings of all processes."""
 
-    def __init__(self, proc: str = "/proc") -> None:
-        self._proc = proc
+    def __init__(self, main: int, proc: str = "/proc") -> None:
+        self._main, self._proc = main, proc
         self._files: dict[bytes, tuple[int, int, int | None]] = {}
         """Size, most bytes mapped and most resident, by path."""
         self._begun: float | None = None
@@ -75,7 +73,8 @@ class FileUse:
             left = end - time.thread_time()
             if left <= 0:
                 return True
-            name = "smaps" if 2 * resident * PER_BYTE < left else "maps"
+            lasts = pid == self._main or outlives_walk(self._proc, pid, resident)
+            name = "smaps" if lasts and 2 * resident * PER_BYTE < left else "maps"
             with contextlib.suppress(OSError, ValueError):
                 found = parse_mapped_files(read_walking(self._proc, pid, name))
                 for path, one in found.items():

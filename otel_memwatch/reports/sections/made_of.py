@@ -59,7 +59,7 @@ def made_of(run: RecordedRun, page: Page) -> None:
     if found.unread:
         verb = "was" if found.unread == 1 else "were"
         words.append(
-            f"{count(found.unread, 'small or unreadable process', 'small or unreadable processes')} {verb} not read."
+            f"{count(found.unread, 'process', 'processes')} {verb} not read: small, new, or of another user."
         )
     page.paragraph(" ".join(words))
 

@@ -16,7 +16,6 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, read_once, sum_known
-from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
     Rollup,
@@ -26,6 +25,7 @@ from otel_memwatch.runtime.procfs.process import (
     parse_threads,
 )
 from otel_memwatch.runtime.procfs.statm import parse_resident
+from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there_of_shares, gained
@@ -50,8 +50,8 @@ ADVANCE = 0.02
 """CPU seconds of reading that may be used ahead of the budget."""
 FIRST_AFTER = 0.5
 """Seconds until the first reading, if it is cheap enough."""
-PER_PROCESS, PER_BYTE = 20e-6, 11e-3 / (1 << 30)
-"""Expected seconds of a reading, before one has been measured."""
+PER_PROCESS = 20e-6
+"""Expected seconds of a reading beside the walk, before one has been measured."""
 LONG = 0.005
 """Seconds from which a reading runs beside the sampler."""
 STEADY_SHARE, STEADY_BYTES = 0.02, 4 << 20
@@ -163,14 +163,20 @@ class MemoryDetail:
     def _start(self, now: float) -> None:
         """Begin a round if its expected time is within the budget."""
         pids = self._context.pids()
-        before = self._resident(pids)
+        sizes = self._sizes(pids)
+        before = sum(sizes.values())
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
         # The budget of the first seconds may be used at once.
         budget = self._allowed + ADVANCE if self._wide else max(self._allowed, ADVANCE)
-        if not pids or self._spent + seconds > budget:
+        # Without a cgroup, this is the best evidence of a short run.
+        old = self._bounds_needed or all(
+            pid == self._context.root or outlives_walk(self._proc, pid, resident)
+            for pid, resident in sizes.items()
+        )
+        if not pids or not old or self._spent + seconds > budget:
             # The tree's size is not free to read either.
-            self._next, self._level_since = now + self._period, now
+            self._next, self._level_since = now + (self._period if old else REST), now
             return
         self._level_read = self._level
         if seconds < LONG:
@@ -208,7 +214,7 @@ class MemoryDetail:
                 shared += found.shared
                 counted.append(pid)
         seconds = time.thread_time() - begun
-        if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
+        if abs(sum(self._sizes(pids).values()) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None
         if sums is not None and needed is not None and self._bounds_needed:
             held_after = self._held(pids)
@@ -232,19 +238,17 @@ class MemoryDetail:
                 others = set(
                     map(int, read_once(f"{self._proc}/{pid}/task/{pid}/children").split())
                 ).difference(pids)
-                if others and self._resident(tuple(others)):
+                if others and any(self._sizes(tuple(others)).values()):
                     return True
         return False
 
-    def _resident(self, pids: Sequence[int]) -> int:
-        """Return the sum of the resident memory of these processes; ended ones have none."""
-        total = 0
+    def _sizes(self, pids: Sequence[int]) -> dict[int, int]:
+        """Return the resident memory of these processes by PID, without ended ones."""
+        sizes = {}
         for pid in pids:
-            try:
-                total += parse_resident(read_once(f"{self._proc}/{pid}/statm"))
-            except OSError:
-                continue
-        return total
+            with contextlib.suppress(OSError):
+                sizes[pid] = parse_resident(read_once(f"{self._proc}/{pid}/statm"))
+        return sizes
 
     def _held(self, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return the resident memory of each process, and its page faults so far."""

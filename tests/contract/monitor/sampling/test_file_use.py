@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_memwatch.monitor.sampling import file_use
 from otel_memwatch.monitor.sampling.file_use import FIRST, FileUse
 
 if TYPE_CHECKING:
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-def test_mapped_and_open_files_are_found_with_their_pages(tmp_path: Path) -> None:
+def test_mapped_and_open_files_are_found_with_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_use, "_DESCRIPTORS", 1 << 20)  # the test's own process may have many
     mapped, opened, written = tmp_path / "model.bin", tmp_path / "input.bin", tmp_path / "output.bin"
     mapped.write_bytes(os.urandom(40 * MIB))
     for path in (opened, written):
         path.write_bytes(bytes(3 * MIB))
-    use = FileUse()
+    use = FileUse(os.getpid())
     with mapped.open("rb") as file, opened.open("rb"), written.open("ab"):
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
             sum(pages[at] for at in range(0, 24 * MIB, 4096))
@@ -41,7 +45,7 @@ def test_mapped_and_open_files_are_found_with_their_pages(tmp_path: Path) -> Non
 
 
 def test_a_budget_that_is_used_up_reads_nothing(tmp_path: Path) -> None:
-    use = FileUse()
+    use = FileUse(os.getpid())
     use.read([os.getpid()], 0.0)
     use._spent = 1.0
     use.read([os.getpid()], FIRST)
@@ -54,7 +58,7 @@ def test_unreadable_processes_are_left_out(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "statm").write_text("99999 99999 99999 0 0 0 0\n")
     (folder / "smaps").write_text("garbage\n" * 3)
-    use = FileUse(str(tmp_path))
+    use = FileUse(0, str(tmp_path))
     use.read([7, 8], 0.0)
     use.read([7, 8], FIRST)
     assert use.to_json() is None
@@ -72,7 +76,7 @@ def test_a_file_is_named_if_few_of_its_pages_are_resident(tmp_path: Path, mapped
     (folder / "smaps").write_text(
         f"7f0000000000-{0x7F0000000000 + mapped * MIB:x} r--s 00000000 08:01 5 {model}\nRss: 1024 kB\n"
     )
-    use = FileUse(str(tmp_path))
+    use = FileUse(0, str(tmp_path))
     use.read([7], 0.0)
     use.read([7], FIRST)
     found = use.to_json()

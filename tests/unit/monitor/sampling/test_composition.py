@@ -22,7 +22,7 @@ class Tree:
         self.proc = proc
         self.found: list[MadeOf] = []
         self.pids: list[int] = []
-        self.composition = Composition(self.found.append, str(proc))
+        self.composition = Composition(self.found.append, 0, str(proc))
 
     def add(self, pid: int, mib: int, share: int | None = None, path: str = "[heap]") -> None:
         """Add a process with one mapping, or replace it."""

@@ -44,7 +44,7 @@ def test_several_processes_have_rows_and_unread_ones_are_named() -> None:
     assert "processes that were read" in text
     (sort,) = [line for line in text.splitlines() if line.endswith("sort")]
     assert sort.split()[-2] == "-"
-    assert "1 small or unreadable process was not read." in " ".join(text.split())
+    assert "1 process was not read: small, new, or of another user." in " ".join(text.split())
 
 
 def test_without_a_reading_there_is_no_section() -> None:

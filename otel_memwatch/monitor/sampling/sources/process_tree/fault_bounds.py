@@ -32,9 +32,9 @@ from otel_memwatch.runtime.kernel import (
     read_once,
     sum_known,
 )
-from otel_memwatch.runtime.polling import walked
 from otel_memwatch.runtime.procfs.process import parse_swapped
 from otel_memwatch.runtime.procfs.sums import sums_are_exact
+from otel_memwatch.runtime.procfs.walks import walked
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
 from otel_memwatch.truth.process import sum_error

@@ -152,7 +152,7 @@ def test_large_tree_waits_until_it_can_be_afforded(tmp_path: Path) -> None:
 def test_sum_of_a_changing_tree_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detail = MemoryDetail(fake(tmp_path, 1, MIB))
     sizes = iter([100 * MIB, 150 * MIB] * 1000)
-    monkeypatch.setattr(detail, "_resident", lambda pids: next(sizes))
+    monkeypatch.setattr(detail, "_sizes", lambda pids: {1: next(sizes)})
     assert readings(detail, 20.0) == []
 
 

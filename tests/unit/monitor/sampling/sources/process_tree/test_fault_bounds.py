@@ -16,9 +16,9 @@ from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.sample_steps import ProcessTree
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
-from otel_memwatch.runtime.polling import read_walking
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.system import AllocationCounters
+from otel_memwatch.runtime.procfs.walks import read_walking
 from otel_memwatch.truth.process import sum_error
 from otel_memwatch.truth.tree_estimates import likely_of_tasks
 from tests.support.proc_tree import ProcTree
