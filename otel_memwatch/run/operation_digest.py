@@ -74,7 +74,8 @@ def digest(
 def needed_most(figures: OperationFigures) -> tuple[bool, int, int, float]:
     """Return the sort key: the operation of the run's peak, then those that needed most, were largest, and lasted longest."""
     needed, resident = (
-        -1 if peak is None else peak.bytes for peak in (figures.tree_peak, figures.operation.peak)
+        -1 if peak is None else peak.bytes if peak.estimate is None else peak.estimate
+        for peak in (figures.tree_peak, figures.operation.peak)
     )
     return figures.sets_run_peak, needed, resident, figures.seconds
 

@@ -186,13 +186,19 @@ def together(peaks: Iterable[Peak | None]) -> Peak | None:
         if found is None:
             found = peak
             continue
-        more, less = (peak, found) if peak.bytes > found.bytes else (found, peak)
+        more, less = (peak, found) if _likely(peak) > _likely(found) else (found, peak)
         high = None if more.high is None or less.high is None else max(more.high, less.high)
         certainty = more.certainty
         if certainty is Certainty.EXACT and (high is None or high > (more.high or 0)):
             certainty = Certainty.INTERVAL
-        found = more._replace(certainty=certainty, low=max(more.low or 0, less.low or 0), high=high)
+        low = max(more.low or 0, less.low or 0)
+        found = more._replace(bytes=max(more.bytes, low), certainty=certainty, low=low, high=high)
     return found
+
+
+def _likely(peak: Peak) -> int:
+    """Return the best estimate, or the figure if it has none."""
+    return peak.bytes if peak.estimate is None else peak.estimate
 
 
 def with_children(

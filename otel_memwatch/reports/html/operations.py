@@ -76,8 +76,9 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
 
 
 def _need(figures: OperationFigures) -> int:
+    """Return the best estimate in bytes, or the figure if it has none; -1: unknown."""
     peak = figures.tree_peak or figures.operation.peak
-    return -1 if peak is None else peak.bytes
+    return -1 if peak is None else peak.bytes if peak.estimate is None else peak.estimate
 
 
 def _row(figures: OperationFigures, row_of: Mapping[int, int]) -> dict[str, Any]:

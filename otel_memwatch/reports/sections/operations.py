@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from otel_memwatch.model import Certainty
+from otel_memwatch.model import Certainty, Evidence
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
@@ -21,6 +21,8 @@ from otel_memwatch.text import (
     shorten,
     size,
 )
+from otel_memwatch.truth.exact import at_least
+from otel_memwatch.truth.operation import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -231,8 +233,7 @@ def _folded(row: Shown, *, several: bool) -> tuple[str, ...]:
         name = shorten(names[0], _NAME - len(indent))
     else:
         name = " ... ".join(shorten(name, _NAME // 2) for name in names)
-    peak = max((f.operation.peak for f in members if f.operation.peak), key=_bytes, default=None)
-    tree = max((f.tree_peak for f in members if f.tree_peak), key=_bytes, default=None)
+    peak, tree = _largest([f.operation.peak for f in members]), _largest([f.tree_peak for f in members])
     deltas = [f.delta_bytes for f in members if f.delta_bytes is not None]
     seconds, pids = [f.seconds for f in members], {f.operation.pid for f in members}
     used: dict[str, float] = {}
@@ -255,8 +256,11 @@ def _folded(row: Shown, *, several: bool) -> tuple[str, ...]:
     )
 
 
-def _bytes(peak: Peak) -> int:
-    return peak.bytes
+def _largest(peaks: Sequence[Peak | None]) -> Peak | None:
+    """Return the largest peak with bounds that hold for all; "at least" if some are unknown."""
+    if not any(peaks):
+        return None
+    return together(peak or at_least(0, Evidence.SAMPLES) for peak in peaks)
 
 
 def _use(totals: Mapping[str, float]) -> tuple[str, str, str]:

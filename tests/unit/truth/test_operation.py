@@ -107,6 +107,14 @@ def test_a_resident_size_is_no_lower_bound_of_an_operation(
         ([Peak.exact(5, 1), Peak.interval(4, 20)], (5, Certainty.INTERVAL, 4, 20)),
         ([Peak.exact(50, 1), Peak.interval(4, 20)], (50, Certainty.EXACT, 49, 51)),
         ([Peak.exact(50, 1), Peak.interval(4, None)], (50, Certainty.INTERVAL, 49, None)),
+        (
+            [Peak.interval(0, 18, estimate=9), Peak.interval(0, 76, estimate=70)],
+            (0, Certainty.INTERVAL, 0, 76),
+        ),
+        (
+            [Peak.interval(5, 18, estimate=17), Peak.interval(7, 9, estimate=8)],
+            (7, Certainty.INTERVAL, 7, 18),
+        ),
     ],
 )
 def test_the_peak_of_several_stretches(

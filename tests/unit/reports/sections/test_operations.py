@@ -11,7 +11,13 @@ import pytest
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.reports.sections import headline
-from otel_memwatch.reports.sections.operations import _remark, _totals_by_name, largest_operations
+from otel_memwatch.reports.sections.folding import Shown
+from otel_memwatch.reports.sections.operations import (
+    _folded,
+    _remark,
+    _totals_by_name,
+    largest_operations,
+)
 from otel_memwatch.run.results import OperationFigures
 from otel_memwatch.runtime.terminal import FILE
 
@@ -59,6 +65,25 @@ def test_a_repeated_name_does_not_call_its_resident_size_needed(
     assert shown is not None
     assert named is not None
     assert "  ".join([named[0], " ".join(shown.groups())]) == expected
+
+
+@pytest.mark.parametrize(
+    ("needed", "expected"),
+    [
+        ([Peak.interval(0, 18 * MIB), Peak.interval(0, 76 * MIB)], ("<= 76.0 MiB", "at most")),
+        ([Peak.exact(50 * MIB), Peak.interval(40 * MIB, 70 * MIB)], ("50.0-70.0 MiB", "range")),
+        ([Peak.exact(50 * MIB), Peak.exact(40 * MIB)], ("50.0 MiB", "exact")),
+        ([Peak.exact(50 * MIB), None], (">= 50.0 MiB", "at least")),
+        ([None, None], ("-", "")),
+    ],
+)
+def test_bounds_of_a_folded_row_hold_for_each_of_its_operations(
+    needed: list[Peak | None], expected: tuple[str, str]
+) -> None:
+    """Thirty steps of up to 76 MiB were shown with the bound of the first, "at most 18 MiB"."""
+    for order in (needed, needed[::-1]):
+        row = _folded(Shown(0, tuple(map(step, order))), several=False)
+        assert row[4:6] == expected
 
 
 @pytest.mark.parametrize(
