@@ -169,7 +169,8 @@ def lost(limited: Run, alone: Run) -> float:
     | CPU time, if nothing was read again and little written | other programs use caches |
 
     Stalls for memory and for storage overlap, so the larger of these two counts. Stalls for memory also include reclaim that waits
-    for a processor.
+    for a processor. They are a share of the time without such waiting: as a share of all of it, Python's imports
+    lost 7 to 16 % at 80 MiB beside other programs, where they took 1.3 to 2.5 times as long and read four times as much.
     """
     if limited.trial.is_free:
         return 0.0
@@ -178,7 +179,7 @@ def lost(limited: Run, alone: Run) -> float:
         return longer
     again = limited.reads_again(alone)
     storage = (limited.stalls[1] - alone.stalls[1]) / limited.seconds if again else 0.0
-    found = min(longer, max(limited.stalls[0] / (limited.trial.seconds or 1e9), storage))
+    found = min(longer, max(limited.stalls[0] / limited.seconds, storage))
     rows = limited.trial.row, alone.trial.row
     if again or rows[0] is None or rows[1] is None or (rows[0].written or 0) > WROTE:
         return found
