@@ -286,7 +286,7 @@ def test_a_run_that_reads_a_file_again_at_its_limit_is_short_of_memory(
     job.is_clean()
 
 
-@pytest.mark.parametrize("kind", ["own", "shared"])
+@pytest.mark.parametrize("kind", ["own", "disk", "shared"])
 def test_runs_at_limits_are_called_short_of_memory_only_if_they_are_slower(machine: Path, kind: str) -> None:
     job = Job(machine, f"shortages-{kind}")
     assert job.exit_code == 0, job.output

@@ -114,7 +114,7 @@ def jobs() -> dict[str, str]:
         "limit-rlimit": limited("limit-rlimit", "--limit-fallback rlimit"),
         **{
             f"shortages-{kind}": f"{BENCH} /opt/jobs/shortages.py /tmp/shortages-{kind}/truth.json {kind}"
-            for kind in ("own", "shared")
+            for kind in ("own", "disk", "shared")
         },
         "short": rereads("short", "again", "40MiB"),
         "short-of-nothing": rereads("short-of-nothing", "again", "200MiB"),

@@ -1,8 +1,8 @@
 """Verdicts on runs at memory limits, on version 2 of cgroups.
 
-shortages.py TRUTH own|shared: `own` limits each run by `--limit`, `shared` by the limit of a scope around the monitor, which the run
-has no cgroup of its own in. TRUTH gets a row for each run: its program, share of the memory for full speed (0: no limit), seconds,
-bytes read, and the verdict.
+shortages.py TRUTH own|disk|shared: `own` limits each run by `--limit`, `disk` also its reads to 20 MB in a second, and `shared` by
+the limit of a scope around the monitor, which the run has no cgroup of its own in. TRUTH gets a row for each run: its program, share
+of the memory for full speed (0: no limit), seconds, bytes read, and the verdict.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ OWN, MONITOR = 14 << 20, 12 << 20
 WRAP = [sys.executable, "/opt/jobs/patient.py", "wrap", "--quiet", "--no-report"]
 
 
-def run(place: Path, text: str, limit: int, *, own: bool) -> dict[str, object]:
+def run(place: Path, text: str, limit: int, kind: str) -> dict[str, object]:
     """Run a program under a limit from a cold page cache; return its row."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("1")
     (place / "copied").unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        scope = ["systemd-run", "--quiet", "--scope", "-p"]
-        scope.append("Delegate=yes" if own or not limit else f"MemoryMax={limit + MONITOR}")
+        own, throttle = kind != "shared", ["-p", "IOReadBandwidthMax=/ 20M"] if kind == "disk" else []
+        limits = "Delegate=yes" if own or not limit else f"MemoryMax={limit + MONITOR}"
+        scope = ["systemd-run", "--quiet", "--scope", *throttle, "-p", limits]
         options = [
             "--cgroup=require" if own else "--cgroup=off",
             *([f"--limit={limit}"] if limit and own else []),
@@ -62,9 +63,7 @@ def main() -> None:
     for name, text in PROGRAMS.items():
         for share in SHARES:
             limit = int(share * (OWN + (0 if name == "cold start" else FILE)))
-            found.append(
-                {"program": name, "share": share, **run(place, text, limit, own=sys.argv[2] == "own")}
-            )
+            found.append({"program": name, "share": share, **run(place, text, limit, sys.argv[2])})
             Path(sys.argv[1]).write_text(json.dumps(found))
 
 
