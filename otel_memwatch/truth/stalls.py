@@ -33,7 +33,7 @@ one of 128 MiB in 0.2 to 0.3 s had up to 56 % at a limit of 18 MiB, and was as q
 _LEAST_UNWRITTEN = 0.2
 """Share of the page cache from which unwritten pages are in the way. On version 2 the kernel keeps programs below it (dirty_ratio),
 by letting them wait for the disk."""
-_SLOWEST_READ = 50e6
+SLOWEST_READ = 50e6
 """Bytes in a second that any storage reads in sequence."""
 _LONGEST_FAULT = 0.02
 """Seconds that a major fault takes on a busy disk."""
@@ -58,7 +58,7 @@ def waited(window: StallWindow) -> float:
     if reread <= 0:
         return 0.0
     outside = max(0.0, window.seconds - window.user_seconds) * reread / window.read_bytes
-    return min(outside, reread / _SLOWEST_READ + window.major_faults * _LONGEST_FAULT)
+    return min(outside, reread / SLOWEST_READ + window.major_faults * _LONGEST_FAULT)
 
 
 def longest_wait(memory: float, io: float, system: float, *, again: int, read: int, read_chars: int) -> float:

@@ -13,10 +13,15 @@ each rule gives an upper bound.
 
 from __future__ import annotations
 
+from otel_memwatch.truth.stalls import SLOWEST_READ
+
 _OTHER_PARTS = {1: 0.25, 8: 0.5}
 """Share added to the mapped files of the largest process if there are more processes: others map other parts of them."""
 _ALL_MAPPED = 0.95
 """Share of the pages that a program maps, from which it needs no further pages that were read ahead."""
+_READ_FOR_MAPPED = 8
+"""Most bytes read ahead that a program needs for one that it maps later. rustc with its linker has 271 MiB read ahead before it maps
+its last 36 MiB, and needs them. javac needs none of 72 MiB before its last 2."""
 _LOST = 0.01
 """Share of the time that may pass with reading pages again. Under a limit, pages are read more than once, and more slowly than at the
 largest rate: with 5 %, rustc was advised 291 MiB, where it needs 375 for 95 % of its speed."""
@@ -39,7 +44,7 @@ def read_ahead(read: float, mapped: float, newly: float, newly_in_all: float) ->
     """Return the bytes that page faults read and no process maps, among which may be pages that the program maps later.
 
     The kernel reads up to 8 MiB for one fault. ffmpeg maps 41 MiB in all. It reads 170 of 210 MiB before it maps the first 10,
-    and needs most of them.
+    and needs most of them. The fewer pages the program still has to map, the fewer it needs.
 
     Args:
         read: so far.
@@ -47,7 +52,9 @@ def read_ahead(read: float, mapped: float, newly: float, newly_in_all: float) ->
         newly: mapped for the first time, so far.
         newly_in_all: at the end.
     """
-    return max(0.0, read - mapped) if newly < _ALL_MAPPED * newly_in_all else 0.0
+    if newly >= _ALL_MAPPED * newly_in_all:
+        return 0.0
+    return max(0.0, min(read - mapped, _READ_FOR_MAPPED * (newly_in_all - newly)))
 
 
 def kept(ahead: float, unwritten: float, seconds: float, rate: float) -> float:
@@ -60,6 +67,7 @@ def kept(ahead: float, unwritten: float, seconds: float, rate: float) -> float:
         ahead: `read_ahead`.
         unwritten: bytes that wait for the disk.
         seconds: of the run.
-        rate: bytes read in a second, at most.
+        rate: bytes read in a second, at most; a run that read little shows no more than that.
     """
-    return max(0.0, ahead + unwritten * (1 + _UNWRITTEN_MARGIN) - _LOST * seconds * rate)
+    allowed = _LOST * seconds * max(rate, SLOWEST_READ)
+    return max(0.0, ahead + unwritten * (1 + _UNWRITTEN_MARGIN) - allowed)
