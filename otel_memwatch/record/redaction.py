@@ -91,18 +91,16 @@ class Redactor:
         if isinstance(value, list):
             return [self.value(one, key, named=named) for one in value]
         if isinstance(value, dict):
-            return {
-                self._key(name, key, named=named): self.value(one, name, named=named)
-                for name, one in value.items()
-            }
+            # Attributes are those of an operation, or of a metric with our own keys.
+            kind = "attribute" if named and key == "attributes" else _CHOSEN.get(key)
+            if kind is None:
+                return {name: self.value(one, name, named=named) for name, one in value.items()}
+            # A tag "version" is no version of ours: keys that others choose keep no value.
+            return {self._key(name, kind): self.value(one) for name, one in value.items()}
         return value
 
-    def _key(self, name: str, of: str, *, named: bool) -> str:
-        """Return the key of an object. Attributes are those of an operation, or of a metric with our own keys."""
-        kind = "attribute" if named and of == "attributes" else _CHOSEN.get(of)
-        if kind is None or (kind == "gpu" and name.isdigit()) or name in _KEYS:
-            return name
-        return self.text(name, kind)
+    def _key(self, name: str, kind: str) -> str:
+        return name if (kind == "gpu" and name.isdigit()) or name in _KEYS else self.text(name, kind)
 
     def _part(self, part: Any) -> Any:
         """Return a part of `made_of.json`, [kind, name, bytes]. The kinds are the program's own words."""

@@ -20,12 +20,18 @@ from tests.support.wrapped import PROGRAM, environment
 
 SECRET, COMMIT = "hunter2", "5ec4e7" + 34 * "a"
 OPERATION = "Fold"
+CHOSEN = ("version", "kind", "status", "unit", "python", "figure", "operation", "function", "trace", "name")
+"""Names of tags and attributes that are also names of fields with values of the program's own."""
 TARGET = f"""
 import subprocess, sys, time
 from otel_memwatch import mark, operation
-with operation("{OPERATION}", **{{"{SECRET}-patient": "{SECRET}-attribute"}}):
+chosen = {{name: "{SECRET}-chosen" for name in {CHOSEN}}}
+with operation("{OPERATION}", **chosen, **{{"{SECRET}-patient": "{SECRET}-attribute"}}):
     block = bytearray(50 << 20)
-    subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)", "--key={SECRET}-child"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "--key={SECRET}-child"])
+    while "{SECRET}-child" not in open("{SECRET}-run/processes.jsonl").read():
+        time.sleep(0.05)
+    child.kill()
 try:
     with operation("Fails"):
         raise ValueError("{SECRET}-error")
@@ -70,13 +76,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{SECRET}-name",
         "--tag",
         f"{SECRET}-sample={SECRET}-tag",
+        *(word for name in CHOSEN for word in ("--tag", f"{name}={SECRET}-{name}-tag")),
         "--budget",
         f"operation:{OPERATION}=1GiB",
         "--out",
         str(place / f"{SECRET}-run"),
     ]
     variables = environment() | {
-        "OTEL_RESOURCE_ATTRIBUTES": f"{SECRET}-team={SECRET}-team",
+        "OTEL_RESOURCE_ATTRIBUTES": ",".join(f"{name}={SECRET}-team" for name in (f"{SECRET}-team", *CHOSEN)),
         "OTEL_SERVICE_NAME": f"{SECRET}-service",
         "SLURM_JOB_NAME": f"{SECRET}-job",
         "USER": f"{SECRET}-user",
@@ -154,7 +161,7 @@ def is_safe(data: bytes) -> bool:
 def test_secrets_are_planted_in_the_record(run: Path) -> None:
     record = b"".join(one.read_bytes() for one in run.glob("*.json*")).decode()
     names = "folder script name sample tag run patient attribute child team argument branch allocator cgroup pipeline title "
-    names += "gpu card reason failure heap largest container.id k8s.pod.name service.name trouble"
+    names += "chosen version-tag gpu card reason failure heap largest container.id k8s.pod.name service.name trouble"
     assert [name for name in names.split() if f"{SECRET}-{name}" not in record] == []
     assert COMMIT in record
 
