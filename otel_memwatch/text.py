@@ -43,10 +43,10 @@ def size(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """Return a difference in bytes with its sign: "+12.0 MiB"."""
+    """Return a difference in bytes with its sign: "+12.0 MiB", "0 B"."""
     if value is None:
         return UNKNOWN
-    return ("+" if value >= 0 else "-") + size(abs(value))
+    return ("+" if value >= 0.5 else "-" if value <= -0.5 else "") + size(abs(value))
 
 
 def size_range(low: float, high: float, joint: str) -> str:

@@ -40,7 +40,7 @@ def test_no_size_is_written_with_a_thousand_of_its_unit(value: int) -> None:
 
 
 def test_changes_have_a_sign() -> None:
-    assert [formatting.change(v) for v in (12 * MIB, -4 * MIB, 0)] == ["+12.0 MiB", "-4.0 MiB", "+0 B"]
+    assert [formatting.change(v) for v in (12 * MIB, -4 * MIB, 0)] == ["+12.0 MiB", "-4.0 MiB", "0 B"]
 
 
 @pytest.mark.parametrize(

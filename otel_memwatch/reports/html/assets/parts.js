@@ -34,7 +34,7 @@ function size(value) {
   const of = power(value);
   return `${number(value, of)} ${UNITS[of]}`;
 }
-const change = (value) => (value < 0 ? "-" : "+") + size(Math.abs(value));
+const change = (value) => (value < 0 ? "-" : value > 0 ? "+" : "") + size(Math.abs(value));
 function sizeRange(low, high, joint) {
   const of = power(high), first = threeDigits(low, of), second = threeDigits(high, of);
   return first === second ? size(high) : `${first}${joint}${second} ${UNITS[of]}`;
