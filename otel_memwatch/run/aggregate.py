@@ -236,7 +236,7 @@ class RunAggregator:
         if "bound" in self._fields:
             evidence.window_bounds.add_sample(time, whole_of(sample.bound), new)
         if self._by_faults:
-            evidence.ledger.add_sample(time, whole_of(sample.needed_high), faults)
+            evidence.ledger.add_sample(time, whole_of(sample.needed_high), faults, resident=bool(sample.rss))
             evidence.ledger.add_guess(
                 time, whole_of(sample.needed), whole_of(sample.needed_shares), sample.needed_factor
             )

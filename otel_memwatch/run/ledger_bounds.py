@@ -54,30 +54,32 @@ class LedgerBounds:
         """Time of the first sample."""
         self._most = 0
         """The largest bound of the other windows."""
-        self._open: tuple[float, int | None, int | None] | None = None
+        self._open: tuple[float, int | None, int | None, bool] | None = None
         self.known = False
         """True if any bound is known."""
-        self.first: int | None = None
-        """Bound of the first window; `None`: not known."""
+        self._edges: int | None = 0
+        """The largest bound of the first window, and of those that ended without memory; `None`: one is unknown."""
 
-    def add_sample(self, time: float, high: int | None, faults: int | None) -> None:
+    def add_sample(self, time: float, high: int | None, faults: int | None, *, resident: bool = True) -> None:
         """Add a sample.
 
         Args:
             time: monotonic seconds.
             high: bytes that the seen processes never exceeded since the previous sample; `None`: not known.
             faults: page faults of other processes, and of the seen ones after their last sample; `None`: not known.
+            resident: a process has memory.
         """
         if self._open is not None:
-            before, high_before, faults_before = self._open
+            before, high_before, faults_before, was_resident = self._open
             # If the faults of ended processes were not reported, they may belong to either window.
             reported = 0 if self._carried and faults is not None else faults
             bound = self._bound(high_before, faults_before, reported)
             self._unknown.add_sample(before, None if bound is None else 0, 0)
             self._most = max(self._most, bound or 0)
-            self.first = bound if before == self._began else self.first
+            if before == self._began or not was_resident:
+                self._edges = _larger(self._edges, bound)
         self._began = time if self._began is None else self._began
-        self._open = time, high, faults
+        self._open = time, high, faults, resident
         self.known = self.known or high is not None
 
     def add_guess(
@@ -117,6 +119,16 @@ class LedgerBounds:
         total = sum_known(faults)
         return None if high is None or total is None else high + gained(total, page=self._page)
 
+    def at_edges(self, *, over: bool) -> int | None:
+        """Return the largest bound of the windows in which the tree's first process began or ended; `None`: not known.
+
+        `over`: as for `most`.
+        """
+        if self._open is None:
+            return None
+        _, high, faults, _ = self._open
+        return _larger(self._edges, self._bound(high if over else None, faults))
+
     def most(self, sums: SumOverTime | None, *, over: bool) -> int | None:
         """Return the upper bound of the needed memory, in bytes; `None`: not known. Asking changes nothing.
 
@@ -130,7 +142,7 @@ class LedgerBounds:
         """
         if self._open is None or not self.known:
             return None
-        time, high, faults = self._open
+        time, high, faults, _ = self._open
         bound = self._bound(high if over else None, faults)
         windows = self._unknown.copy()
         windows.add_sample(time, None if bound is None else 0, 0)
@@ -142,6 +154,10 @@ class LedgerBounds:
 
         most = max(windows.largest(0, by_processes), self._most, bound or 0)
         return None if most >= UNCAPPED else int(most)
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
 
 
 class LedgerWindows:

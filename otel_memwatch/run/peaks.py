@@ -359,11 +359,12 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         # Also if it is the higher one: unmapped memory files are in no process's high-water mark.
         filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
         high = Certificate(filled, Evidence.PAGE_FAULTS)
-    alone = _lone_high(evidence)[1]
-    if alone is not None and ledger.first is not None:
-        # The first sample may have been too late to notice a reset of the maximum.
-        alone = max(alone, ledger.first)
+    alone, at_edges, excluded = _lone_high(evidence)[1], ledger.at_edges(over=_is_over(evidence)), 0
+    if alone is not None and at_edges is not None:
+        # The first sample may have been too late to notice a reset of the maximum, the last one to notice an exec.
+        alone = max(alone, at_edges)
         if high is None or alone < high.bytes:
+            excluded = 0 if high is None else high.bytes - alone
             high = Certificate(alone, Evidence.WAIT4)
     by_group = _bound_by_group(evidence)
     peak = tree_between(low, high, by_group, conditions.sum_error)
@@ -378,7 +379,8 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
         alone=processes.count == 1 and not ledger.estimate.value,
     )
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
-    most, excluded = peak.high or 0, evidence.most_written
+    # Page faults that the maximum does not show may have brought files in memory.
+    most, excluded = peak.high or 0, max(evidence.most_written, excluded)
     if by_group is not None and by_group.bytes >= low.bytes:
         excluded = min(excluded, by_group.bytes - most)  # files in memory are charged to the group
     if excludes_memory_files(excluded, most):
@@ -402,14 +404,18 @@ def _bound_by_faults(evidence: RunEvidence) -> int | None:
     processes = evidence.processes
     if processes.unwatched or processes.outside_ledger:
         return None
-    target = processes.main
-    over = evidence.alive == 0 or (
+    return evidence.ledger.most(_sums(evidence), over=_is_over(evidence))
+
+
+def _is_over(evidence: RunEvidence) -> bool:
+    """Return whether the last sample was taken after the target's end, or found no process alive."""
+    target = evidence.processes.main
+    return evidence.alive == 0 or (
         target is not None
         and target.end is not None
         and evidence.last_tick is not None
         and not is_after(target.end, evidence.last_tick)
     )
-    return evidence.ledger.most(_sums(evidence), over=over)
 
 
 def _lone_high(evidence: RunEvidence) -> tuple[int | None, int | None]:

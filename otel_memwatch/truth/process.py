@@ -5,6 +5,9 @@ from __future__ import annotations
 from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.truth.exact import EXACT_BYTES, is_exact, of_counter
 
+_ROUNDED_SECONDS = 3e-6
+"""wait4 rounds user and system time down to microseconds."""
+
 
 def sum_error(error: int, *, exact: bool) -> int:
     """Return the bytes by which the reading of a living process may be off.
@@ -41,6 +44,21 @@ def lone_error(error: int, processors: int, migrations: int | None) -> int:
     if migrations is None:
         return error
     return min(error, error * (migrations + 2) // processors)
+
+
+def ran_all(process_seconds: float, thread_seconds: float) -> bool:
+    """Return whether one thread used all CPU time of a process and of its children, so no other ever ran.
+
+    A thread that came and went between two samples is in no sample. wait4 reports the CPU time of all threads and children
+    in whole microseconds. To start and end a thread costs some 20.
+
+    Example: wait4 reports 45.213 ms, and the first thread used 45.2142: there was no other. With 41.2 there was one.
+
+    Args:
+        process_seconds: CPU time by wait4.
+        thread_seconds: CPU time of the process's first thread.
+    """
+    return abs(process_seconds - thread_seconds) <= _ROUNDED_SECONDS
 
 
 def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:

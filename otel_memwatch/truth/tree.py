@@ -59,7 +59,11 @@ def lone_process_bound(
 
     * The process maps no more than its maximum. All its private memory is mapped, or was a moment ago.
     * munmap notes the maximum first and returns when all pages are free. With a second thread, new pages could come in
-      between, so a process with threads has no such bound.
+      between, so a process that ever had threads has no such bound (`ran_all`).
+    * An exec has two address spaces for a moment. Samples notice one, except in the last window: its bound by page faults
+      counts too.
+    * Files in memory that came and went between two samples are not in it. If page faults give a larger bound, these may have
+      been the reason: the peak then excludes such files.
     * A part of a huge page that it freed may stay charged: `beside` includes all huge pages that were parted.
     * A reset of the maximum is noticed from the first sample on. So the bound of the first window counts too.
     * Memory that it handed to the kernel and no longer maps, as by vmsplice, is in a pipe: that is excluded.

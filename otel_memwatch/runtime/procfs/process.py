@@ -143,12 +143,23 @@ def parse_ignores_sigchld(data: bytes) -> bool:
     return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
 
 
-def parse_migrations(data: bytes | None) -> int | None:
-    """Return the changes of processor of a process's first thread, from /proc/PID/sched; `None`: this kernel does not count."""
-    if data is None or (at := data.find(b"\nse.nr_migrations")) < 0:
+class FirstThread(NamedTuple):
+    """The scheduler's counts of a process's first thread."""
+
+    seconds: float
+    """CPU time."""
+    migrations: int
+    """Changes of processor."""
+
+
+def parse_first_thread(data: bytes | None) -> FirstThread | None:
+    """Parse /proc/PID/sched; `None`: this kernel does not count."""
+    if data is None or b"\nse.nr_migrations" not in data or b"\nse.sum_exec_runtime" not in data:
         return None
-    value = data[data.index(b":", at) + 1 : data.index(b"\n", at + 1)].strip()
-    return int(value) if value.isdigit() else None
+    milliseconds = _field(data, b"\nse.sum_exec_runtime").partition(b":")[2]
+    return FirstThread(
+        float(milliseconds) / 1000, int(_field(data, b"\nse.nr_migrations").partition(b":")[2])
+    )
 
 
 def is_exiting(data: bytes) -> bool:

@@ -398,10 +398,13 @@ class TestTree:
         ({"segment": True}, 219),
         # a reset that no sample can have noticed
         ({"first": 150 * MIB}, 150),
+        # an exec that no sample can have noticed
+        ({"last": 140 * MIB}, 140),
     ],
 )
 def test_memory_that_one_process_frees_and_takes_again_counts_once(change: dict[str, Any], most: int) -> None:
-    columns = [column(f"memwatch.tree.memory.{name}") for name in ("needed.low", "needed.high", "needed")]
+    names = ("usage", "needed.low", "needed.high", "needed")
+    columns = [column(f"memwatch.tree.memory.{name}") for name in names]
     tally = tally_of(
         column("memwatch.tree.process.count"), *columns, column("memwatch.tree.unobserved.faults")
     )
@@ -412,15 +415,17 @@ def test_memory_that_one_process_frees_and_takes_again_counts_once(change: dict[
         lines = OperationLines(PID)
         lines.start, lines.largest = STARTED, (5 * MIB, STARTED + 0.1)
         tally.boundaries([lines])
-    tick(tally, 0.05, 1, 0, change.pop("first", 3 * MIB), 0, 0)
-    tick(tally, 0.1, 1, 103 * MIB, 219 * MIB, 103 * MIB, 0)
+    tick(tally, 0.05, 1, MIB, 0, change.pop("first", 3 * MIB), 0, 0)
+    tick(tally, 0.1, 1, 103 * MIB, 103 * MIB, 219 * MIB, 103 * MIB, 0)
+    last = change.pop("last", 3 * MIB)
     figures = {"peak": 108 * MIB, "peak_bound": 108 * MIB, "max_rss": 108 * MIB, "exit_code": 0}
     figures |= {"childless": True, "beside": MIB, "max_rss_error": MIB}
     ended(tally, PID, 0, 0.2, **{**figures, **change})
-    tick(tally, 0.2, 0, 0, 0, 0, 0)
+    tick(tally, 0.2, 0, 0, 0, last, 0, 0)
     tree = tally.peaks().tree
     assert tree is not None
     assert tree.high == most * MIB
+    assert tree.excluded_bytes == (219 - most) * MIB  # files in memory may have come and gone
 
 
 class TestTicksWithoutTheTree:

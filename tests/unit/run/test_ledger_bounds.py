@@ -55,6 +55,18 @@ def test_nothing_is_certain_after_the_last_tick_of_a_tree_that_lives() -> None:
     assert LedgerBounds(PAGE).most(None, over=True) is None
 
 
+def test_the_windows_in_which_the_first_process_began_or_ended() -> None:
+    bounds = LedgerBounds(PAGE, carried=True)
+    assert bounds.at_edges(over=True) is None
+    for time, high, resident in ((1.0, 10, True), (2.0, 90, True), (3.0, 50, False), (4.0, 0, False)):
+        bounds.add_sample(time, high * MIB, 256, resident=resident)
+    assert bounds.at_edges(over=True) == 51 * MIB
+    assert bounds.at_edges(over=False) is None
+    bounds.add_sample(5.0, None, 0, resident=False)
+    bounds.add_sample(6.0, 0, 0, resident=False)
+    assert bounds.at_edges(over=True) is None
+
+
 @pytest.mark.parametrize("read_at", [0, 2])
 def test_what_shares_tell_at_one_tick_corrects_the_guess_of_the_others(read_at: int) -> None:
     bounds = LedgerBounds(PAGE)

@@ -15,6 +15,7 @@ from otel_memwatch.truth.process import (
     process_bound,
     process_peak,
     raised_by_sample,
+    ran_all,
     sum_error,
     wait4_is_its_own,
     wait4_was_its_own,
@@ -35,6 +36,14 @@ def shape(peak: Peak | None) -> tuple[Any, ...] | None:
 )
 def test_a_thread_leaves_pages_only_on_processors_that_ran_it(migrations: int | None, expected: int) -> None:
     assert lone_error(95, 64, migrations) == expected
+
+
+@pytest.mark.parametrize(
+    ("process", "thread", "alone"),
+    [(0.045213, 0.0452142, True), (0.045213, 0.045216, True), (0.045213, 0.04519, False), (0.0, 0.1, False)],
+)
+def test_a_thread_that_no_sample_saw_used_time(process: float, thread: float, alone: bool) -> None:
+    assert ran_all(process, thread) is alone
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (process.parse_watermark, "status"),
     (process.parse_thread_group, "status"),
     (process.parse_ignores_sigchld, "status"),
-    (process.parse_migrations, "status"),
+    (process.parse_first_thread, "status"),
     (process.parse_rollup, "smaps_rollup"),
     (mappings.parse_mapped_files, "smaps"),
     (process.parse_arguments, "stat"),

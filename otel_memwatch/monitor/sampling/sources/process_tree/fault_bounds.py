@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
+    from otel_memwatch.runtime.procfs.process import FirstThread
     from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 UNKNOWN = 1 << 62
@@ -174,7 +175,7 @@ class FaultLedgerBounds:
     # -- before a scan
 
     def ended(
-        self, pid: int, faults: int | None, own_peak: int | None, migrations: int | None = None
+        self, pid: int, faults: int | None, own_peak: int | None, thread: FirstThread | None = None
     ) -> LoneEnd | None:
         """Count the gains of a process that we waited for.
 
@@ -182,7 +183,7 @@ class FaultLedgerBounds:
             pid: its pid.
             faults: its page faults without children; `None`: unknown.
             own_peak: wait4's maximum in bytes, if it belongs to this process; `None`: it waited for children.
-            migrations: changes of processor of its first thread; `None`: unknown.
+            thread: its only thread; `None`: perhaps there were others.
         """
         if faults is None:
             self._ended_new += UNKNOWN
@@ -195,9 +196,9 @@ class FaultLedgerBounds:
             self._ended_new += self._outside.at_end(
                 space, own_peak, faults, self._huge_so_far, self._error(threads=1)
             )
-        if pid != self._root or own_peak is None or self.broken:
+        if pid != self._root or own_peak is None or thread is None or self.broken:
             return None
-        return self._lone.ended(self._machine, migrations)
+        return self._lone.ended(self._machine, thread.migrations)
 
     def vanished(self, pid: int, faults: int) -> None:
         """Count the gains of a vanished process; a process of the tree has inherited its `faults`.

@@ -49,18 +49,17 @@ class LoneProcess:
         if self._beside is not None:
             self._beside = max(self._beside, beside)
 
-    def ended(self, machine: Allocations, migrations: int | None) -> LoneEnd | None:
+    def ended(self, machine: Allocations, migrations: int) -> LoneEnd | None:
         """Return its end; `None`: it was not alone, or no scan read it.
 
         Args:
             machine: the machine's counts, read after its end.
-            migrations: changes of processor of its first thread; `None`: unknown.
+            migrations: changes of processor of its only thread.
         """
         beside = sum_known((self._beside, machine.partly_freed()))
         if beside is None or self._space is None or machine.swaps:
             return None
         per_thread = has_thread_counters(os.uname().release)
         error = counter_error(1, processors(), per_thread=per_thread)
-        if per_thread or machine.collapses:
-            migrations = None
-        return LoneEnd(beside, lone_error(error, processors(), migrations))
+        known = None if per_thread or machine.collapses else migrations
+        return LoneEnd(beside, lone_error(error, processors(), known))

@@ -21,8 +21,9 @@ from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descr
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.procfs.mounted import hides_others
-from otel_memwatch.runtime.procfs.process import parse_migrations, parse_stat
+from otel_memwatch.runtime.procfs.process import parse_first_thread, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.process import ran_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
-    from otel_memwatch.runtime.procfs.process import Stat
+    from otel_memwatch.runtime.procfs.process import FirstThread, Stat
 
 EVERY_GROUP = 20
 """Members with cgroups read at a slow sample, in turn: 0.25 ms."""
@@ -239,7 +240,7 @@ class Membership:
                 pid,
                 None if stat is None else own_faults(stat),
                 reaped.exit.max_rss if childless else None,
-                parse_migrations(reaped.exit.sched),
+                self._only_thread(reaped.exit),
             )
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
@@ -247,6 +248,13 @@ class Membership:
         if member is not None:
             self._resets.compare_at_end(member, reaped.exit)
         self._records.reaped(reaped, member, hidden, lone if sees_resets else None)
+
+    @staticmethod
+    def _only_thread(end: ChildExit) -> FirstThread | None:
+        """Return the first thread of a process that never had another one; `None`: it may have."""
+        first = parse_first_thread(end.sched)
+        ran_alone = first is not None and ran_all(end.cpu_user + end.cpu_system, first.seconds)
+        return first if ran_alone else None
 
     # -- second step: current figures of the members
 

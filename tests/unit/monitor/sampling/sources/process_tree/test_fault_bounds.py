@@ -75,8 +75,8 @@ class Watched:
         return value
 
 
-def _end(max_rss: int, faults: int, migrations: int | None = None) -> ChildExit:
-    """The end of the first process of `Watched`."""
+def _end(max_rss: int, faults: int, first_thread_ms: float | None = None) -> ChildExit:
+    """The end of the first process of `Watched`, which used 12 ms of CPU time and changed its processor three times."""
     stat = f"50 (job) Z 1 1 1 0 -1 0 {faults} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
     return ChildExit(
         pid=50,
@@ -85,15 +85,17 @@ def _end(max_rss: int, faults: int, migrations: int | None = None) -> ChildExit:
         exit_code=0,
         signal=None,
         max_rss=max_rss,
-        cpu_user=0.0,
-        cpu_system=0.0,
+        cpu_user=0.008,
+        cpu_system=0.004,
         minor_faults=faults,
         major_faults=0,
         stat=stat.encode(),
         io=None,
         status=None,
         main=True,
-        sched=None if migrations is None else b"job\nse.nr_migrations : %d\n" % migrations,
+        sched=None
+        if first_thread_ms is None
+        else b"job\nse.sum_exec_runtime : %f\nse.nr_migrations : 3\n" % first_thread_ms,
     )
 
 
@@ -172,6 +174,8 @@ def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside
         ("thread", None),
         ("child", None),
         ("exec", None),
+        ("brief thread", None),
+        ("uncounted", None),
         ("pswpout 7", None),
         ("thp_deferred_split_page 3", 40 + 16 + 3 * 2048),
     ],
@@ -191,11 +195,12 @@ def test_the_end_of_a_process_that_was_the_whole_tree_states_what_was_beside_it(
         watched.proc.last_pid(101)
     if event == "exec":
         watched.proc.process(50, 1, **{**process, "stack": 12288}, minor=11)
-    if " " in event:
+    if event.startswith(("psw", "thp")):
         (watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem 0\n{event}\n")
     watched.high()
     watched.proc.process(50, 1, **process, minor=12)
-    watched.tree.note_exit(_end(max_rss=41 * MIB, faults=40 * 256, migrations=3))
+    first_thread_ms = {"brief thread": 11.97, "uncounted": None}.get(event, 12.001)
+    watched.tree.note_exit(_end(max_rss=41 * MIB, faults=40 * 256, first_thread_ms=first_thread_ms))
     watched.high()
     (record,) = [record for record in found if record.event is ProcessEvent.EXIT and record.pid == 50]
     assert record.beside == (None if beside is None else beside << 10)
