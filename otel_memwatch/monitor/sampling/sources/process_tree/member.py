@@ -260,14 +260,20 @@ class Member:
         Each page that a process gains costs it a page fault, which stat counts. Stat also has its resident size, without
         pages that processors hold back. So memory is the same while stat is. Unchanged files are not parsed again.
 
+        A process that has not run since is not read at all, unless `whole`.
+
         Raises an `OSError` of `GONE` if the process no longer exists.
         """
         changed = self.status_read = False
+        if not whole and self._has_not_run():
+            return False
+        schedule = None if whole else self._times_run()
         data = self.stat_file.read_changed()
         if data is not None:
             self._accept(parse_stat(data))
             changed = True
         elif not whole and self._statm_file.last is not None and not self._leader_ended:
+            self._note_schedule(schedule)
             return False
         if self._statm_file.read_changed() is not None or changed or self._leader_ended:
             rss = self._resident()
@@ -293,9 +299,8 @@ class Member:
 
         Then it has not ended, and has no more memory than before.
         """
-        if self._schedule is not None and self._times_run() == self._schedule:
+        if self._has_not_run():
             return True
-        self._schedule = None
         if self._leader_ended or self.shares_memory:
             return False
         schedule = self._times_run()
@@ -303,9 +308,22 @@ class Member:
             unchanged = self.stat_file.read() == self.stat_file.last
         except OSError:
             return False
-        if unchanged and self.stat.threads == 1 and self.stat.state in _ASLEEP:
-            self._schedule = schedule
+        if unchanged:
+            self._note_schedule(schedule)
         return unchanged
+
+    def _has_not_run(self) -> bool:
+        """Return whether it certainly has not run since the last reading of its stat (1 us): stat is the same then."""
+        file, before = self._schedule_file, self._schedule
+        if before is not None and file is not None and file.has(before):
+            return True
+        self._schedule = None
+        return False
+
+    def _note_schedule(self, schedule: bytes | None) -> None:
+        """Note the counters read right before its stat, which had not changed, if only its main thread can run."""
+        if self.stat.threads == 1 and self.stat.state in _ASLEEP and not self.shares_memory:
+            self._schedule = schedule
 
     def _times_run(self) -> bytes | None:
         """Return the counters of its main thread that grow when the scheduler lets it run; `None`: the kernel has none."""
@@ -427,6 +445,8 @@ class Member:
 
     def has_waited(self) -> bool:
         """Return whether it has waited for a child since its reading. If it has ended, the next sample finds out."""
+        if self._has_not_run():
+            return False
         try:
             return parse_stat(self.stat_file.read()).child_minor_faults != self.stat.child_minor_faults
         except OSError:
