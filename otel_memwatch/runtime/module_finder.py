@@ -36,26 +36,12 @@ _MOST = 120 << 10
 class _CachedLoader(SourceFileLoader):
     """Loader of a module whose bytecode was read."""
 
-    bytecode: memoryview | None = None
-    cached: str
+    code: CodeType | None = None
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Return the code that was read, once. Another call, as by `importlib.reload`, reads again."""
-        bytecode, self.bytecode = self.bytecode, None
-        if bytecode is None:
-            return super().get_code(fullname)
-        code: CodeType = _external._compile_bytecode(bytecode, fullname, self.cached, self.path)  # noqa: SLF001
-        return code
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the code that was read."""
-        bytecode, self.bytecode = self.bytecode, None
-        if bytecode is None:
-            super().exec_module(module)
-            return
-        code = loads(bytecode)  # noqa: S302 - Python does the same
-        _imp._fix_co_filename(code, self.path)  # type: ignore[attr-defined]  # noqa: SLF001
-        exec(code, module.__dict__)  # noqa: S102
+        code, self.code = self.code, None
+        return super().get_code(fullname) if code is None else code
 
 
 class CachedModules:
@@ -65,6 +51,8 @@ class CachedModules:
         self._start = _external.MAGIC_NUMBER + bytes(4)
         """Begin of a file with time and size of its source (PEP 552)."""
         self._suffix = f".{sys.implementation.cache_tag}.pyc"
+        self._buffers: list[bytearray] = []
+        """Buffers for files, of which each thread takes one. A new one for each module would enlarge and shrink the heap."""
 
     def find_spec(
         self,
@@ -90,8 +78,9 @@ class CachedModules:
                 is_package = True
                 cached, source = f"{folder}/__pycache__/__init__{self._suffix}", f"{folder}/__init__.py"
                 descriptor = os.open(cached, os.O_RDONLY)
+            buffer = self._buffers.pop() if self._buffers else bytearray(_MOST)
             try:
-                data = os.read(descriptor, _MOST)
+                end = os.readv(descriptor, [buffer])
             finally:
                 os.close(descriptor)
             status = os.stat(source)
@@ -99,10 +88,13 @@ class CachedModules:
             return None
         time, size = int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
         header = b"%b%b%b" % (self._start, time.to_bytes(4, "little"), size.to_bytes(4, "little"))
-        if not data.startswith(header) or len(data) == _MOST:
+        data = memoryview(buffer)[:end]
+        if data[: len(header)] != header or end == _MOST:
             return None
         loader = _CachedLoader(name, source)
-        loader.bytecode, loader.cached = memoryview(data)[len(header) :], cached
+        loader.code = code = loads(data[len(header) :])  # noqa: S302 - Python does the same
+        self._buffers.append(buffer)
+        _imp._fix_co_filename(code, source)  # type: ignore[attr-defined]  # noqa: SLF001
         spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
         spec.has_location, spec.cached = True, cached
         if spec.submodule_search_locations is not None:
