@@ -100,15 +100,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     """Yield keys and values of the document; lists that may be long are iterators."""
     yield "schema", SCHEMA
     yield "run", _run(run)
-    yield (
-        "ended",
-        {
-            "exit_code": run.ending.exit_code,
-            "signal": run.ending.signal,
-            "oom_kills": run.ending.oom_kills,
-            "reason": run.ending.reason,
-        },
-    )
+    ending = ("exit_code", "signal", "oom_kills", "reason")
+    yield "ended", {name: getattr(run.ending, name) for name in ending}
     yield "peaks", run.peaks.to_json()
     yield "totals", _totals(run.totals)
     yield "quality", _totals(run.quality)
@@ -151,19 +144,13 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     yield "heaps", [_heap(run, one) for one in run.heaps]
     yield "asked", asked(run)._asdict()
     files = run.fields.files
-    yield (
-        "files",
-        None
-        if files.number is None
-        else {**files._asdict(), "largest": [one._asdict() for one in files.largest]},
-    )
-    yield (
-        "predicted",
-        {
-            one.name: {"predicted": one.predicted, "measured": one.measured, "ratio": _rounded(one.ratio)}
-            for one in predictions(run)
-        },
-    )
+    largest = [one._asdict() for one in files.largest]
+    yield "files", None if files.number is None else {**files._asdict(), "largest": largest}
+    predicted = {
+        one.name: {"predicted": one.predicted, "measured": one.measured, "ratio": _rounded(one.ratio)}
+        for one in predictions(run)
+    }
+    yield "predicted", predicted
     yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
 

@@ -12,7 +12,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
-from otel_memwatch.run.process_bounds import TreeBounds
+from otel_memwatch.run.process_bounds import ProcessCollection
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.run.working_set import WorkingSet
@@ -114,7 +114,7 @@ class RunAggregator:
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
         self._lock = threading.Lock()
         self.conditions = RunConditions.of(info)
-        self.processes = TreeBounds(self.conditions)
+        self.processes = ProcessCollection(self.conditions)
         self._heaps: Heaps | None = None
         """Readings of allocators; `None`: none so far."""
         self.samples = self.missed = 0

@@ -45,7 +45,7 @@ from otel_memwatch.truth.tree import (
 
 if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
-    from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
+    from otel_memwatch.run.process_bounds import ProcessBounds, ProcessCollection
     from otel_memwatch.run.tree_bounds import Span
 
 
@@ -80,7 +80,7 @@ class RunEvidence:
         latest_unseen: latest monotonic seconds at which one of them can have started.
     """
 
-    def __init__(self, conditions: RunConditions, processes: TreeBounds) -> None:
+    def __init__(self, conditions: RunConditions, processes: ProcessCollection) -> None:
         self.conditions = conditions
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()

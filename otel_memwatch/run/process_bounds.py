@@ -1,6 +1,6 @@
 """Bounds of the memory of each process of a run, collected one record at a time.
 
-`ProcessBounds` holds one process, `TreeBounds` all of them, with memory only for living ones.
+`ProcessBounds` holds one process, `ProcessCollection` all of them, with memory only for living ones.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Segment(NamedTuple):
     time: float
 
 
-class TreeBounds:
+class ProcessCollection:
     """All processes of a run. Memory is bounded by the living ones, not by all processes.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.run.peaks import peak_of_process
-from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
+from otel_memwatch.run.process_bounds import ProcessBounds, ProcessCollection
 from otel_memwatch.run.results import ProcessFigures
 from otel_memwatch.run.tree_bounds import Span, SumOverTime, processes_between, sum_over_time
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +51,7 @@ class RecordedProcesses:
 
     def __init__(self, record: Record, conditions: RunConditions, *, whole: bool) -> None:
         self._conditions = conditions
-        self.tree = TreeBounds(conditions)
+        self.tree = ProcessCollection(conditions)
         """Bounds of the tree, equal to those of the aggregator during a recording."""
         found: dict[tuple[int, float], RecordedProcess] = {}
         for line in record.process_records():

@@ -177,6 +177,5 @@ def largest_process(
         return reached_peak(reached, high, error, evidence=(Evidence.WAIT4,))
     if reached > low:
         low, at, pid = reached, None, None
-    evidence = (Evidence.WAIT4, Evidence.PROCESS_PEAK_WINDOWS)
-    certain, high = max(0, low - stated(error)), high + stated(error)
-    return Peak.interval(certain, high, at=at, pid=pid, evidence=evidence)
+    low, high = max(0, low - stated(error)), high + stated(error)
+    return Peak.interval(low, high, at=at, pid=pid, evidence=(Evidence.WAIT4, Evidence.PROCESS_PEAK_WINDOWS))

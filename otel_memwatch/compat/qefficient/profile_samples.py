@@ -59,7 +59,7 @@ def local_time(moment: float) -> datetime:
 
 
 def samples(ticks: Iterable[ProgramTick], config: ProfilerConfig) -> Iterator[ProfileSample]:
-    """Yield a sample for each tick with known memory, without keeping any."""
+    """Yield a profile sample for each recorded one with known memory, without keeping any."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     offset = time.time() - time.monotonic()
     before: deque[ProgramTick] = deque()
@@ -85,7 +85,7 @@ def samples(ticks: Iterable[ProgramTick], config: ProfilerConfig) -> Iterator[Pr
 
 
 def _percent(before: deque[ProgramTick], tick: ProgramTick, processors: int) -> float:
-    """Return the CPU time of the last `CPU_SECONDS` in percent of the processors; `before` has the ticks of that time."""
+    """Return the CPU time of the last `CPU_SECONDS` in percent of the processors; `before` has the samples of that time."""
     while len(before) > 1 and before[1].time <= tick.time - CPU_SECONDS:
         before.popleft()
     before.append(tick)

@@ -201,7 +201,7 @@ class QEffMemoryProfiler:
             return
         self.mark_operation(COMPLETION)
         self.monitoring = False
-        # The recording ends with a final tick, which includes everything since the previous one.
+        # The recording ends with a final sample, which includes everything since the previous one.
         part = self._parts[-1]
         release(part.recording)
         part.windows[-1] = (part.windows[-1][0], time.monotonic())

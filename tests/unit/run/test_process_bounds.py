@@ -6,15 +6,15 @@ import pytest
 
 from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.process_bounds import TreeBounds
+from otel_memwatch.run.process_bounds import ProcessCollection
 
 MIB = 1024**2
 READ = {"rss": 9 * MIB, "peak": 9 * MIB, "file": 6 * MIB, "needed": 3 * MIB}
 ENDED = {"event": ProcessEvent.EXIT, "exit_code": 0, "childless": True}
 
 
-def tree_of(*records: dict[str, object]) -> TreeBounds:
-    tree = TreeBounds(RunConditions.of({}))
+def tree_of(*records: dict[str, object]) -> ProcessCollection:
+    tree = ProcessCollection(RunConditions.of({}))
     for time, figures in enumerate(records):
         event = figures.get("event", ProcessEvent.FIGURES)
         rest = {name: value for name, value in figures.items() if name != "event"}
