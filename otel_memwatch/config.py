@@ -431,11 +431,12 @@ _OPTIONS: tuple[Option, ...] = (
            "Page cache does not count. May be repeated.", parse_warn, "SHARE", (), ("wrap",), repeated=True),
     Option("stalled", None, "End the run once it makes no progress for this long for lack of memory.", parse_duration, "SECONDS",
            (), ("wrap",)),
-    Option("leave", None, "End the run before the machine has less memory available.", parse_size, "SIZE", (), ("wrap",)),
+    Option("leave", None, "End the run before the machine has less memory available. Growth that begins suddenly may go 0.1 s further.",
+           parse_size, "SIZE", (), ("wrap",)),
     Option("timeout", None, "End the run after this time: SIGTERM to all its processes, SIGKILL after --kill-after. The exit code "
            "is 124, as that of timeout(1).", parse_duration, "SECONDS", (), ("wrap",)),
     Option("kill_after", None, f"Grace period between SIGTERM and SIGKILL of --timeout ({KILL_AFTER:g} s). If set, a SIGTERM to "
-           "otel-memwatch also ends all processes of the run this way.", parse_seconds, "SECONDS", (), ("wrap",)),
+           "otel-memwatch also ends all processes of the run this way, and a SIGKILL kills the command too.", parse_seconds, "SECONDS", (), ("wrap",)),
     Option("limit_exit_code", None, "Exit code if --limit, --stalled, --leave or --timeout ends the run.", _exit_code, "CODE", (),
            ("wrap",)),
     Option("events", None, "Write a JSON line at the start, at each warning and at the verdict, to this descriptor or file. The "

@@ -138,6 +138,26 @@ def test_sigterm_ends_all_processes_if_a_grace_period_is_set(tmp_path: Path, cgr
     assert (verdict["kind"], verdict["signal"]) == ("killed", signal.SIGKILL)
 
 
+@pytest.mark.parametrize(("words", "lives"), [(["--kill-after=1s"], False), ([], True)])
+def test_a_killed_guard_takes_the_command_along_if_a_grace_period_is_set(
+    tmp_path: Path, words: list[str], lives: bool
+) -> None:
+    """As without the guard: a harness whose time is over kills the program that it started, and reads on until it ends."""
+    command = [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--out=r", *words]
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [*command, *python(program)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+        if lives:
+            process.wait()
+            assert alive(pid)
+            os.kill(pid, signal.SIGKILL)
+        assert process.stdout.read() == ""  # ends: no process holds the pipe
+
+
 def test_a_command_may_tidy_up_in_its_grace_period(tmp_path: Path) -> None:
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); open('ready', 'w'); time.sleep(600)"
     done = Done(tmp_path, "--timeout=2s", *python(program))
@@ -191,6 +211,7 @@ def test_a_descriptor_is_not_inherited_by_the_command(tmp_path: Path) -> None:
         (["--events=fifo"], "events are not written to fifo: no program reads this FIFO."),
         (["--events=77"], "events are not written to descriptor 77: bad file descriptor."),
         (["--events=/dev/full"], "events are not written to /dev/full: no space left on device."),
+        (["--summary-file=/dev/full"], "the summary file could not be made: no space left on device"),
         (["--leave=900TiB"], "--leave 900.00 TiB has no effect: the machine has "),
         (["--warn=90%", "--limit=900TiB"], "--limit 900.00 TiB has no effect: the machine has "),
     ],

@@ -19,6 +19,7 @@ from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.lazy import load_module
 from otel_memwatch.runtime.procfs.system import read_allocated
+from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class RunResources:
                 before_exec=self._entrance(),
                 forked=self._forked,
                 meanwhile=_load(),
+                death_signal=0 if self.settings["kill_after"] is None else signal.SIGKILL,
             )
         except CommandNotStarted:
             import shutil

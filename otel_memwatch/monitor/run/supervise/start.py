@@ -30,6 +30,7 @@ def launch(
     before_exec: Callable[[], None] | None = None,
     forked: Callable[[Sequence[int]], None] | None = None,
     meanwhile: Iterable[object] = (),
+    death_signal: int = 0,
 ) -> Target:
     """Start a command as our child, in our process group. Call it once, in the main thread, as the only thread.
 
@@ -48,6 +49,7 @@ def launch(
             Its exceptions are ignored: `before_exec` has to notice the failure.
         meanwhile: iterated in this process, step by step, until the child is ready. The kernel may take some ms to
             move the child. The steps must have no effect if the command turns out not to exist.
+        death_signal: signal that the command gets if this process dies, unless we get one ourselves; 0: none.
 
     Raises:
         CommandNotStarted: with exit code 127 (not found) or 126 (not executable). Signals are then as before;
@@ -58,7 +60,7 @@ def launch(
     system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 1)
     inherited = signals.hold()
     try:
-        pid, report, go = _fork(command, inherited, before_exec)
+        pid, report, go = _fork(command, inherited, before_exec, death_signal)
         # Both before the command runs: it may release a lock, close a pipe, or signal its group at once.
         _close_files_of_target()
         witness = Witness()
@@ -80,10 +82,13 @@ def launch(
 
 
 def _fork(
-    command: Command, inherited: signals.InheritedState, before_exec: Callable[[], None] | None
+    command: Command,
+    inherited: signals.InheritedState,
+    before_exec: Callable[[], None] | None,
+    death_signal: int,
 ) -> tuple[int, int, int]:
     """Fork the child. Return its pid, the pipe that reports its start, and the pipe in which a byte starts the command."""
-    parent_death = system_calls.parent_death_signal()
+    parent_death = system_calls.parent_death_signal() or death_signal
     try:
         report, writer = os.pipe()
         ready, go = os.pipe()
