@@ -53,6 +53,13 @@ def test_an_option_after_the_command_is_the_commands(tmp_path: Path) -> None:
     )
 
 
+def test_the_options_of_a_run_within_a_run_are_its_own(tmp_path: Path) -> None:
+    inner = [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--", "false"]
+    done = call(tmp_path, "wrap", "--no-plot", "--", *inner)
+    assert done.returncode == 1
+    assert "was passed to the command" not in done.stderr
+
+
 def test_a_variable_that_nobody_reads_is_told(tmp_path: Path) -> None:
     done = call(tmp_path, "wrap", "--no-plot", "true", OTEL_MEMWATCH_INTERVL="3")
     assert done.returncode == 0

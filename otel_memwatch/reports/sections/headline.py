@@ -145,7 +145,7 @@ def misplaced_option(run: RecordedRun, page: Page) -> None:
         return
     ours = {option.flag for option in OPTIONS.values() if "wrap" in option.commands}
     word = next((word.partition("=")[0] for word in run.command[1:] if word.partition("=")[0] in ours), None)
-    if word is not None:
+    if word is not None and "wrap" not in run.command:  # a run within a run
         page.fact("hint", f"{word} was passed to the command; options of otel-memwatch go before the command")
 
 
