@@ -32,9 +32,12 @@ def shell_code(signal: int) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in one line: the message of a `MemwatchError`; for any other error, its type and message."""
+    """Return an error in one line: the message of a `MemwatchError`, file and reason of an `OSError`; of others, type and message."""
     if isinstance(error, MemwatchError):
         return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror[:1].lower() + error.strerror[1:]
+        return reason if error.filename is None else f"{error.filename}: {reason}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # numpy adds a page of advice to an ImportError. Its first and last lines describe the case.
     said = " ... ".join(dict.fromkeys(lines[:1] + lines[-1:]))
