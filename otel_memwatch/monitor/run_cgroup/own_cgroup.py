@@ -132,6 +132,8 @@ class OwnCgroup:
             return group
         except OSError as error:
             hint = _DELEGATING if systemd_runs() else "run as root, or in a cgroup delegated to you"
+            if isinstance(error, PermissionError):
+                raise Unavailable("This user may not create cgroups.", hint) from None
             raise Unavailable(f"Cannot create a cgroup for the run: {_reason(error)}.", hint) from None
 
     def add_self(self) -> None:

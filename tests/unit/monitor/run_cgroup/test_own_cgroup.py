@@ -235,6 +235,16 @@ def test_what_would_help_is_what_there_is(
     assert why.value.hint.startswith(hint)
 
 
+def test_a_user_without_the_right_is_named_without_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> OwnCgroup:
+        raise PermissionError(errno.EACCES, "Permission denied", "/sys/fs/cgroup/memory/a/memwatch-1")
+
+    monkeypatch.setattr(own_cgroup, "_make", refuse)
+    with pytest.raises(Unavailable) as why:
+        OwnCgroup.create()
+    assert why.value.message == "This user may not create cgroups."
+
+
 @pytest.mark.parametrize(("refusals", "left"), [(2, False), (10_000, True)])
 def test_a_cgroup_is_removed_once_its_last_process_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, *, left: bool
