@@ -453,7 +453,7 @@ class FaultLedgerBounds:
                 self._outside.judge(reading, held, before, gained_since, 2 * self._error(threads))
                 mark = member.watermark.last or 0
                 apart = not member.shares_memory and not self._memory.is_ours(space)
-                if held and mark > space.mark and apart:
+                if held and mark > max(space.mark, self._earlier_mark(reading)) and apart:
                     likely = likely_burst(
                         mark,
                         held,
@@ -467,6 +467,15 @@ class FaultLedgerBounds:
             space.base, space.held = reading.first, held
             space.shared = max(space.shared, member.shmem)
         return burst
+
+    def _earlier_mark(self, reading: MemberReading) -> int:
+        """Return the high-water mark that a new address space may have from the one before, in bytes.
+
+        The mark is read before the memory. A process that calls exec in between has the memory of its new program, but the
+        mark of the old one: a copy of its parent's memory.
+        """
+        parent = self._memory.known(reading.member.stat.ppid) if reading.fresh else None
+        return 0 if parent is None else parent.mark
 
     def _error(self, threads: int) -> int:
         """Return the uncertainty of a process's readings, in bytes.

@@ -74,7 +74,7 @@ class AddressSpace:
         self.left: int | None = 0
         """Private memory that its process had before its exec since the previous scan; `None`: unknown."""
         self.mark = 0
-        """Its high-water mark."""
+        """Its high-water mark, or that of its process before its exec."""
         self.copied = 0
         """Bytes that its page faults brought beyond its growth, until its family was first seen to free memory."""
         self.shared = 0
@@ -190,7 +190,7 @@ class MemoryScan:
             base = own_faults(member.stat)
         new = self._spaces[member.pid] = AddressSpace(key, base, self.count)
         if space is not None:
-            new.left = space.held
+            new.left, new.mark = space.held, space.mark
         return new, True
 
     def close(self, members: Mapping[int, Member]) -> None:

@@ -145,6 +145,35 @@ def test_a_watermark_beyond_page_faults_counts_as_gained(
     assert least * MIB <= watched.high() <= most * MIB
 
 
+@pytest.mark.parametrize("seen_before", [False, True])
+@pytest.mark.parametrize(("mark", "most"), [(100, 103), (150, 253)])
+def test_the_mark_of_a_parents_copy_is_no_burst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_before: bool, mark: int, most: int
+) -> None:
+    """The status of a copy is read, then it becomes another program by exec, and then its memory is read."""
+    watched = Watched(tmp_path, "memwatch.tree.memory.needed")
+    watched.high()
+    watched.proc.process(50, 1, rss=100 * MIB, peak=100 * MIB, minor=10 + 25_600, stack=8192)
+    watched.high()
+    if seen_before:
+        watched.proc.process(60, 50, rss=100 * MIB, peak=100 * MIB, minor=100, stack=8192)
+        watched.proc.last_pid(60)
+        watched.high()
+    watched.proc.process(60, 50, rss=100 * MIB, peak=mark * MIB, minor=101, stack=8192)
+    watched.proc.last_pid(60)
+    read = watched.tree._read_watermarks
+
+    def then_exec(*, all_of_them: bool) -> bool:
+        found = read(all_of_them=all_of_them)
+        watched.proc.process(60, 50, rss=MIB, peak=MIB, minor=102, stack=16384)
+        return found
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", then_exec)
+    assert most - 4 <= watched.high() / MIB <= most
+    monkeypatch.setattr(watched.tree, "_read_watermarks", read)
+    assert 100 <= watched.high() / MIB <= 103
+
+
 def test_released_memory_is_in_no_window_after_the_sample_that_found_it(tmp_path: Path) -> None:
     """80 of 100 MiB are released. The window in which that happened had all of it, and later windows did not."""
     watched = Watched(tmp_path)
