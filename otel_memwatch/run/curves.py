@@ -28,7 +28,7 @@ from otel_memwatch.run.process_curves import ProcessLives
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -120,6 +120,13 @@ class _Extremes:
         self.known = False
         """True once any value was known."""
 
+    def begin(self, low: float, high: float) -> None:
+        """Add a bucket with the smallest and the largest of its first values; NaN: none is known."""
+        self.low.append(low)
+        self.high.append(high)
+        if low == low:  # noqa: PLR0124 - not NaN
+            self.known = True
+
     def take(self, low: float, high: float, *, counter: bool = False) -> None:
         """Add the smallest and the largest of some values to the last bucket; the last value of a counter replaces the others."""
         self.known = True
@@ -148,6 +155,8 @@ class _Buckets:
         self._step = step
         self._row = [(figure, key[0] in COUNTERS) for key, figure in self.figures.items()]
         """The figure that each value of a sample belongs to, and whether it is a counter."""
+        self._begun = False
+        """The figures lack the last bucket."""
         self._place: int | None = None
         """Number of the stretch of time that the last bucket covers."""
         self._waiting: list[Sequence[Value]] = []
@@ -188,25 +197,36 @@ class _Buckets:
         for (first, last), *parts in zip(spans, *extremes, strict=True):
             self._open(first)
             self.last[-1] = last
-            for (figure, counter), (low, high) in zip(self._row, parts, strict=True):
-                if low == low:  # noqa: PLR0124 - not NaN
-                    figure.take(low, high, counter=counter)
+            self._put(parts)
 
     def fold(self) -> None:
         """Update the figures of the last bucket."""
         if len(self._waiting) == 1:
-            for (figure, counter), value in zip(self._row, self._waiting[0], strict=True):
-                if value is not None and value == value:  # noqa: PLR0124 - not NaN
-                    figure.take(value, value, counter=counter)
+            self._put(
+                [(_UNKNOWN, _UNKNOWN) if value is None else (value, value) for value in self._waiting[0]]
+            )
         elif self._waiting:
             columns = zip(*self._waiting, strict=True)
-            for (figure, counter), column in zip(self._row, columns, strict=True):
+            extremes = []
+            for (_, counter), column in zip(self._row, columns, strict=True):
                 known = [value for value in column if value is not None and value == value]  # noqa: PLR0124
-                if known and counter:
-                    figure.take(known[-1], known[-1], counter=True)
-                elif known:
-                    figure.take(min(known), max(known))
+                if not known:
+                    extremes.append((_UNKNOWN, _UNKNOWN))
+                else:
+                    extremes.append((known[-1], known[-1]) if counter else (min(known), max(known)))
+            self._put(extremes)
         self._waiting.clear()
+
+    def _put(self, extremes: Iterable[tuple[float, float]]) -> None:
+        """Add the smallest and the largest value of each figure to the last bucket; NaN: none is known."""
+        if self._begun:
+            self._begun = False
+            for (figure, _), (low, high) in zip(self._row, extremes, strict=True):
+                figure.begin(low, high)
+            return
+        for (figure, counter), (low, high) in zip(self._row, extremes, strict=True):
+            if low == low:  # noqa: PLR0124 - not NaN
+                figure.take(low, high, counter=counter)
 
     def _open(self, time: float) -> None:
         """Open a bucket for a sample at `time` that belongs to no existing bucket."""
@@ -221,9 +241,7 @@ class _Buckets:
         self._place = place
         self.first.append(time)
         self.last.append(time)
-        for figure in self.figures.values():
-            figure.low.append(_UNKNOWN)
-            figure.high.append(_UNKNOWN)
+        self._begun = True
 
     def copy(self) -> _Buckets:
         """Return a copy that can be changed."""
@@ -237,28 +255,34 @@ class _Buckets:
 
     def _join_neighbours(self) -> None:
         """Lengthen the stretches of time until half as many are enough."""
-        while len(self.last) > self._points // 2:
+        begins = list(range(len(self.last)))
+        while len(begins) > self._points // 2:
             self.width = self.width * 2 or 2 * self._step
             # A bucket's last sample gives its stretch: both ends of a longer one are ends of shorter ones.
             places = [math.floor(time / self.width) for time in self.last]
             begins = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1]]
-            parts = [slice(*pair) for pair in pairwise((*begins, len(places)))]
-            for (name, _), figure in self.figures.items():
-                counter = name in COUNTERS
-                figure.low = array(
-                    "d", [_one_of(figure.low[part], _latest if counter else min) for part in parts]
-                )
-                figure.high = array(
-                    "d", [_one_of(figure.high[part], _latest if counter else max) for part in parts]
-                )
-            self.first = array("d", [self.first[part.start] for part in parts])
-            self.last = array("d", [self.last[part.stop - 1] for part in parts])
             self._place = places[-1]
+        parts = list(pairwise((*begins, len(self.last))))
+        for (name, _), figure in self.figures.items():
+            counter = name in COUNTERS
+            figure.low = _joined(figure.low, parts, _latest if counter else min)
+            figure.high = _joined(figure.high, parts, _latest if counter else max)
+        self.first = array("d", [self.first[begin] for begin, _ in parts])
+        self.last = array("d", [self.last[end - 1] for _, end in parts])
 
 
-def _one_of(values: array[float], choose: Callable[[list[float]], float]) -> float:
-    known = [value for value in values if value == value]  # noqa: PLR0124 - NaN
-    return choose(known) if known else _UNKNOWN
+def _joined(
+    values: array[float], parts: Iterable[tuple[int, int]], choose: Callable[[list[float]], float]
+) -> array[float]:
+    """Return one value for each part of an array: the chosen one of its known values."""
+    found, each = array("d"), values.tolist()
+    for begin, end in parts:
+        if end - begin == 1:
+            found.append(each[begin])
+        else:
+            known = [value for value in each[begin:end] if value == value]  # noqa: PLR0124 - NaN
+            found.append(choose(known) if known else _UNKNOWN)
+    return found
 
 
 def _latest(values: list[float]) -> float:
