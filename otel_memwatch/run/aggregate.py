@@ -425,6 +425,15 @@ class RunAggregator:
             found = [without_history(one) for one in found]
         return found if self._heaps is None else self._heaps.findings(found)
 
+    def add_heaps(self, readings: Iterable[HeapReading]) -> None:
+        """Add readings of allocators by the monitor."""
+        from otel_memwatch.run.heaps import Heaps
+
+        with self._lock:
+            self._heaps = self._heaps or Heaps()
+            for reading in readings:
+                self._heaps.add_reading(reading)
+
     @property
     def heaps(self) -> list[HeapReading]:
         """The last readings of allocators by process."""

@@ -74,6 +74,11 @@ class Heaps:
                 if (found := reading_of(of_process.pid, written)) is not None:
                     readings[found.pid] = found
 
+    def add_reading(self, reading: HeapReading) -> None:
+        """Add a reading of the monitor."""
+        self._first.setdefault(reading.pid, reading)
+        self._last[reading.pid] = reading
+
     def readings(self) -> list[HeapReading]:
         """Return the last readings, those of the largest processes first."""
         return sorted(self._last.values(), key=lambda one: -one.anonymous)[:_MOST]

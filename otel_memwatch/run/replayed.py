@@ -37,6 +37,10 @@ def replay(record: Record, *, whole: bool) -> ReplayedRecord:
     """Aggregate all samples, process records and operation boundaries; `whole`: they reach to the run's end."""
     samples = record.samples(METRICS | DRAWN | stall_ledger.METRICS)
     aggregator = RunAggregator(samples.columns, record.info)
+    if written := record.info.get("heaps"):
+        from otel_memwatch.run.heaps import heaps_of
+
+        aggregator.add_heaps(heaps_of(written))
     aggregator.boundaries(record.operation_lines)
     processes = record.process_records()
     waiting = next(processes, None)

@@ -8,6 +8,10 @@ its resident part is a range:
   ones, the rest of the free bytes would still be resident.
 
 Best estimate: anonymous memory beyond all bytes in use, which are assumed to be resident.
+
+A JVM's figures are of its last garbage collection, and it has much memory in no figure. Its best estimate is the lower end:
+resident memory of the old generation that held no object at the last collection. New objects need the young generation:
+it counts as in use.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from __future__ import annotations
 from otel_memwatch.runtime.typed import NamedTuple
 
 KEPT, FRAGMENTATION = "kept", "fragmentation"
+JVM_HEAP = "JVM old generation"
+"""Name of an allocator whose figures are of the last collection."""
 
 _LEAST_BYTES, _LEAST_SHARE = 32 << 20, 0.5
 """Least free memory of a verdict, in bytes and as a share of the process's anonymous memory."""
@@ -64,6 +70,8 @@ def free_memory(reading: HeapReading, books: AllocatorBooks) -> tuple[int, int, 
     """Return the resident free memory of an allocator: best estimate, lower and upper end of its range, in bytes."""
     high = min(books.free, reading.anonymous)
     low = min(high, max(0, books.free - max(0, reading.private - reading.anonymous)))
+    if books.name == JVM_HEAP:
+        return low, low, high
     in_use = sum(one.live for one in reading.allocators)
     return max(low, min(high, reading.anonymous - in_use)), low, high
 

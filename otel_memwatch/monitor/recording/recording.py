@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
     from otel_memwatch.monitor.sampling.composition import Composition
     from otel_memwatch.monitor.sampling.file_use import FileUse
+    from otel_memwatch.monitor.sampling.java_heaps import JavaHeaps
     from otel_memwatch.monitor.sampling.sampler import SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run import Peaks
     from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.runtime.threads import Flag
+    from otel_memwatch.truth.heap import HeapReading
 
 _ALONE = (os.cpu_count() or 1) == 1
 """True if the program and we share one processor."""
@@ -114,6 +116,7 @@ class RunRecording:
         self.batcher = SampleBatcher()
         self.telemetry: Telemetry | None = None
         self.files: FileUse | None = None
+        self._java: JavaHeaps | None = None
         self._composition: Composition | None = None
         self._level_column = 0
         """Index of the tree's resident memory in a sample's values."""
@@ -207,8 +210,10 @@ class RunRecording:
             self.sampler.tick()
         if self._context.system == "linux" and not stop.is_set():
             from otel_memwatch.monitor.sampling.file_use import FileUse
+            from otel_memwatch.monitor.sampling.java_heaps import JavaHeaps
 
             self.files = FileUse(self._target.pid)
+            self._java = JavaHeaps()
             self._open_composition()
         self._join_drivers()
         lasts = not stop.is_set()
@@ -360,6 +365,8 @@ class RunRecording:
                 action.run_if_due(snapshot.time)
         if self.files is not None and snapshot.time >= self.files.due:
             self.files.read(self.tree.pids(), snapshot.time)
+        if self._java is not None and snapshot.time >= self._java.due:
+            self._note_java(self._java.read(self.tree.pids(), snapshot.time))
         if self._composition is not None and (level := snapshot.values[self._level_column]):
             self._composition.note(int(level), self.tree.pids, snapshot.time)
         if self._first is None:
@@ -374,6 +381,15 @@ class RunRecording:
                 not self._drivers_asked.is_set()
             ):  # otherwise the command has ended, and its end is written in a moment
                 self.writer.update()
+
+    def _note_java(self, readings: Sequence[HeapReading]) -> None:
+        aggregator = self.batcher.aggregator
+        if not readings or aggregator is None:
+            return
+        from otel_memwatch.run.heaps import written_heap
+
+        aggregator.add_heaps(readings)
+        self.writer.update(heaps=[written_heap(one) for one in aggregator.heaps])
 
     def _load_what_the_end_needs(self) -> None:
         """Import some modules for reports in advance, without delay of the next sample."""

@@ -10,7 +10,7 @@ from otel_memwatch.run.growth import HANDLES_KIND, HISTORY_KIND
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import clean, count, duration, shorten, size, size_range
 from otel_memwatch.truth.growth import FILLING, LEAK, SAWTOOTH, WARM_UP
-from otel_memwatch.truth.heap import FRAGMENTATION
+from otel_memwatch.truth.heap import FRAGMENTATION, JVM_HEAP
 from otel_memwatch.truth.service_growth import LEAST_SECONDS
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def kept_words(one: GrowthFinding, *, alone: bool) -> str:
     kept = size(one.bytes)
     if one.low < _NARROW * one.high:
         kept += f" (best estimate of {size_range(one.low, one.high, '-')})"
+    if one.allocator == JVM_HEAP:
+        return f"at least {size(one.low)} of {of_process} held no objects at the JVM's last collection: a smaller -Xmx"
     if one.kind == FRAGMENTATION:
         return f"{kept} of {of_process} is free memory between blocks in use ({allocator}: fragmentation)"
     remedy = _REMEDIES.get(allocator)

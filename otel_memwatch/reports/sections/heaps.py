@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import clean, duration, size
-from otel_memwatch.truth.heap import free_memory
+from otel_memwatch.text import clean, duration, size, size_range
+from otel_memwatch.truth.heap import JVM_HEAP, free_memory
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
@@ -26,13 +26,19 @@ def heaps(run: RecordedRun, page: Page) -> None:
     )
     rows: list[tuple[str, ...]] = []
     for one in shown:
-        free = [free_memory(one, books)[0] for books in one.allocators]
-        other = one.anonymous - sum(free) - sum(books.live for books in one.allocators)
+        free = [free_memory(one, books) for books in one.allocators]
+        other = (
+            one.anonymous
+            - sum(resident for resident, _, _ in free)
+            - sum(books.live for books in one.allocators)
+        )
         rest = size(max(0, other))
         head = str(one.pid), duration(max(0.0, one.time - run.started)), size(one.anonymous)
-        for books, resident in zip(one.allocators, free, strict=True):
-            between = min(resident, books.scattered)
-            rows.append((*head, size(books.live), size(resident), size(between), clean(books.name), rest))
+        for books, (resident, low, high) in zip(one.allocators, free, strict=True):
+            java = books.name == JVM_HEAP
+            between = "-" if java else size(min(resident, books.scattered))
+            known = size_range(low, high, "-") if java else size(resident)
+            rows.append((*head, size(books.live), known, between, clean(books.name), rest))
             head, rest = ("", "", ""), ""
     page.table(rows, columns)
     page.gap()
@@ -40,3 +46,8 @@ def heaps(run: RecordedRun, page: Page) -> None:
         "By the allocators' statistics. Free memory between blocks in use cannot be returned. Other memory: stacks, data of "
         "programs, other allocators."
     )
+    if any(books.name == JVM_HEAP for one in shown for books in one.allocators):
+        page.paragraph(
+            "A JVM publishes its heap as of the last collection. New objects need all of the young generation. Compiled code "
+            "and buffers are other memory."
+        )

@@ -211,6 +211,11 @@ def parse_page_tables(data: bytes) -> int:
     return (_kib(data, b"\nVmPTE:") or 0) + (_kib(data, b"\nVmPMD:") or 0)
 
 
+def parse_private(data: bytes) -> int:
+    """Return the addresses of private writable mappings in bytes, from /proc/PID/status."""
+    return (_kib(data, b"\nVmData:") or 0) + (_kib(data, b"\nVmStk:") or 0)
+
+
 def parse_threads(data: bytes) -> int:
     """Return only the number of threads from /proc/PID/status."""
     return int(_field(data, b"\nThreads:"))

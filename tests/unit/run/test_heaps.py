@@ -30,6 +30,17 @@ def _lines(*written: dict[str, Any]) -> OperationLines:
     return lines
 
 
+def test_readings_of_the_monitor_count_like_those_of_lines() -> None:
+    heaps = Heaps()
+    first, last = reading_of(7, _written(100, 90, 0)), reading_of(7, _written(245, 10, 230))
+    assert first is not None
+    assert last is not None
+    heaps.add_reading(first)
+    heaps.add_reading(last)
+    assert heaps.readings() == [last]
+    assert [one.kind for one in heaps.findings([])] == ["kept"]
+
+
 def _leak(grown: int) -> GrowthFinding:
     return GrowthFinding("leak", "Step", 7, grown * MIB, 1.0, 0.5, 2.0, 10.0, 30)
 
