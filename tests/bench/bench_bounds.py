@@ -235,7 +235,7 @@ def measure(argv: list[str], options: list[str], user: int | None) -> Measured:
 
 
 def random_script(dice: random.Random, depth: int = 3, mapped: int = 0, slow: int = 1) -> list[str]:
-    """Words for workload.c. `slow`: by how much longer it sleeps, so that ticks see more of it."""
+    """Words for workload.c. `slow`: by how much longer it sleeps, so ticks see more of it."""
     words: list[str] = []
     for _ in range(dice.randint(1, 6)):
         kind = dice.choice("aaahmcccffs(((tevw")

@@ -90,7 +90,7 @@ def silent():
 
 @contextlib.contextmanager
 def blackhole():
-    """No connection is ever made: the queue of a socket that nobody accepts from is full, as behind a firewall that drops."""
+    """No connection is ever made: the queue of a socket without an accepting program is full, as behind a firewall that drops."""
     with socket.socket() as listening, contextlib.ExitStack() as waiting:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -122,7 +122,7 @@ def closing():
 
 @contextlib.contextmanager
 def untrusted():
-    """TLS with a certificate that nobody has signed."""
+    """TLS with a certificate without a trusted signature."""
     with tempfile.TemporaryDirectory() as place:
         key, certificate = Path(place) / "key.pem", Path(place) / "cert.pem"
         subprocess.run(

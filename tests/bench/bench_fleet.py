@@ -60,7 +60,7 @@ def sizes(title, runs, directory):
 
 
 def _end():
-    """The end of a block, so that the last hours are a block of their own."""
+    """The end of a block: the last hours are a separate block."""
     return time.time() // 7200 * 7200 - 60
 
 

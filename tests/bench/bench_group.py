@@ -20,7 +20,7 @@ from tests.support.run_directory import MIB
 
 
 def make(home: Path, ranks: int, seconds: int) -> None:
-    """The records: eight ranks to a host, each with its own moments of large memory."""
+    """The records: eight ranks to a host, each with separate moments of large memory."""
     lot = random.Random(1)
     filler = [None] * 14 + [123456.0] * 36  # the columns that a monitor has beside those that are looked at
     for rank in range(ranks):
@@ -62,7 +62,7 @@ def measure(home: Path) -> tuple[float, float]:
     own, child = map(int, done.stderr.split()[-2:])
     together = json.loads(done.stdout)["memory"]["together"]
     assert together["low"] > 0
-    # Every helper may have had as much as the largest.
+    # Every helper could have had as much as the largest.
     return seconds, (own + 2 * child) / 1024
 
 

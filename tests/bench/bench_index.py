@@ -78,7 +78,7 @@ QUERIES = 8
 def writing(directory: Path, jobs: int) -> tuple[Spent, float]:
     """A listing while so many jobs are recorded in the same directory, and the longest wall time of several listings at once.
 
-    These begin without a cache, so that all of them write it, and none may fail or say anything on stderr.
+    These begin without a cache, so all of them write it, and none may fail or say anything on stderr.
     """
     processes = [
         subprocess.Popen(

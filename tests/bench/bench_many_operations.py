@@ -1,4 +1,4 @@
-"""What many operations cost whoever waits for the end: the shell, the monitor's memory, and the readers of the record.
+"""Costs of many operations for those that wait for the end: the shell, the monitor's memory, and the readers of the record.
 
     python tests/bench/bench_many_operations.py [--operations 0 37500 100000 400000] [--pause 0] [--command otel-memwatch]
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--command", nargs="+", default=PROGRAM)
     given = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # wait4 of a child tells at least what it had before its exec: ours.
+    # wait4 of a child reports at least what it had before its exec: ours.
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; figures of readers are at least {own:.0f} MiB"

@@ -140,7 +140,7 @@ def snakemake(program: str, rules: int, seconds: float, rounds: int) -> None:
                 assert recorded == (0 if name == "bash" else rules), recorded
                 print(f"{name:<20}{times[-1]:>8.1f} s")
     more = statistics.median(found["shells/bash"]) - statistics.median(found["bash"])
-    # Two rules run at a time, so that what one waits for is twice what it adds to the whole.
+    # Two rules run at a time, so what one waits for is twice what it adds to the whole.
     print(
         f"a rule adds {1000 * more / rules:.1f} ms to the whole, and takes {2000 * more / rules:.1f} ms longer, budget {BUDGET_MS:g}"
     )

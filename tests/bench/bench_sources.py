@@ -4,7 +4,7 @@ Usage: python tests/bench/bench_sources.py [SIZES] [SECONDS]
 
 Prints CPU time for each tick and its share of one core at 10 Hz, for trees of 1, 10 and 100 processes, hot (ticks back to
 back) and as in a run (10 Hz, caches cold), and the ratios to the floor. What waking up costs by itself is printed first.
-psutil finds the tree's processes at each tick, as ours does; C is told them. It asserts nothing: machines differ.
+psutil finds the tree's processes at each tick, as ours does; C gets them as arguments. It asserts nothing: machines differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TREE = "import os,sys,time\nfor _ in range(int(sys.argv[1]) - 1):\n    if not os
 
 
 def tree(size: int) -> subprocess.Popen[bytes]:
-    """A tree of sleeping processes, in a group of its own."""
+    """A tree of sleeping processes, in a separate group."""
     process = subprocess.Popen(
         [sys.executable, "-S", "-c", TREE, str(size)], stdout=subprocess.PIPE, start_new_session=True
     )

@@ -1,9 +1,9 @@
-"""Peaks of commands in containers of podman, compared with the peaks of the same commands in a cgroup of their own.
+"""Peaks of commands in containers of podman, compared with the peaks of the same commands in a separate cgroup.
 
     python -m tests.bench.containers [COMMANDS] [--seed N]
 
 Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
-container, `wrap` without podman the command in its own cgroup. Needs root, podman, runc and busybox.
+container, `wrap` without podman the command in a separate cgroup. Needs root, podman, runc and busybox.
 
 * equal: both peaks are exact, and at most 1 MiB or 0.5 % apart
 * inside: the container's peak is a range, and the other peak lies in it

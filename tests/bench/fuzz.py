@@ -99,7 +99,7 @@ def unguided(name: str, seconds: int) -> None:
 
 
 def run(name: str, seconds: int) -> bool:
-    """Fuzzes a test in a process of its own; whether nothing was found."""
+    """Fuzzes a test in a separate process; whether nothing was found."""
     command = [sys.executable, "-m", "tests.bench.fuzz", "--seconds", str(seconds), "--alone", name]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     try:
-        import atheris  # noqa: F401 - asked for only whether it is there
+        import atheris  # noqa: F401 - imported only to see if it exists
 
         feed = guided
     except ImportError:

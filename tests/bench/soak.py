@@ -37,7 +37,7 @@ class Station(NamedTuple):
 
     hours: float
     memory: float
-    """MiB of its own."""
+    """MiB of private memory."""
     descriptors: int
     tick_bytes: float
     """Bytes of samples.jsonl for each tick so far."""

@@ -144,7 +144,7 @@ def trace(name: str, folder: str, note: str) -> None:
 
 
 def main() -> None:
-    """Trace each way in a process of its own, and print a line for it."""
+    """Trace each way in a separate process, and print a line for it."""
     if sys.argv[1:2] == ["--trace"]:
         trace(*sys.argv[2:5])
         return

@@ -35,7 +35,7 @@ def test_promtool_takes_the_files():
 
 
 def staged(directory, scenario, change=lambda text: text):
-    """Rules without their annotations, so that words can change, beside the scenario; of recorded series those that are looked at."""
+    """Rules without their annotations, so words can change, beside the scenario; of recorded series those that are looked at."""
     text = (SCENARIOS / scenario).read_text()
     interval = yaml.safe_load(text)["evaluation_interval"]
     looked_at = " ".join((text, *(alert.expression for alert in alerts())))

@@ -32,7 +32,7 @@ RUN_ONLY = {"memwatch-run.json": "it shows one run: several would be drawn over 
 
 TOTALS = "counters of a run begin with it at 0: the last value is its total, and a short run has no increase"
 OF_A_FLEET = ("memwatch-fleet.json", "memwatch-ci.json", "memwatch-cost.json", "memwatch-groups.json")
-"""Dashboards of many runs: what they show is chosen by service, as among thousands nobody chooses a run."""
+"""Dashboards of many runs: what they show is chosen by service, because users do not choose one run of thousands."""
 
 OF_SERVICES_AND_RUNS = ("memwatch-operations.json",)
 """Dashboards of many runs that have panels of chosen ones as well: these have to be named, all of them cannot be chosen."""
@@ -365,7 +365,7 @@ def test_panels_do_not_overlap_and_fill_the_width(name):
     assert len(identities) == len(set(identities))
 
 
-def test_dashboards_are_told_apart():
+def test_dashboards_are_distinguished():
     assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
     assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
     assert all(board["tags"] == ["otel-memwatch"] for board in BOARDS.values())

@@ -153,7 +153,7 @@ def test_the_measure_of_an_alert_has_values(monitored, alert):
     assert monitored.values(alert.probe)
 
 
-def test_the_kill_is_told_in_words_that_help(monitored):
+def test_the_kill_is_reported_in_words_that_help(monitored):
     (alert,) = monitored.killed
     assert alert["state"] == "firing"
     assert alert["annotations"]["summary"] == "oom (oom-1): the OOM killer killed a process."

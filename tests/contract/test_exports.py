@@ -180,7 +180,7 @@ def _same(recorded, back):
     assert recorded.seconds - late - 0.2 < back.seconds < _last(recorded) + 0.2
 
 
-def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
+def test_a_run_comes_back_from_the_lines_that_it_wrote(recorded, tmp_path):
     directory = tmp_path / "copy"
     directory.mkdir()
     (directory / "metrics.otlp.jsonl").write_bytes(_written("otlp", recorded))
@@ -321,7 +321,7 @@ def test_replay_says_what_the_endpoint_did_not_like(recorded, answer, expected):
     sink.close()
     assert done.returncode == 1
     lines = done.stderr.splitlines()
-    # Of an endpoint that does not know log records nobody need be told.
+    # Of an endpoint that does not know log records there is no warning.
     signals = 2 if answer[0] == 404 else 3
     assert [expected in line for line in lines] == [True] * signals, "one sentence for each signal"
 
@@ -355,7 +355,7 @@ def test_what_is_replayed_is_what_was_sent_live(tmp_path):
         return {metric.name for _, metric, _ in sink.metrics()}
 
     assert event(live) == event(later)
-    # What the monitor tells of itself, and what only goes on while a run does, is not recorded.
+    # What the monitor reports about itself, and what only goes on while a run does, is not recorded.
     assert names(live) - {"memwatch.operation.active"} == names(later)
     assert len(names(later)) < 20 < 40 < len(names(all_of_them))
     assert "memwatch.operation.memory.peak" in names(all_of_them) - names(later)
@@ -392,7 +392,7 @@ def test_replay_in_vain(recorded, tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_replay_tells_what_was_rejected(recorded):
+def test_replay_shows_what_was_rejected(recorded):
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
     answer = ExportMetricsServiceResponse()

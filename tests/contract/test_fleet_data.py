@@ -52,7 +52,7 @@ def answer(simulated, target, at=None):
 
 
 def test_every_query_has_an_answer(simulated):
-    # While some go on: of a run that has just begun, or was slow when it was recorded, not everything is there yet.
+    # While some go on: of a run that has just begun, or was slow when it was recorded, not everything exists yet.
     moments = [simulated[2] - before for before in (1200, 2400, 3600, 4800)]
     empty = [
         where
@@ -83,7 +83,7 @@ def one(simulated, title, **more):
     return answer(simulated, target, **more)
 
 
-def test_what_is_told_of_the_fleet_is_what_was_simulated(simulated):
+def test_what_is_reported_of_the_fleet_is_what_was_simulated(simulated):
     _, runs, end = simulated
     (seen,) = one(simulated, "memwatch-fleet/Runs seen/A")
     assert float(seen["value"][1]) == RUNS

@@ -272,7 +272,7 @@ def test_the_drivers_own_samples_are_averaged_since_the_last_time(
     assert read(gpu, "memwatch.gpu.power.peak") == 700.0
 
 
-def test_memory_of_the_tree_is_told_apart(machine: Machine, open_source: Opener) -> None:
+def test_memory_of_the_tree_is_distinguished(machine: Machine, open_source: Opener) -> None:
     machine.card(0, used=5 * GIB)
     machine.also(
         f"process 0 pid={PID} used={GIB}",

@@ -42,13 +42,13 @@ def test_reports_and_plots_are_made_of_what_it_wrote(tmp_path, killed):
     assert oct((tmp_path / "out" / "metrics.otlp.jsonl").stat().st_mode & 0o777) == "0o600"
 
 
-def test_without_a_name_it_makes_a_directory_of_its_own(tmp_path):
+def test_without_a_name_it_makes_a_separate_directory(tmp_path):
     assert _run(tmp_path, OTEL_MEMWATCH_OUT="").returncode == 0
     (made,) = (tmp_path / "memwatch-runs").iterdir()
     assert load(made).operations
 
 
-def test_under_wrap_it_writes_into_the_run_that_is_there(tmp_path):
+def test_under_wrap_it_writes_into_the_run_that_exists(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "otel_memwatch", "wrap", "--no-plot", "--out", str(tmp_path / "run"), "--",
          sys.executable, str(PROGRAM)],

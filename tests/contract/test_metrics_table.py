@@ -17,7 +17,7 @@ def _run(*arguments):
     return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
-def test_every_metric_is_told_in_every_form():
+def test_every_metric_is_reported_in_every_form():
     plain, markdown = _run().stdout, _run("--markdown").stdout
     listed = {row["name"]: row for row in json.loads(_run("--json").stdout)}
     assert set(listed) == set(METRICS)

@@ -20,7 +20,7 @@ main()
 
 
 @pytest.mark.parametrize("arguments", [[], ["wrap", "--", "true"], ["report"], ["doctor"]])
-def test_windows_is_told_in_one_sentence(arguments: list[str]) -> None:
+def test_windows_is_reported_in_one_sentence(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AS_ON_WINDOWS, *arguments],
         cwd=ROOT,

@@ -198,7 +198,7 @@ def _ends_in_time(settings, expected, environment=None, tmp_path=None):
     return problems[0]
 
 
-def test_nobody_listens(tmp_path):
+def test_no_process_listens(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -399,10 +399,10 @@ def test_two_readers_look_once_each_and_never_read(sink):
     telemetry.close()
 
 
-# -- one exporter's trouble is its own
+# -- an exporter's trouble does not affect the others
 
 
-def test_a_library_that_does_not_fit_costs_its_own_exporter_only(sink, monkeypatch):
+def test_a_library_that_does_not_fit_costs_that_exporter_only(sink, monkeypatch):
     """As when a package of another version was installed later."""
     monkeypatch.setitem(sys.modules, "otel_memwatch.monitor.telemetry.scrape", None)
     telemetry, said, info = _start({"otlp": sink.url, "prometheus": "127.0.0.1:0"})
@@ -441,7 +441,7 @@ def test_a_protocol_that_is_not_spoken_is_refused(sink, monkeypatch):
         (0, "use of delta is deprecated", "says: use of delta is deprecated"),
     ],
 )
-def test_what_an_endpoint_says_of_what_it_took_is_told_once(rejected, words, expected):
+def test_what_an_endpoint_says_of_what_it_took_is_reported_once(rejected, words, expected):
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = rejected
     answer.partial_success.error_message = words
@@ -456,7 +456,7 @@ def test_what_an_endpoint_says_of_what_it_took_is_told_once(rejected, words, exp
     assert len(said) == 1
 
 
-def test_each_change_of_an_endpoint_is_told_once():
+def test_each_change_of_an_endpoint_is_reported_once():
     status = [401]
     sink = OtlpSink(lambda _path: (status[0], "text/plain", b"") if status[0] else None)
     telemetry, said, info = _start({"otlp": sink.url, "metric_interval": 0.1})
@@ -669,7 +669,7 @@ def test_a_run_is_replayed_over_grpc(grpc_sink, tmp_path):
     assert {type(message).__name__ for message in got} == BOTH
 
 
-def test_nobody_listens_for_grpc(tmp_path):
+def test_no_process_listens_for_grpc(tmp_path):
     need("grpc")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -225,7 +225,7 @@ def test_a_full_or_vanished_directory_costs_the_client_nothing(received, sink):
     assert len(sink.requests) == 2
 
 
-def test_the_target_is_told_where_to_send_only_its_spans(sink):
+def test_the_target_learns_where_to_send_only_its_spans(sink):
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.url, "OTEL_EXPORTER_OTLP_HEADERS": "a=b"}
     listening = listen(environment)
     try:

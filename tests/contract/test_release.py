@@ -62,7 +62,7 @@ def scripts():
 
 @pytest.mark.parametrize("script", list(scripts()))
 def test_scripts_of_workflows_are_sound(script):
-    """For shellcheck, and what they call is there."""
+    """For shellcheck; the commands that they call exist."""
     filled = re.sub(r"\$\{\{.*?\}\}", "value", script)
     done = run(needed("shellcheck"), "-s", "bash", "-e", "SC2086", "-", input=filled)
     assert done.returncode == 0, done.stdout

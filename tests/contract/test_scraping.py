@@ -210,7 +210,7 @@ def test_other_paths_and_methods():
     ],
 )
 def test_what_is_asked_in_another_way_or_by_a_name_of_others(request_line, status):
-    """A page in a browser can make a name of its own lead to this machine, but not an address."""
+    """A page in a browser can make a name of its choice lead to this machine, but not an address."""
     telemetry, _, _ = _start({"prometheus": "127.0.0.1:0"})
     host, _, port = telemetry.endpoint.split("/")[2].rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
@@ -312,7 +312,7 @@ def test_a_scrape_that_began_before_the_end_has_not_seen_it(monkeypatch):
     telemetry.close()
 
 
-def test_lingering_ends_with_its_time_or_when_told():
+def test_lingering_ends_with_its_time_or_on_request():
     telemetry, _, info = _start({"prometheus": "127.0.0.1:0", "linger": 0.5})
     telemetry.finish(finished(info))
     assert telemetry.linger() is False
@@ -323,7 +323,7 @@ def test_lingering_ends_with_its_time_or_when_told():
     telemetry.close()
 
 
-def test_the_textfile_is_replaced_whole_and_tells_jobs_apart(tmp_path):
+def test_the_textfile_is_replaced_whole_and_distinguishes_jobs(tmp_path):
     path = tmp_path / "job.prom"
     telemetry, said, info = _start({"textfile": str(path), "metric_interval": 0.05})
     torn = 0
@@ -344,7 +344,7 @@ def test_the_textfile_is_replaced_whole_and_tells_jobs_apart(tmp_path):
         "memwatch_run_end_time_seconds",
         "memwatch_tree_memory_peak_bytes",
     } <= told
-    # What would look like a run that is alive, or that fills its limit, to whoever reads the file next week.
+    # What would look like a run that is alive, or that fills its limit, to a reader of the file next week.
     assert not any("usage" in name or "working_set" in name for name in told), told
     assert oct(path.stat().st_mode & 0o777) == oct(0o644 & ~_umask())
     assert [entry.name for entry in tmp_path.iterdir()] == ["job.prom"]

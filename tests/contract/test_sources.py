@@ -103,7 +103,7 @@ def test_all_that_is_in_the_catalogue_can_be_read() -> None:
     assert next(iter(SOURCES)).name == "process_tree"
 
 
-def test_a_source_that_is_absent_says_why_and_stops_nobody(
+def test_a_source_that_is_absent_says_why_and_stops_no_other(
     target: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(context: Context) -> Source:

@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_person_is_told_what_to_ask_for_and_how_surely(place: Path) -> None:
+def test_a_person_reads_what_to_ask_for_and_how_surely(place: Path) -> None:
     done = call("advise", cwd=place)
     assert (done.returncode, done.stderr) == (0, "")
     first = done.stdout.splitlines()[0]

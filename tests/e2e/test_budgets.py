@@ -33,7 +33,7 @@ def wrap(tmp_path, *options, program=PROGRAM, **variables):
     return run(tmp_path, "wrap", *command, **variables)
 
 
-def test_every_budget_is_told_and_a_broken_one_is_the_exit_code(tmp_path):
+def test_every_budget_is_reported_and_a_broken_one_is_the_exit_code(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.otel-memwatch.budgets]\n"operation:Train" = "1GiB"\n')
     done = wrap(tmp_path, "--out=r", "--budget", "process=100MiB", "--budget=seconds=600", "--budget=operation-process:Load=90MiB",
                 "--budget=operation:Gone=1GiB", GITHUB_ACTIONS="true")  # fmt: skip
@@ -62,7 +62,7 @@ def test_the_command_s_own_end_goes_before_a_broken_budget(tmp_path, program, co
     assert done.returncode == code
 
 
-def test_a_broken_budget_is_told_though_nothing_else_is(tmp_path):
+def test_a_broken_budget_is_reported_though_nothing_else_is(tmp_path):
     quiet = wrap(
         tmp_path,
         "--quiet",
@@ -116,7 +116,7 @@ def test_a_growth_is_held_against_a_baseline_and_the_exit_code_can_be_chosen(tmp
         ("--budget-exit-code=x",),
     ],
 )
-def test_a_baseline_that_is_not_there_is_told_before_anything_starts(tmp_path, options):
+def test_a_baseline_that_is_not_there_is_reported_before_anything_starts(tmp_path, options):
     done = wrap(tmp_path, *options, program="open('started', 'w')")
     assert done.returncode == 2, done.stderr
     assert not (tmp_path / "started").exists()

@@ -61,7 +61,7 @@ def test_an_unknown_form_is_refused_before_anything_is_started(tmp_path):
     assert done.stdout == ""
 
 
-def test_the_github_step_gets_it_by_itself_after_what_is_there(tmp_path):
+def test_the_github_step_gets_it_by_itself_after_what_exists(tmp_path):
     file = tmp_path / "summary.md"
     file.write_text("before\n")
     done = wrap(tmp_path, variables={"GITHUB_STEP_SUMMARY": str(file)})

@@ -31,7 +31,7 @@ def test_the_meter(tmp_path: Path) -> None:
         ("TrainerPeakMemory", "transformers"),
     ],
 )
-def test_a_framework_that_is_missing_is_told_in_one_sentence(name: str, module: str) -> None:
+def test_a_framework_that_is_missing_is_reported_in_one_sentence(name: str, module: str) -> None:
     if importlib.util.find_spec(module):
         pytest.skip(f"{module} is installed")
     with pytest.raises(Unavailable, match="is not installed"):
@@ -51,6 +51,6 @@ def test_in_the_real_framework(module: str, tmp_path: Path) -> None:
     probe = subprocess.run(
         [python, "-c", f"import {module}"], capture_output=True, timeout=240, check=False, env=variables
     )
-    if probe.returncode and not named:  # 2 GB: nobody's tests need them unless asked for
+    if probe.returncode and not named:  # 2 GB: installed only on request
         pytest.skip(f"{module} is not installed: pip install {module}")
     run_file(COMPAT / f"callback_{module}.py", tmp_path, python=python, env=variables)

@@ -102,7 +102,7 @@ def test_perf_counts_events_of_a_cell(tmp_path: Path) -> None:
     )
 
 
-def test_perf_that_is_absent_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_perf_that_is_absent_is_reported_in_one_sentence(tmp_path: Path) -> None:
     program = str(PROGRAMS / "compat" / "ipython_perf_absent.py")
     absent = environment(PATH=str(tmp_path), IPYTHONDIR=str(tmp_path))
     done = run([sys.executable, program], tmp_path, env=absent)

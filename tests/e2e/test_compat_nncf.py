@@ -66,7 +66,7 @@ def test_example_1_a_command_is_logged(tmp_path: Path) -> None:
     ]
 
 
-def test_example_1_a_command_with_options_of_its_own(tmp_path: Path) -> None:
+def test_example_1_a_command_with_options(tmp_path: Path) -> None:
     tool = tmp_path / "optimum-cli"
     tool.write_text(
         f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv[1:], open('seen.json', 'w'))\n"
@@ -183,7 +183,7 @@ def test_a4_children_that_come_and_go_do_not_end_the_sampler(tmp_path: Path) -> 
         pytest.param("target", signal.SIGINT, marks=pytest.mark.thorough),
     ],
 )
-def test_a6_a_record_remains_whoever_dies(tmp_path: Path, number: signal.Signals, whom: str) -> None:
+def test_a6_a_record_remains_when_one_dies(tmp_path: Path, number: signal.Signals, whom: str) -> None:
     code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
     process = subprocess.Popen(
         [*MONITOR, sys.executable, "-c", code],
@@ -275,7 +275,7 @@ def test_a8_arguments_pass_verbatim(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == str(words)
 
 
-def test_a9_shared_pages_are_told_apart_from_the_sum(tmp_path: Path) -> None:
+def test_a9_shared_pages_are_distinguished_from_the_sum(tmp_path: Path) -> None:
     code = """
 import os, time
 big = bytearray(300 << 20)
@@ -323,7 +323,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_visualize_is_there(tmp_path: Path) -> None:
+def test_visualize_exists(tmp_path: Path) -> None:
     data = Path(__file__).parents[1] / "data" / "phi3_asym.csv"
     output = run_program(
         f"from otel_memwatch.compat.nncf import visualize\nvisualize({str(data)!r}, 'out')\n", tmp_path

@@ -72,7 +72,7 @@ def test_tasks_beside_each_other_have_bounds_that_hold(tmp_path: Path) -> None:
         assert not group["exact"]
         assert group["high"] - group["low"] > 100 * MIB
         assert group["high"] == highest, "all three had their memory at the same time"
-    # Nobody recorded the program, so the plugin has: one run, of the process that the worker lives in.
+    # No monitor recorded the program, so the plugin has: one run, of the process that the worker lives in.
     (run,) = (tmp_path / "memwatch-runs").iterdir()
     info = json.loads((run / "run.json").read_text())
     assert info["state"] == "finished"

@@ -43,11 +43,11 @@ def runner(tmp_path):
     }
 
 
-def test_the_action_installs_the_tree_that_it_is_part_of_or_what_it_is_told(runner, tmp_path):
+def test_the_action_installs_the_tree_that_it_is_part_of_or_what_it_is_reported(runner, tmp_path):
     told = tmp_path / "told"
     fake = tmp_path / "fake"
     fake.mkdir()
-    (fake / "python3").write_text("#!/bin/sh\n")  # the virtual environment is there already
+    (fake / "python3").write_text("#!/bin/sh\n")  # the virtual environment exists already
     (fake / "python3").chmod(0o755)
     pip = Path(runner["RUNNER_TEMP"]) / "otel-memwatch" / "bin" / "python"
     pip.write_text(f'#!/bin/sh\necho "$@" >"{told}"\n')

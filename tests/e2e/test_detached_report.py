@@ -1,4 +1,4 @@
-"""Report and page after the prompt: by a process of its own, which ends within a second."""
+"""Report and page after the prompt: by a separate process, which ends within a second."""
 
 from __future__ import annotations
 

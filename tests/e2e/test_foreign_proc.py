@@ -1,4 +1,4 @@
-"""Where /proc is missing, or shows the processes of another pid namespace, nobody else's figures are told as the run's."""
+"""If /proc is missing, or shows the processes of another pid namespace, no other program's figures are reported as the run's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def elsewhere(command: list[str]) -> list[str]:
-    """In a pid namespace of its own, below the /proc of ours."""
+    """In a separate pid namespace, below the /proc of ours."""
     return ["unshare", "--pid", "--fork", "--kill-child", *command]
 
 
@@ -40,7 +40,7 @@ def one_line(run: Trial, command: list[str], code: int, why: str) -> None:
 @pytest.mark.parametrize(
     ("place", "why"), [(elsewhere, "is that of another pid namespace"), (without, "is not mounted")]
 )
-def test_what_wait4_told_is_all_there_is(
+def test_what_wait4_reported_is_all_there_is(
     tmp_path: Path, place: Callable[[list[str]], list[str]], why: str
 ) -> None:
     needs_root()
@@ -66,7 +66,7 @@ def test_what_wait4_told_is_all_there_is(
         assert (main.exit_code, main.end) == (7, pytest.approx(main.start + load(run.out).seconds, abs=0.3))
 
 
-def test_a_group_of_its_own_still_counts(tmp_path: Path) -> None:
+def test_a_separate_group_still_counts(tmp_path: Path) -> None:
     needs_root()
     with trial(tmp_path) as run:
         command = run.command(work("a60 s300 x3"), "--cgroup", "require")
@@ -76,7 +76,7 @@ def test_a_group_of_its_own_still_counts(tmp_path: Path) -> None:
         assert 60 * MIB <= tree["bytes"] <= 66 * MIB
 
 
-def test_nobody_is_attached_to_by_a_pid_of_elsewhere(tmp_path: Path) -> None:
+def test_no_process_is_attached_to_by_a_pid_of_elsewhere(tmp_path: Path) -> None:
     needs_root()
     done = subprocess.run(
         elsewhere([*PROGRAM, "attach", "1", "--out", str(tmp_path / "run")]),

@@ -73,7 +73,7 @@ def test_a_job_has_what_it_needed_among_its_metrics(metrics: Any, tmp_path: Path
     assert shown["memory_high_bytes"].value.endswith("MiB")
 
 
-def test_a_job_that_nobody_records_has_none(metrics: Any, tmp_path: Path) -> None:
+def test_a_job_that_no_process_records_has_none(metrics: Any, tmp_path: Path) -> None:
     code, found = run_job(metrics, tmp_path, shutil.which("bash") or "bash", "true")
     assert code == 0
     assert "memwatch" not in found

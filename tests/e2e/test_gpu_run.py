@@ -55,7 +55,7 @@ def info(run: Path) -> Any:
     return json.loads((run / "run.json").read_text())
 
 
-def test_devices_their_peaks_and_those_of_operations_are_told(machine: Machine, tmp_path: Path) -> None:
+def test_devices_their_peaks_and_those_of_operations_are_reported(machine: Machine, tmp_path: Path) -> None:
     machine.card(0, uuid=DEVICE, used=5 * GIB, gpu=50, memory=10)
     machine.card(1)
     run = tmp_path / "run"

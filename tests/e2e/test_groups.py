@@ -118,7 +118,7 @@ def near(runs, high):
 def test_eight_real_ranks_with_planted_peaks_are_one_sum(eight):
     document = report(eight)
     together = document["memory"]["together"]
-    # Each process has up to 3 MiB of its own beside what it was told to take.
+    # Each process has up to 3 MiB of private memory beside what it takes on request.
     assert together["low"] <= truth() + 8 * 3 * MIB
     assert truth() <= together["high"]
     assert together["high"] - together["low"] <= near(eight, together["high"])
@@ -133,7 +133,7 @@ def test_eight_real_ranks_with_planted_peaks_are_one_sum(eight):
 
 
 def test_the_same_ranks_on_eight_hosts_are_the_sum_of_the_hosts_peaks(eight, tmp_path):
-    """Each record is given a boot id and a monotonic clock of its own, and a wall clock that is wrong."""
+    """Each record is given a boot id and a separate monotonic clock, and a wall clock that is wrong."""
     places = tmp_path / "runs"
     shutil.copytree(eight, places)
     for number, path in enumerate(sorted(places.iterdir())):
@@ -161,7 +161,7 @@ def _ticks(path):
     return (path / "samples.jsonl").read_bytes().count(b"\n")
 
 
-def test_ranks_that_are_killed_are_named_whoever_kills_them(tmp_path):
+def test_ranks_that_are_killed_are_named_by_any_sender(tmp_path):
     runs = tmp_path / "runs"
     ranks = [start(runs, rank, "a20 s600000") for rank in range(5)]
     deadline = time.monotonic() + 100

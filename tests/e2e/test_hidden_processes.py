@@ -34,7 +34,7 @@ int main(int count, char **words) {
 
 @pytest.fixture
 def helper(tmp_path: Path) -> Path:
-    """Takes MiB for milliseconds; it runs as root, whoever starts it."""
+    """Takes MiB for milliseconds; it runs as root, also if another user starts it."""
     needs_root()
     compiler = shutil.which("cc")
     assert compiler, "the tests need a C compiler (Debian package gcc)"
@@ -49,7 +49,7 @@ def helper(tmp_path: Path) -> Path:
 def recorded(
     run: Trial, argv: list[str], options: str | None, *, groups: str = "", few_files: bool = False
 ) -> dict[str, Any]:
-    """The report of a run by an unprivileged user, below a /proc mounted with `options`; `few_files`: nobody may open many."""
+    """The report of a run by an unprivileged user, below a /proc mounted with `options`; `few_files`: no user may open many."""
     reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     which = ["--groups", groups] if groups else ["--clear-groups"]
     user = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), *which, *reading]
@@ -86,7 +86,7 @@ def test_no_figure_is_certain_that_leaves_the_hidden_out(
     assert any("hidepid" in quirk for quirk in report["trouble"]["quirks"])
 
 
-def test_what_the_kernel_told_of_the_hidden_is_the_lower_end(tmp_path: Path, helper: Path) -> None:
+def test_what_the_kernel_reported_of_the_hidden_is_the_lower_end(tmp_path: Path, helper: Path) -> None:
     with trial(tmp_path) as run:
         report = recorded(run, ["sh", "-c", SCRIPTS["waited for"].format(helper=helper)], "hidepid=2")
     process, tree = report["peaks"]["process"], report["peaks"]["tree"]

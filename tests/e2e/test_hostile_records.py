@@ -1,4 +1,4 @@
-"""Run directories that somebody made to hurt: every reader ends with a result or a sentence, soon and in little memory."""
+"""Run directories made to do harm: every reader ends with a result or a sentence, soon and in little memory."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_runs_lists_all_and_tells_why_some_are_broken(odd: Path) -> None:
+def test_runs_lists_all_and_shows_why_some_are_broken(odd: Path) -> None:
     done = call("runs", "runs", cwd=odd)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = {line.split()[0].removeprefix("runs/"): line for line in done.stdout.decode().splitlines()[1:-1]}
@@ -197,7 +197,7 @@ def _holes(path: Path) -> None:
 
 
 def _otlp(path: Path) -> None:
-    """Each series has a moment of its own: they make no table."""
+    """Each series has samples at other times: they make no table."""
     (path / "samples.jsonl").unlink()
     points = (
         {"name": f"m{i}", "gauge": {"dataPoints": [{"asInt": "1", "timeUnixNano": str(10**18 + i * 10**6)}]}}
@@ -230,7 +230,7 @@ READ_TOO = (
 
 
 LARGEST = ("columns", "columns of many ticks", "holes", "series")
-"""Of which `test_what_was_not_read_is_told` and the unit tests of readers have the claim in small."""
+"""Of which `test_what_was_not_read_is_reported` and the unit tests of readers have the claim in small."""
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_too_much_is_read_soon_in_little_memory_or_refused(what: str, tmp_path: 
 
 
 @pytest.mark.parametrize("what", ["broken objects", "broken ticks", "holes", "columns of many ticks"])
-def test_what_was_not_read_is_told(what: str, tmp_path: Path) -> None:
+def test_what_was_not_read_is_reported(what: str, tmp_path: Path) -> None:
     run = described(recorded.short(tmp_path / "run"), state="running", peaks=None)
     TOO_MUCH[what](run)
     assert b"what follows was not read" in b" ".join(call("report", "run", cwd=tmp_path).stdout.split())
 
 
-def test_a_long_argument_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_long_argument_delays_no_reader(tmp_path: Path) -> None:
     secret = "S3CRET" * 20_000
     words = ("--quiet", "--out", "run", "--", "/bin/true", "a" * 120_000, f"--password={secret}")
     assert call("wrap", *words, cwd=tmp_path).returncode == 0
@@ -366,12 +366,12 @@ def test_a_pid_of_another_namespace_is_not_asked_for_here(tmp_path: Path) -> Non
     long_ago = 1_700_000_000
     os.utime(run / "samples.jsonl", (long_ago, long_ago))
     assert json.loads(call("report", "--json", "run", cwd=tmp_path).stdout)["run"]["state"] == "incomplete"
-    # A record that tells no namespace is taken to be of ours, as ever.
+    # A record that reports no namespace is taken to be of ours, as ever.
     described(run, monitor={"pid": 1, "mode": "wrap"})
     assert json.loads(call("report", "--json", "run", cwd=tmp_path).stdout)["run"]["state"] == "running"
 
 
-def test_a_run_tells_its_namespace(tmp_path: Path) -> None:
+def test_a_run_shows_its_namespace(tmp_path: Path) -> None:
     assert call("wrap", "--quiet", "--no-plot", "--out", "run", "--", "true", cwd=tmp_path).returncode == 0
     monitor = json.loads((tmp_path / "run/run.json").read_text())["monitor"]
     assert monitor["pid_namespace"] == os.stat("/proc/self/ns/pid").st_ino

@@ -47,7 +47,7 @@ def test_exit_code(init: list[str], code: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "INT"])
 def test_death_by_signal_becomes_a_code(init: list[str], name: str, tmp_path: Path) -> None:
-    """No signal of its own ends PID 1: 128 + the signal, as a shell has it."""
+    """No signal that it sends to itself ends PID 1: 128 + the signal, as a shell has it."""
     done = run([*init, "sh", "-c", f"kill -{name} $$"], tmp_path)
     assert done.returncode == 128 + getattr(signal, f"SIG{name}"), done.stderr
 

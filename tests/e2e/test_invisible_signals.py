@@ -1,4 +1,4 @@
-"""Signals reach a wrapped command as often as the bare one, whoever they are sent to; and its whole tree is reaped."""
+"""Signals reach a wrapped command as often as the bare one, wherever they are sent to; and its whole tree is reaped."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Counting:
         return bool(part)
 
     def expect(self, number: int) -> None:
-        """Wait until it has told of that signal once more than before."""
+        """Wait until it has reported that signal once more than before."""
         before = self.told.count(number)
         while self.told.count(number) == before:
             assert self._read(), self.told
@@ -148,7 +148,7 @@ def test_queued_signals_are_all_passed_on(any_prefix: list[str], counting: Any) 
 
 
 def test_wrapper_found_by_its_name(prefix: list[str], counting: Any) -> None:
-    """What looks for us by name finds us alone, so that killing by name works."""
+    """What looks for us by name finds us alone, so killing by name works."""
     counter = counting(prefix)
     own = Path(f"/proc/{counter.process.pid}")
     names = {(own / "comm").read_text(), (own / "cmdline").read_text()}
@@ -288,11 +288,11 @@ def wait_until_gone(pid: int) -> None:
 
 @pytest.mark.parametrize("job", [True, False])
 def test_stop_and_continue_through_us(any_prefix: list[str], job: bool, tmp_path: Path) -> None:
-    """Stop signals and SIGCONT sent to us by kill reach the command. We stop with it when we are somebody's job."""
+    """Stop signals and SIGCONT sent to us by kill reach the command. We stop with it when we are a job of a shell."""
     os.mkfifo(tmp_path / "pids")
     argv = [*any_prefix, "sh", "-c", "echo $$ $PPID > pids; exec sleep 1000"]
     script = ["sh", "-c", '"$@"; exit $?', "sh"]
-    # A group whose leader has its parent in another group of the session: not orphaned, so that it can stop.
+    # A group whose leader has its parent in another group of the session: not orphaned, so it can stop.
     process = subprocess.Popen(
         argv if job else [*script, *argv],
         cwd=tmp_path,
@@ -329,12 +329,12 @@ def expect_state(pid: int, state: str) -> None:
 
 
 def reaped(argv: list[str], cwd: Path, **how: Any) -> list[dict[str, Any]]:
-    """What supervision tells of every process of the tree that it reaped."""
+    """Results of supervision for every process of the tree that it reaped."""
     return [end for end in told(argv, cwd, **how) if not end["helper"]]
 
 
 def told(argv: list[str], cwd: Path, **how: Any) -> list[dict[str, Any]]:
-    """What supervision tells of every process that it reaped."""
+    """Results of supervision for every process that it reaped."""
     log = cwd / "reaped"
     done = run([*SUPERVISED, "--log", str(log), *argv], cwd, **how)
     assert done.returncode == 0, done.stderr
@@ -364,7 +364,7 @@ def test_floor_bounds_what_the_target_has_from_us(command: str, tmp_path: Path) 
 
 
 def test_daemon_that_ends_first_is_reaped(tmp_path: Path) -> None:
-    """A daemonised grandchild is adopted, and its rusage and exit code are told."""
+    """A daemonised grandchild is adopted, and its rusage and exit code are reported."""
     daemon = "import os, sys; x = bytearray(100 << 20); open('pid', 'w').write(str(os.getpid())); sys.exit(5)"
     script = f'(setsid {sys.executable} -c "{daemon}" &) ; while ! [ -s pid ]; do sleep 0.05; done; sleep 1'
     ends = reaped(["sh", "-c", script], tmp_path)
@@ -390,7 +390,7 @@ def test_daemon_is_not_waited_for(any_prefix: list[str], tmp_path: Path) -> None
 
 
 def test_300_orphans(tmp_path: Path) -> None:
-    """Every one of a crowd of orphans is reaped and told, and none is left as a zombie."""
+    """Every one of a crowd of orphans is reaped and reported, and none is left as a zombie."""
     script = """
 import os, time
 for number in range(300):
@@ -410,7 +410,7 @@ while len(open(children).read().split()) > 2:
 
 
 def test_children_that_are_not_the_targets(tmp_path: Path) -> None:
-    """Who becomes us by exec may have children: they are told as such, and so is our own helper."""
+    """Who becomes us by exec may have children: they are reported as such, and so is our own helper."""
     script = 'sh -c "exit 77" & exec "$@"'
     log = tmp_path / "reaped"
     argv = [*SUPERVISED, "--log", str(log), "sleep", "0.3"]
@@ -439,7 +439,7 @@ end_like(target.wait(lambda dead: None))
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_who_is_to_be_placed_is_told_and_the_witness_stays_where_it_is_kept(
+def test_who_is_to_be_placed_is_reported_and_the_witness_stays_where_it_is_kept(
     tmp_path: Path, keep: bool
 ) -> None:
     program = [sys.executable, PROGRAMS / "kept_witness.py", str(int(keep))]

@@ -137,7 +137,7 @@ def test_script_without_interpreter_line(prefix: list[str], tmp_path: Path) -> N
 
 
 def test_search_goes_on_after_what_may_not_be_executed(prefix: list[str], tmp_path: Path) -> None:
-    """As execvp: a file without permission does not end the search, and is what is told when nothing is found."""
+    """As execvp: a file without permission does not end the search, and is what is reported when nothing is found."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool").write_text("#!/bin/sh\necho found\n")
@@ -231,7 +231,7 @@ def test_binary_stdin_and_stdout(prefix: list[str], tmp_path: Path) -> None:
 
 
 def test_stdin_is_left_to_the_command(prefix: list[str], tmp_path: Path) -> None:
-    """What it does not read stays there for whoever shares stdin, as in a shell's `while read` loop."""
+    """What it does not read stays there for others that share stdin, as in a shell's `while read` loop."""
     script = 'while read -r line; do echo "got $line"; "$@" </dev/stdin >/dev/null; done'
     done = run(["sh", "-c", script, "sh", *prefix, "true"], tmp_path, input=b"1\n2\n3\n")
     assert done.stdout == b"got 1\ngot 2\ngot 3\n"
@@ -379,7 +379,7 @@ def test_pipe_that_the_command_closes(prefix: list[str], tmp_path: Path) -> None
         process.communicate()
 
 
-def test_writer_learns_that_nobody_reads(prefix: list[str], tmp_path: Path) -> None:
+def test_writer_learns_that_no_process_reads(prefix: list[str], tmp_path: Path) -> None:
     """`yes | wrap -- sh -c 'exec <&-; ...'`: the writer must get SIGPIPE although we are still there."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -234,7 +234,7 @@ def test_background_job_gets_one_signal(prefix: list[str], tmp_path: Path) -> No
 
 
 def test_closed_window(prefix: list[str], tmp_path: Path) -> None:
-    """As leader of the session we are told of a hang-up, alone, by the kernel: the command must hear of it, once."""
+    """As leader of the session we alone get the hang-up from the kernel: the command must get it once."""
     os.mkfifo(tmp_path / "input")
     held = os.open(tmp_path / "input", os.O_RDWR)
     script = f"exec {line(*prefix, *COUNTER).strip()} > told 2>&1 < input"

@@ -19,7 +19,7 @@ for place in range(0, size, 2 << 20):
     memory[place] = 1
 time.sleep(0.5)
 """
-"""8192 pages, each with a page table of its own."""
+"""8192 pages, each with a separate page table."""
 THREADS = """
 import os, threading, time
 threading.stack_size(64 << 10)

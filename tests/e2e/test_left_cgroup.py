@@ -29,7 +29,7 @@ def elsewhere() -> Iterator[Group]:
 
 
 def tree_of(done: Wrapped) -> dict[str, Any]:
-    """The tree's peak as it was told live, which the record alone has to tell too."""
+    """The tree's peak as it was reported live, which the record alone has to tell too."""
     assert done.code == 0, done.err
     live = done.info["peaks"]["tree"]
     unfinished = done.directory.with_name("unfinished")
@@ -81,7 +81,7 @@ def test_a_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> N
 
 
 def test_a_small_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> None:
-    """Its 20 MiB could be those of libraries, by its size: the page faults that the group was not told of are not."""
+    """Its 20 MiB could be those of libraries, by its size: the page faults that missing from the group's count are not."""
     script = [sys.executable, "-S", str(FOLDER / "child_leaves_briefly.py"), str(elsewhere.path), "20"]
     done = wrap(script, "--cgroup", "require", "--interval", "5", out=tmp_path / "run")
     tree = tree_of(done)

@@ -1,4 +1,4 @@
-"""`wrap --limit`: the whole tree is ended where it wants more, and it is told who wanted more, in which operation."""
+"""`wrap --limit`: the whole tree is ended where it wants more, and the report names the largest process and its operation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wrap(tmp_path, program, *options, enter=None):
     )
 
 
-def test_nothing_of_the_tree_outlives_a_breach_and_it_is_told_who_wanted_more(tmp_path):
+def test_nothing_of_the_tree_outlives_a_breach_and_it_is_reported_who_wanted_more(tmp_path):
     memory_parent()
     done = wrap(tmp_path, LEAVES, "--limit=120MiB")
     assert done.returncode == -9, done.stderr
@@ -91,7 +91,7 @@ with operation("Train"):
 
 
 def test_every_line_names_the_operation_that_was_open_at_the_kill(tmp_path):
-    """It had 24 MiB less when it began, which is all that its own lines tell: the ticks and the process's end tell the rest."""
+    """It had 24 MiB less when it began, which is all that its lines show: the samples and the process's end show the rest."""
     memory_parent()
     done = wrap(tmp_path, STEPS, "--limit=190MiB")
     assert done.returncode == -9, done.stderr
@@ -126,7 +126,7 @@ def test_without_a_group_it_says_what_it_needs_and_starts_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_each_process_is_limited_where_it_was_told_to(tmp_path):
+def test_each_process_is_limited_where_requested(tmp_path):
     done = wrap(tmp_path, GROWS, "--limit=100MiB", "--cgroup=off", "--limit-fallback=rlimit")
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
@@ -141,7 +141,7 @@ def test_what_is_no_size_is_refused(tmp_path, limit):
 
 
 @pytest.mark.quiet
-def test_the_verdict_is_there_a_second_after_the_kill(tmp_path):
+def test_the_verdict_exists_a_second_after_the_kill(tmp_path):
     memory_parent()
     program = GROWS.replace("kept.append", "open('last', 'w').close(); kept.append")
     done = wrap(tmp_path, program, "--limit=100MiB")

@@ -39,7 +39,7 @@ with operation("Train"):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which a run goes on until the file "end" is there."""
+    """A directory in which a run goes on until the file "end" exists."""
     process = subprocess.Popen(
         [
             *PROGRAM,
@@ -73,7 +73,7 @@ def ticks(place: Path) -> int:
 
 @contextlib.contextmanager
 def watching(place: Path, *words: str) -> Iterator[Terminal]:
-    """`live` in a terminal of 90 columns, once its first frame is there."""
+    """`live` in a terminal of 90 columns, once its first frame exists."""
     with Terminal(
         [*PROGRAM, "live", *words], place, TERM="xterm-256color", COLUMNS="90", LINES="30"
     ) as terminal:

@@ -40,7 +40,7 @@ def covers(peak: dict[str, Any], truth: int, slack: int) -> bool:
 
 @pytest.mark.parametrize("cgroup", GROUPS)
 def test_a_blip_between_two_ticks(tmp_path: Path, cgroup: str) -> None:
-    """300 MiB touched and freed at once, at one tick a second: exact all the same, where pages of files can be told apart."""
+    """300 MiB touched and freed at once, at one tick a second: exact all the same, where pages of files can be distinguished."""
     run = wrap(work("s50 a300 f s50"), "--cgroup", cgroup, "--interval", "1", out=tmp_path / "run")
     tree = run.peak("tree")
     assert covers(tree, 301 * MIB, MIB)
@@ -54,7 +54,7 @@ def test_a_blip_between_two_ticks(tmp_path: Path, cgroup: str) -> None:
         assert 300 * MIB - rss_error() <= peak["bytes"] <= 306 * MIB, name
 
 
-@pytest.mark.quiet  # huge pages and files in memory that other programs take meanwhile may be the run's, for all that /proc tells
+@pytest.mark.quiet  # huge pages and files in memory that other programs take meanwhile may be the run's, for all that /proc shows
 def test_a_blip_without_a_group_is_bounded_closely(tmp_path: Path) -> None:
     """What others take can only widen the bound, so the closest of three counts."""
     trees = [
@@ -93,8 +93,8 @@ def test_shared_pages_count_once(tmp_path: Path) -> None:
     assert max(run.column("memwatch.tree.memory.usage")) >= 5 * 512 * MIB
 
 
-def test_sum_of_rss_pss_and_group_are_told_apart(tmp_path: Path) -> None:
-    """Each under its own name, each right: 64 MiB shared by five processes."""
+def test_sum_of_rss_pss_and_group_are_distinguished(tmp_path: Path) -> None:
+    """Each under a separate name, each right: 64 MiB shared by five processes."""
     script = "a64 ( s2500 ) ( s2500 ) ( s2500 ) ( s2500 ) s2500 w"
     run = wrap(work(script), "--cgroup", "auto", out=tmp_path / "run")
     assert max(run.column("memwatch.tree.memory.usage")) >= 5 * 64 * MIB
@@ -181,7 +181,7 @@ def test_a_process_of_many_threads(tmp_path: Path) -> None:
 def test_a_thousand_processes(tmp_path: Path) -> None:
     """All seen, all recorded, descriptors within the limit."""
     until = "[ $(grep -c seen $OTEL_MEMWATCH_RUN_DIR/processes.jsonl) -gt 1000 ]"
-    # whoever is told of may not be counted yet: two ticks later it is
+    # a reported process may not be counted yet: two ticks later it is
     later = "ticks=$(wc -l < $FILE); until [ $(wc -l < $FILE) -gt $((ticks + 2)) ]; do sleep 0.2; done"
     script = f"""FILE=$OTEL_MEMWATCH_RUN_DIR/samples.jsonl
         for i in $(seq 1000); do sleep 99 & pids="$pids $!"; done
@@ -302,7 +302,7 @@ def test_killed_by_the_oom_killer(tmp_path: Path, cgroup: str) -> None:
 
 @pytest.mark.parametrize("cgroup", GROUPS)
 def test_only_a_grandchild_was_killed_by_the_oom_killer(tmp_path: Path, cgroup: str) -> None:
-    """The job's own exit code is 0 and still the report tells."""
+    """The job's own exit code is 0 and still the report has the reason."""
     code, said = limited(96 * MIB, work("( ( a200 ) w ) w"), tmp_path / "run", "--cgroup", cgroup)
     assert code == 0
     ended = report(tmp_path / "run")["ended"]
@@ -350,7 +350,7 @@ def has_ticks(samples: Path, count: int) -> bool:
 
 
 def test_a_disk_that_fills_up(tmp_path: Path) -> None:
-    """The target is not disturbed; one line tells; the record loads, with its mark."""
+    """The target is not disturbed; one line reports it; the record loads, with its mark."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if (
@@ -407,7 +407,7 @@ def test_usage_errors_are_one_sentence_and_start_nothing(
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "foreign", "truncated", "newer", "file"])
 @pytest.mark.parametrize("command", [["report"], ["report", "--json"], ["plot"], ["export", "--to", "csv"]])
-def test_what_is_not_a_run_is_told_in_one_sentence(tmp_path: Path, kind: str, command: list[str]) -> None:
+def test_what_is_not_a_run_is_reported_in_one_sentence(tmp_path: Path, kind: str, command: list[str]) -> None:
     path = tmp_path / "run"
     if kind == "file":
         path.write_text("hello")
@@ -457,7 +457,7 @@ def test_the_default_place_is_below_the_working_directory(tmp_path: Path) -> Non
     }
 
 
-def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
+def test_a_limit_of_the_address_space_is_reported(tmp_path: Path) -> None:
     """It ends programs that the machine would have had memory for: without it the report would not tell why."""
     hungry = "kept = []\nwhile True: kept.append(b'x' * (10 << 20))"
     place = tmp_path / "run"
@@ -479,7 +479,7 @@ def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
 
 
 def test_a_program_that_dies_of_memory_error(tmp_path: Path) -> None:
-    """The picture is drawn, the exit code is Python's, the reached peak is told."""
+    """The picture is drawn, the exit code is Python's, the reached peak is reported."""
     program = textwrap.dedent("""
         import resource, time
         resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))

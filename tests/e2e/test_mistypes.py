@@ -53,14 +53,14 @@ def test_an_option_after_the_command_is_the_commands(tmp_path: Path) -> None:
     )
 
 
-def test_the_options_of_a_run_within_a_run_are_its_own(tmp_path: Path) -> None:
+def test_the_options_of_a_run_within_a_run_are_not_the_outer_ones(tmp_path: Path) -> None:
     inner = [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--", "false"]
     done = call(tmp_path, "wrap", "--no-plot", "--", *inner)
     assert done.returncode == 1
     assert "was passed to the command" not in done.stderr
 
 
-def test_a_variable_that_nobody_reads_is_told(tmp_path: Path) -> None:
+def test_a_variable_that_no_process_reads_is_reported(tmp_path: Path) -> None:
     done = call(tmp_path, "wrap", "--no-plot", "true", OTEL_MEMWATCH_INTERVL="3")
     assert done.returncode == 0
     assert done.stderr.startswith("otel-memwatch: OTEL_MEMWATCH_INTERVL is not a setting")
@@ -82,7 +82,7 @@ def test_attach_by_name(tmp_path: Path) -> None:
         assert f'Cannot attach to "{name}": 2 unrelated processes have this name' in done.stderr
         assert all(str(job.pid) in done.stderr for job in jobs)
         jobs[1].communicate()
-        # It is reaped with that; what is left is the one that is meant.
+        # It is reaped with that; what is left is the intended one.
         watcher = subprocess.Popen(
             [*PROGRAM, "attach", name, "--no-plot", "--out", "run"], cwd=tmp_path, env=environment(),
             stderr=subprocess.PIPE, text=True,

@@ -40,7 +40,7 @@ needs_v1 = pytest.mark.skipif(
         ("a40 ( c40 s100 ) w ( c40 s100 ) w s100", None),
         # a child has pages that its parent has given back since
         ("a50 ( s300 ) s150 f a50 s150 w", None),
-        # huge pages, gone before anybody looked
+        # huge pages, gone before the first sample
         ("a5 h9", None),
         ("m30 ( s200 ) ( s200 ) s200 w", None),
         ("( a30 s50 e a10 s150 ) a20 s100 w", None),
@@ -122,7 +122,7 @@ def test_memory_filled_by_another_program_takes_the_ledger_away(tmp_path: Path) 
 
 
 @pytest.mark.quiet  # what other programs give back meanwhile is taken for ours
-def test_a_file_in_memory_is_needed_while_it_is_there(tmp_path: Path) -> None:
+def test_a_file_in_memory_is_needed_while_it_exists(tmp_path: Path) -> None:
     if not Path("/dev/shm").is_dir():
         pytest.skip("needs /dev/shm")
     file = f"/dev/shm/memwatch-test-{tmp_path.name}"

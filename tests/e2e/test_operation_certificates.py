@@ -27,7 +27,7 @@ SLACK = 2 * MIB
 CHILD_ITSELF = 14 * MIB
 """Resident size of a forked Python that does nothing, most of it shared with its parent."""
 FILE_PAGES = 9 * MIB
-"""File pages of a Python: resident, and charged to whoever read them first."""
+"""File pages of a Python: resident, and charged to their first reader."""
 
 Step = tuple["int | str", str, "int | str | None"]
 

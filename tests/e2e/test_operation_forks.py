@@ -50,7 +50,7 @@ def storm(kind: str, forks: int, directory: Path) -> tuple[list[int], dict[int, 
 
 
 @pytest.mark.parametrize("kind", FORKS)
-def test_no_child_hangs_and_each_writes_its_own_file(kind: str, tmp_path: Path) -> None:
+def test_no_child_hangs_and_each_writes_a_separate_file(kind: str, tmp_path: Path) -> None:
     children, files = storm(kind, FORKS[kind][LONG], tmp_path)
     spans = [found.opening["span"] for marked in files.values() for found in marked]
     assert len(set(spans)) == len(spans), "a child drew an id of another process"

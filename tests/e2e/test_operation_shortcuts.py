@@ -25,7 +25,7 @@ def spend(seconds):
 """
 
 
-def test_each_operation_of_20_us_tells_its_own_writes(tmp_path: Path) -> None:
+def test_each_operation_of_20_us_shows_the_writes_inside_it(tmp_path: Path) -> None:
     program = succeed(
         WRITING
         + """
@@ -45,7 +45,7 @@ for n in range(200):
     assert {one.closing["write_chars"] for one in program.named("idle")} == {0}
 
 
-def test_nothing_is_lost_or_told_twice_however_short_operations_are(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_reported_twice_however_short_operations_are(tmp_path: Path) -> None:
     program = succeed(
         WRITING
         + """
@@ -85,7 +85,7 @@ def test_memory_between_operations_is_in_the_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [64, 600, 4096])
 def test_files_that_get_our_descriptors_stay_untouched(tmp_path: Path, limit: int) -> None:
-    """The program closes all and opens its own, at once; with a low limit it gets our very numbers."""
+    """The program closes all and opens others, at once; with a low limit it gets our very numbers."""
     program = succeed(PROGRAMS / "takes_our_descriptors.py", tmp_path, arguments=(str(limit),))
     for name in ("before", "after", "last"):
         found = program.named(name)

@@ -178,7 +178,7 @@ def test_attributes_can_be_added_while_it_runs(tmp_path: Path) -> None:
     assert program.one("work").closing["attributes"] == {"rows": 5, "more": "x"}
 
 
-def test_names_that_are_none_are_told_once(tmp_path: Path) -> None:
+def test_names_that_are_none_are_reported_once(tmp_path: Path) -> None:
     program = run(
         """
         class Hostile:
@@ -314,7 +314,7 @@ def test_signal_handlers_and_finalizers_may_mark_too(tmp_path: Path) -> None:
     assert {one.name for one in found} == {"main", "handler", "finalizer"}
     assert all(one.closing for one in found)
     assert {one.closing["certainty"] for one in found} <= {"exact", "interval"}
-    # One that begins in the middle of another one's boundary cannot have a boundary of its own: only a lower bound.
+    # One that begins in the middle of another one's boundary cannot have a separate boundary: only a lower bound.
     assert all(one.closing["high"] is not None for one in found if one.name == "main")
     for one in found:
         assert one.closing["high"] is None or one.closing["low"] <= one.closing["peak"] <= one.closing["high"]

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 OF_THE_ENGINE = {"benchmarks", "koverage.log"}
-"""What the engine says of its own run: times, and what it measured."""
+"""The engine's report of the run: times, and what it measured."""
 
 
 def koverage(place: Path, shells: Path | None, *, torn: bool = False) -> tuple[int, dict[str, str]]:
@@ -32,7 +32,7 @@ def koverage(place: Path, shells: Path | None, *, torn: bool = False) -> tuple[i
     variables = environment(PYTHONHASHSEED="0")  # its order of samples is that of a set of texts
     before = [] if shells is None else [str(shells)]
     variables["PATH"] = os.pathsep.join([*before, str(Path(KOVERAGE).parent), variables["PATH"]])
-    # It writes beside the reference: each has data of its own.
+    # It writes beside the reference: each has separate data.
     came_with_it = next(Path(KOVERAGE).parents[1].glob("lib/python*/site-packages/koverage/test_data"))
     shutil.copytree(came_with_it / "reads", place / "data" / "reads")
     shutil.copy(came_with_it / "ref.fa", place / "data")

@@ -129,7 +129,7 @@ def test_a_limit_fails_the_test_that_is_beyond_it(tmp_path: Path) -> None:
         class TestClass:
             def test_inherits(self): hold(20)
             @pytest.mark.memwatch(added="30 MiB")
-            def test_has_its_own(self): hold(20)
+            def test_has_a_separate_limit(self): hold(20)
         """,
     )
     assert session.returncode == 1
@@ -156,7 +156,7 @@ def test_a_limit_fails_the_test_that_is_beyond_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_limit_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path, mark: str) -> None:
+def test_a_limit_that_cannot_be_used_is_reported_before_anything_runs(tmp_path: Path, mark: str) -> None:
     session = run_tests(
         tmp_path,
         "--memwatch",
@@ -172,7 +172,7 @@ def test_a_limit_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_option_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_an_option_that_cannot_be_used_is_reported_before_anything_runs(tmp_path: Path) -> None:
     session = run_tests(tmp_path, "--memwatch", "--memwatch-limit=2X", tests="def test_it(): pass")
     assert session.returncode == pytest.ExitCode.USAGE_ERROR
     assert "--memwatch-limit" in session.stdout
@@ -237,7 +237,7 @@ def test_the_test_in_which_a_worker_died_is_named(tmp_path: Path) -> None:
     assert "test_it.py::test_that_dies" in line
 
 
-def test_of_a_worker_that_died_in_a_run_around_it_no_record_of_its_own_is_told(tmp_path: Path) -> None:
+def test_of_a_worker_that_died_in_a_run_around_it_no_separate_record_is_reported(tmp_path: Path) -> None:
     wrap = (sys.executable, "-m", "otel_memwatch", "wrap", "--out=run", "--quiet", "--no-report", "--")
     workers = ("-p", "xdist.plugin", "-n", "1")
     session = run_tests(tmp_path, "--memwatch", *workers, tests=KILLED, python=wrap)
@@ -289,7 +289,7 @@ def test_under_a_limit_of_wrap_the_test_that_wanted_more_is_named(tmp_path: Path
     assert "killed at the 200.0 MiB limit, during test_it.py::test_hungry" in session.stdout
 
 
-def test_a_session_that_somebody_stops_was_not_killed(tmp_path: Path) -> None:
+def test_a_session_that_a_user_stops_was_not_killed(tmp_path: Path) -> None:
     session = run_tests(
         tmp_path, "--memwatch", tests="import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGINT)"
     )
@@ -390,7 +390,7 @@ class TestCase(unittest.TestCase):
 
 @pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest 9 has subtests of its own")
 def test_a_call_ends_behind_its_subtests(tmp_path: Path) -> None:
-    """Each of them makes a report of the call, long before that is over."""
+    """Each of them makes a report of the call, long before its end."""
     session = run_tests(tmp_path, "--memwatch", "--memwatch-json=told", tests=SUBTESTS)
     assert session.returncode == 0, session.stdout
     tests = json.loads((tmp_path / "told").read_text())["tests"]
@@ -460,13 +460,15 @@ def test_workers_are_judged_by_a_baseline_of_several_sessions(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("option", ["--memwatch-fail=5", "--memwatch-compare=none", "--memwatch-top=many"])
-def test_a_comparison_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path, option: str) -> None:
+def test_a_comparison_that_cannot_be_made_is_reported_before_anything_runs(
+    tmp_path: Path, option: str
+) -> None:
     session = run_tests(tmp_path, "--memwatch", option, tests="def test_it(): open('ran', 'w').close()")
     assert session.returncode == pytest.ExitCode.USAGE_ERROR, session.stdout
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_bad_mark_is_told_by_workers_too(tmp_path: Path) -> None:
+def test_a_bad_mark_is_reported_by_workers_too(tmp_path: Path) -> None:
     session = run_tests(
         tmp_path,
         "--memwatch",

@@ -74,7 +74,7 @@ def test_it_behaves_as_the_real_shell_and_appends_a_line(tmp_path: Path) -> None
         ]  # fmt: skip
         ours, real = ((done.returncode, done.stdout, done.stderr) for done in found)
         assert ours == real, arguments
-    # A busy machine may make a short script long: then it has a directory of its own.
+    # A busy machine may make a short script long: then it has a separate directory.
     commands = [found["command"] for found in lines(tmp_path) + recorded(tmp_path / "memwatch-runs")]
     assert sorted(command[1:] for command in commands) == sorted(arguments for arguments, _ in SCRIPTS)  # type: ignore[index]
 

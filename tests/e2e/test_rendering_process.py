@@ -38,7 +38,7 @@ def library(folder: Path, name: str, body: str) -> dict[str, str]:
 
 
 def finished(run: Trial) -> None:
-    """The record tells the command's end, and no trouble with itself."""
+    """The record reports the command's end, and no trouble with itself."""
     recorded = load(run.out)
     assert recorded.state == "finished"
     assert recorded.info["exit"]["exit_code"] == 7
@@ -48,7 +48,7 @@ DYING = "import os\nos.write(2, b'OpenBLAS error: no memory left, giving up.\\n'
 
 
 def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
-    """As OpenBLAS does: the summary is there, the picture is told to be missing, the exit code is the command's."""
+    """As OpenBLAS does: there is a summary, it says that the picture is missing, the exit code is the command's."""
     with trial(tmp_path) as run:
         command = run.command(work("s400 x7"), plot=True)
         outcome = run.run(command, env=run.variables(**library(tmp_path, "matplotlib", DYING)))
@@ -61,8 +61,8 @@ def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
         finished(run)
 
 
-def test_by_default_nobody_waits_for_a_library(tmp_path: Path) -> None:
-    """Report and page are made without numpy and matplotlib, and there is no picture that nobody asked for."""
+def test_by_default_no_process_waits_for_a_library(tmp_path: Path) -> None:
+    """Report and page are made without numpy and matplotlib, and there is no picture without a request for one."""
     with trial(tmp_path) as run:
         places = library(tmp_path, "matplotlib", DYING) | library(tmp_path, "numpy", DYING)
         variables = run.variables(**places)
@@ -86,7 +86,7 @@ def test_operations_are_reported_without_numpy(tmp_path: Path) -> None:
         assert outcome.code == 7, outcome.err
         finished(run)
         told, again = rendered(run.out).read_text(), run.report().text
-        # The record rounds the moments of ticks, so that bytes between two of them may differ by a few.
+        # The record rounds the moments of ticks, so bytes between two of them may differ by a few.
         first, second = (
             re.sub(r"\d+ B", "B", text[text.index("Operations (1)") :]) for text in (told, again)
         )
@@ -100,7 +100,7 @@ def test_strict_counts_what_could_not_be_made(tmp_path: Path) -> None:
         finished(run)
 
 
-def test_told_to_end_while_a_picture_is_drawn(tmp_path: Path) -> None:
+def test_asked_to_end_while_a_picture_is_drawn(tmp_path: Path) -> None:
     """The picture is left out, at once and without a word; nothing of it is left behind."""
     begun = tmp_path / "begun"
     sleeping = (

@@ -32,7 +32,7 @@ def run(tmp_path, *arguments):
     return done.returncode, out, err
 
 
-def test_each_is_a_run_of_its_own_and_what_warms_up_is_not_kept(tmp_path):
+def test_each_is_a_separate_run_and_what_warms_up_is_not_kept(tmp_path):
     program = "import os; print(len(os.listdir('r'))); assert os.environ.get('OTEL_MEMWATCH_REPEAT') is None"
     code, out, err = run(
         tmp_path,

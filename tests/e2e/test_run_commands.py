@@ -48,7 +48,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newest_run_is_meant_when_none_is_named(place: Path) -> None:
+def test_the_newest_run_is_intended_when_none_is_named(place: Path) -> None:
     for words in (
         ("report",),
         ("report", "latest"),
@@ -107,7 +107,7 @@ def test_without_any_run(tmp_path: Path) -> None:
     assert json.loads(call("runs", "--json", cwd=tmp_path).stdout) == []
 
 
-def test_what_is_broken_is_told_when_there_is_nothing_else(tmp_path: Path) -> None:
+def test_what_is_broken_is_reported_when_there_is_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "memwatch-runs/torn").mkdir(parents=True)
     (tmp_path / "memwatch-runs/torn/run.json").write_text("{")
     done = call("report", cwd=tmp_path)
@@ -241,7 +241,7 @@ def test_a_terminal_without_unicode_gets_escapes(variables: dict[str, str], plac
 
 
 def test_reports_need_no_home_directory(place: Path) -> None:
-    """matplotlib wants a place for its cache; where there is none, that is nobody's business."""
+    """matplotlib wants a place for its cache; where there is none, there is no message."""
     done = call(
         "plot",
         cwd=place,
@@ -250,7 +250,7 @@ def test_reports_need_no_home_directory(place: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "memwatch-runs/short/memory.png\n")
 
 
-def test_help_tells_the_formats(tmp_path: Path) -> None:
+def test_help_shows_the_formats(tmp_path: Path) -> None:
     assert "csv" in call("export", "--help", cwd=tmp_path).stdout
     for command in ("report", "plot", "runs", "export"):
         done = call(command, "--help", cwd=tmp_path)

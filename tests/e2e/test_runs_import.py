@@ -146,7 +146,7 @@ def test_what_has_no_name_is_called_as_its_file(tmp_path: Path) -> None:
     assert found == [["align", None], ["one", "{'s': 'a'}"], ["sort", None]]
 
 
-def test_each_command_of_a_file_ended_in_its_own_way(tmp_path: Path) -> None:
+def test_each_command_of_a_file_ended_in_another_way(tmp_path: Path) -> None:
     def block(command: str, code: int, first: str = "") -> str:
         told = (
             f'{first}\tCommand being timed: "sh -c {command}"\n\tMaximum resident set size (kbytes): 1456\n'

@@ -31,7 +31,7 @@ HEADER = "hunter2-of-the-headers"
 CHILD = "hunter2-of-a-child"
 ENDPOINT = "hunter2-of-the-endpoint"
 MADE = "made.o"
-"""What the command says it makes: a build action, of which the report of outputs tells."""
+"""What the command says it makes: a build action, shown by the report of outputs."""
 
 TARGET = f"""
     import os, subprocess, sys, time
@@ -81,7 +81,7 @@ def found(data: bytes | str) -> set[str]:
     }
 
 
-def test_the_search_finds_what_is_there() -> None:
+def test_the_search_finds_what_exists() -> None:
     for secret in SECRETS:
         assert found(f"x={secret};") == {secret}
         assert found(gzip.compress(secret.encode())) == {secret}
@@ -241,7 +241,7 @@ def test_what_is_reported(recorded: Recorded, name: str, tmp_path: Path) -> None
     "variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "HTTP_PROXY"]
 )
 def test_a_password_in_the_address_of_an_endpoint(tmp_path: Path, variable: str) -> None:
-    """Not ours to refuse, but told to nobody, also when the endpoint cannot be reached or is nonsense."""
+    """Not ours to refuse, but never sent, also when the endpoint cannot be reached or is nonsense."""
     for port in ("1", "99999999"):
         place = tmp_path / port
         place.mkdir()
@@ -259,7 +259,7 @@ def test_a_password_in_the_address_of_an_endpoint(tmp_path: Path, variable: str)
 
 
 def test_every_port_is_a_loopback_port(tmp_path: Path) -> None:
-    """Of the endpoint for Prometheus and of the receiver, unless somebody names an address."""
+    """Of the endpoint for Prometheus and of the receiver, unless an option names an address."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(["sleep", "60"], "--prometheus", "0", "--receive-otlp"))
         wait_for(lambda: "http://" in (tmp_path / "stderr-0").read_text())

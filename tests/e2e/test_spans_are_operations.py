@@ -199,7 +199,7 @@ ROOT_AND_BESIDE = """
 
 
 def instrumented(tmp_path: Path, **variables: str) -> tuple[Path, list[list[str]]]:
-    """The run of twenty spans and one in a thread of its own under opentelemetry-instrument, and what they said."""
+    """The run of twenty spans and one in a separate thread under opentelemetry-instrument, and what they said."""
     script, out = tmp_path / "program.py", tmp_path / "run"
     script.write_text(textwrap.dedent(ROOT_AND_BESIDE))
     done = subprocess.run(

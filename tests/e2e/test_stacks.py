@@ -233,7 +233,7 @@ def test_without_the_option_nothing_is_started(tmp_path: Path) -> None:
 def test_pprof_reads_the_profile(tmp_path: Path) -> None:
     _tool("go")
     _tool("google-pprof")
-    # Slower, so that the reader captures it beside other tests.
+    # Slower, so the reader captures it beside other tests.
     (tmp_path / "program.py").write_text(PROGRAM.replace("sleep(0.01)", "sleep(0.04)"))
     call("wrap", "--stacks", "--", sys.executable, "program.py", cwd=tmp_path)
     done = call("export", "latest", "--to", "pprof", "-o", "stacks.pb.gz", cwd=tmp_path)

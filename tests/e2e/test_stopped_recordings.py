@@ -42,7 +42,7 @@ def group(request: pytest.FixtureRequest) -> list[str]:
 
 
 def no_more_than_at_least(path: Path) -> None:
-    """Whatever could have grown since is told as "at least" by everything that tells it."""
+    """Whatever could have grown since is reported as "at least" by every output."""
     run = load(path)
     assert run.state == "incomplete"
     for peak in (run.peaks.tree, run.peaks.process, run.peaks.main, run.peaks.cgroup):
@@ -88,7 +88,7 @@ def listing(path: Path) -> str:
 
 
 def told_all(outcome: Outcome, group: list[str], code: int = 4) -> None:
-    """The summary of a monitor that lives tells the end and the peak."""
+    """The summary of a monitor that lives reports the end and the peak."""
     assert outcome.code == code, outcome.err
     assert "Traceback" not in outcome.err
     assert "still running" not in outcome.err
@@ -100,7 +100,7 @@ def told_all(outcome: Outcome, group: list[str], code: int = 4) -> None:
     exact = "exact" in memory
     assert ("exact" if exact else "interval") in certainties(GROWN * MIB, group), memory
     figures = [float(number) for number in re.findall(r"([\d.]+)(?:-| MiB)", memory)]
-    # Without a group the upper end may have huge pages of other programs in it, so that it is close on an idle machine only.
+    # Without a group the upper end may have huge pages of other programs in it, so it is close on an idle machine only.
     near = max(figures) if "require" in group else min(figures)
     error = 0 if exact or "require" not in group else charge_error(usable_processors()) / MIB
     assert GROWN - error <= min(figures) <= near < GROWN + 8 + 2 * error, memory
@@ -138,7 +138,7 @@ def test_a_report_while_it_is_recorded(tmp_path: Path, group: list[str]) -> None
 
 
 def test_the_largest_process_had_ended(tmp_path: Path, group: list[str]) -> None:
-    """Its own peak is over and stays exact; that of the largest process is not, since another one may outgrow it."""
+    """The operation's peak is over and stays exact; that of the largest process is not, since another one may outgrow it."""
     with trial(tmp_path) as run:
         command = run.command(work(f"( a30 s1500 ) w s60000 a{GROWN}"), "--interval", "0.02", *group)
         wrapped = run.start(command)
@@ -158,7 +158,7 @@ def test_the_largest_process_had_ended(tmp_path: Path, group: list[str]) -> None
         assert main.peak.high is None
         assert child.end is not None
         assert child.peak is not None
-        # The target waited for it: it was not ours to be told more.
+        # The target waited for it: wait4 reports more to its parent alone.
         assert child.peak.bytes >= 30 * MIB - rss_error()
 
 
@@ -197,14 +197,14 @@ def test_operations_before_and_after_the_stop(tmp_path: Path, group: list[str]) 
         by_name = {figures.operation.name: figures for figures in found.operations}
         assert set(by_name) == {"before", "across", "after"}
         for figures in by_name.values():
-            # What its process told of itself needed no monitor.
+            # The process's own report needed no monitor.
             assert figures.operation.peak is not None
             assert figures.operation.peak.certainty.value == counters.of_process(figures.operation.peak.bytes)
         before = by_name["before"].tree_peak
         assert before is not None
         if "require" in group:
             assert before.certainty.value in certainties(before.bytes, group)
-        # Its own resident size holds libraries: it is no lower bound of the memory that the tree needed.
+        # Its resident size holds libraries: it is no lower bound of the memory that the tree needed.
         across, after = by_name["across"].tree_peak, by_name["after"].tree_peak
         assert across is not None
         assert (across.certainty.value, across.high) == ("interval", None)
@@ -250,7 +250,7 @@ def fill(disk: Path, name: str = "ballast") -> Path:
 
 @pytest.mark.quiet  # a late tick makes of two near bounds two far ones
 def test_a_disk_that_is_full_to_the_end(tmp_path: Path, group: list[str]) -> None:
-    """Somebody else fills it, the space that was kept for the end too."""
+    """Another program fills it, the space that was kept for the end too."""
     with file_system(tmp_path / "disk", "size=600k") as disk, trial(tmp_path) as run:
         run.out = disk / "run"
         wrapped = run.start(run.command(work(f"s1500 a{GROWN} s300 x4"), "--interval", "0.005", *group))
@@ -264,7 +264,7 @@ def test_a_disk_that_is_full_to_the_end(tmp_path: Path, group: list[str]) -> Non
 
 @pytest.mark.quiet  # a late tick makes of two near bounds two far ones
 def test_space_becomes_free_before_the_end(tmp_path: Path, group: list[str]) -> None:
-    """The record has the true end and peaks, and tells what is missing."""
+    """The record has the true end and peaks, and reports what is missing."""
     with file_system(tmp_path / "disk", "size=600k") as disk, trial(tmp_path) as run:
         run.out = disk / "run"
         wrapped = run.start(run.command(work(f"s1500 a{GROWN} s300 x4"), "--interval", "0.005", *group))
@@ -301,7 +301,7 @@ def test_a_device_with_errors(tmp_path: Path, group: list[str]) -> None:
 
 
 def test_a_process_that_was_joined(tmp_path: Path) -> None:
-    """`attach` tells the end too, when nothing of the run could be recorded but its beginning."""
+    """`attach` reports the end too, when nothing of the run could be recorded but its beginning."""
     with file_system(tmp_path / "disk", "size=28k") as disk, trial(tmp_path) as run:
         run.out = disk / "run"
         target = run.start(work(f"s1200 a{GROWN} s400"))
@@ -336,7 +336,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
 
 @pytest.mark.quiet  # a late tick makes of two near bounds two far ones
 def test_an_operation_beyond_the_missing_ticks(tmp_path: Path, group: list[str]) -> None:
-    """The record ends well, but without the ticks of an operation that holds the run's peak: the run's figure is its own."""
+    """The record ends well, but without the ticks of an operation that holds the run's peak: the run's figure does not change."""
     ready, go = tmp_path / "ready", tmp_path / "go"
     program = f"""
         import os, time
@@ -405,7 +405,7 @@ main()
 
 
 def test_the_sampling_thread_dies(tmp_path: Path, group: list[str]) -> None:
-    """A mistake of ours in the middle: the end is told, and of the tree what was seen before, as a lower bound."""
+    """A mistake of ours in the middle: the end is reported, and of the tree what was seen before, as a lower bound."""
     with trial(tmp_path) as run:
         command = run.command(work(f"s900 a{GROWN} s300 x4"), "--interval", "0.02", *group)
         command[: command.index("wrap")] = [sys.executable, "-c", DYING]
@@ -419,7 +419,7 @@ def test_the_sampling_thread_dies(tmp_path: Path, group: list[str]) -> None:
         for peak in (found.peaks.tree, found.peaks.cgroup):
             if peak is not None:
                 assert (peak.certainty.value, peak.high) == ("interval", None)
-        # Its end was told by wait4, all the same.
+        # Its end was reported by wait4, all the same.
         assert found.peaks.main is not None
         assert found.peaks.main.bytes >= GROWN * MIB - rss_error()
 
@@ -429,7 +429,7 @@ def test_the_sampling_thread_dies(tmp_path: Path, group: list[str]) -> None:
 
 @pytest.mark.quiet  # a late tick makes of two near bounds two far ones
 def test_the_run_directory_is_removed(tmp_path: Path, group: list[str]) -> None:
-    """The figures are told, and in one line that the record is lost."""
+    """The figures are reported, and in one line that the record is lost."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work(f"s900 a{GROWN} s300 x4"), "--interval", "0.01", *group))
         run.recorded()
@@ -448,7 +448,7 @@ def remove(run: Trial) -> None:
 
 
 def test_the_group_goes_while_it_is_recorded(tmp_path: Path) -> None:
-    """Nobody reads a watermark of a group that the target has left: what it needed later is in none."""
+    """No program reads a watermark of a group that the target has left: what it needed later is in none."""
     needs_root()
     from tests.support.control_group import group as another
 

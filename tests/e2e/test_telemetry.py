@@ -458,7 +458,7 @@ with provider.get_tracer("x").start_as_current_span("Alone"):
 
 
 def test_the_run_is_linked_with_the_traces_that_its_program_began(sink, tmp_path):
-    """An SDK that does not look at TRACEPARENT begins traces of its own: from the run one gets to them."""
+    """An SDK that does not look at TRACEPARENT begins separate traces: from the run one gets to them."""
     program = """
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor

@@ -40,7 +40,7 @@ def _children(pid: int) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("who", ["monitor", "target", "grandchild"])
 def test_killed_at_random_moments(tmp_path: Path, who: str, number: signal.Signals) -> None:
-    """Whoever is killed, however: what was recorded is there, what was not killed lives as it would have."""
+    """Kill any process in any way: the recorded data stays, what was not killed lives as it would have."""
     rng = random.Random(f"{who} {number}")
     for step in range(ROUNDS):
         place = tmp_path / str(step)
@@ -90,7 +90,7 @@ def test_the_monitor_is_killed_before_it_has_recorded_anything(tmp_path: Path) -
 
 
 def test_a_monitor_that_is_suspended(tmp_path: Path) -> None:
-    """As by a suspended machine or a debugger: the target goes on, the gap is told, the end is not lost."""
+    """As by a suspended machine or a debugger: the target goes on, the gap is reported, the end is not lost."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work("a20 s1500 a30 s500 x5"), "--interval", "0.05"))
         target = run.recorded()
@@ -108,7 +108,7 @@ def test_a_monitor_that_is_suspended(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_stopped_and_continued(tmp_path: Path) -> None:
-    """Nothing of ours stops with it where no shell looks, and its end is its own."""
+    """Nothing of ours stops with it where no shell looks, and its end is the bare command's."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work("a20 s400 x6"), "--interval", "0.02"))
         target = run.recorded()
@@ -144,7 +144,7 @@ def test_stopped_and_continued_all_the_time(tmp_path: Path) -> None:
 
 
 def test_the_oom_killer_takes_the_whole_group(tmp_path: Path) -> None:
-    """Target and grandchildren over the limit: one after the other dies, the monitor outside tells of it."""
+    """Target and grandchildren over the limit: one after the other dies, the monitor outside reports it."""
     with group(64 * MIB) as place, trial(tmp_path) as run:
         command = run.command(
             work("( a40 s3000 ) ( a40 s3000 ) ( a40 s3000 ) a40 s800 x4"), "--cgroup", "off"
@@ -169,7 +169,7 @@ SCANT = (*range(17, 64, 1 if LONG else 6), *range(64, 401, 4 if LONG else 32))
     [pytest.param(mib, marks=pytest.mark.thorough if number % 3 else ()) for number, mib in enumerate(SCANT)],
 )
 def test_a_monitor_that_is_out_of_memory_itself(mib: int, tmp_path: Path) -> None:
-    """A limit that leaves no room for us, or for parts of us: the target runs, and what is missing is told in a line."""
+    """A limit that leaves no room for us, or for parts of us: the target runs, and what is missing is reported in a line."""
     with trial(tmp_path) as run:
         command = run.command(work("a5 s300 x7"), "--prometheus", "0", plot=True)
         outcome = run.run(["sh", "-c", f'ulimit -v {mib << 10}; exec "$@"', "sh", *command])

@@ -27,7 +27,7 @@ REUSED_PIDS = Path(__file__).parents[1] / "programs" / "reused_pids.py"
 
 
 def test_a_disk_that_fills_up_while_we_record(tmp_path: Path) -> None:
-    """Somebody else fills it: one line, a mark, and the target goes on."""
+    """Another program fills it: one line, a mark, and the target goes on."""
     with file_system(tmp_path / "disk", "size=600k") as disk, trial(tmp_path) as run:
         run.out = disk / "run"
         wrapped = run.start(run.command(work("s3000 x7"), "--interval", "0.002", "--no-report"))
@@ -67,7 +67,7 @@ def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
 
 
 def test_the_run_directory_is_removed(tmp_path: Path) -> None:
-    """One line tells that the record is lost; nothing of it comes back."""
+    """One line reports that the record is lost; nothing of it comes back."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work("s600 x7"), "--interval", "0.01"))
         run.recorded()
@@ -110,7 +110,7 @@ def test_files_of_the_run_directory_are_removed(tmp_path: Path) -> None:
 
 
 def test_foreign_things_in_the_run_directory(tmp_path: Path) -> None:
-    """Pipes, links, directories where files of operations would be: nobody waits for them, nobody follows them."""
+    """Pipes, links, directories where files of operations would be: no reader waits for them or follows them."""
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work("s800 x7"), "--interval", "0.01"))
         run.recorded()
@@ -189,7 +189,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("home", [None, "/nonexistent", "/proc"])
 def test_no_home(tmp_path: Path, home: str | None) -> None:
-    """The picture is drawn all the same; no cache of anybody's stays in the temporary directory."""
+    """The picture is drawn all the same; no cache stays in the temporary directory."""
     with trial(tmp_path) as run:
         variables = run.variables()
         variables.pop("HOME", None)
@@ -241,7 +241,7 @@ def _limit(which: int, value: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("most", [9, 12, 16, 24, 64])
 def test_few_descriptors(tmp_path: Path, most: int) -> None:
-    """With 64 everything works; with fewer what has to be left out is told. The target's limit is its own."""
+    """With 64 everything works; with fewer what has to be left out is reported. The target's limit stays."""
     children = "( a4 s400 ) " * 20
     with trial(tmp_path) as run:
         command = run.command(work(f"{children} s200 w x4"), "--interval", "0.02")
@@ -318,7 +318,7 @@ def test_no_proc_at_all(tmp_path: Path) -> None:
 
 
 def test_numbers_of_processes_are_used_again(tmp_path: Path) -> None:
-    """In a pid namespace whose next number is set back again and again: nobody is taken for somebody else."""
+    """In a pid namespace whose next number is set back again and again: no process is taken for another."""
     needs_root()
     with trial(tmp_path) as run:
         command = run.command([sys.executable, str(REUSED_PIDS)], "--interval", "0.01")
@@ -397,7 +397,7 @@ def test_a_time_namespace(tmp_path: Path) -> None:
 
 
 def test_the_own_control_group_is_removed(tmp_path: Path) -> None:
-    """Somebody moves the target out of it and takes it away: the record is completed without."""
+    """Another program moves the target out of it and takes it away: the record is completed without."""
     needs_root()
     with group() as elsewhere, trial(tmp_path) as run:
         wrapped = run.start(run.command(work("a20 s1200 x4"), "--interval", "0.02", "--cgroup", "require"))
@@ -437,7 +437,7 @@ def _told(report: Any) -> str:
 
 
 def test_out_of_memory_with_the_monitor_outside(tmp_path: Path) -> None:
-    """The group of the target alone is too small: who died, and why, is told; the monitor lives."""
+    """The group of the target alone is too small: who died, and why, is reported; the monitor lives."""
     needs_root()
     with trial(tmp_path) as run:
         wrapped = run.start(run.command(work("( s700 a90 s2000 ) a10 s1500 x4"), "--cgroup", "require"))
@@ -452,7 +452,7 @@ def test_out_of_memory_with_the_monitor_outside(tmp_path: Path) -> None:
 
 
 def test_a_group_with_hardly_any_memory_for_us(tmp_path: Path) -> None:
-    """Monitor and target in a group that is too small for the monitor: whoever dies, no tick before is lost."""
+    """Monitor and target in a group that is too small for the monitor: whichever dies, no earlier sample is lost."""
     needs_root()
     limited: Group
     with group(24 * MIB) as limited, trial(tmp_path) as run:

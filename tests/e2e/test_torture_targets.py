@@ -29,7 +29,7 @@ def operations(path: Path) -> list[str]:
 
 
 def test_it_closes_all_descriptors(tmp_path: Path) -> None:
-    """In the midst of its operations too, and opens its own files at once under the numbers that were ours."""
+    """In the midst of its operations too, and opens other files at once under the numbers that were ours."""
     program = """
         import os
         from otel_memwatch import operation
@@ -160,7 +160,7 @@ def test_it_signals_its_parent(tmp_path: Path) -> None:
 
 
 def test_it_lowers_the_limits_of_its_parent(tmp_path: Path) -> None:
-    """Nobody else could have meant this: still no harm is done."""
+    """Only the program itself can do this: still no harm is done."""
     program = """
         import os, resource, time
         resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (10, 10))
@@ -173,7 +173,7 @@ def test_it_lowers_the_limits_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_it_writes_nonsense_into_the_run_directory(tmp_path: Path) -> None:
-    """Lines that are no operations, no JSON, no end: counted, told, left out."""
+    """Lines that are no operations, no JSON, no end: counted, reported, left out."""
     program = """
         import os, time
         time.sleep(0.3)
@@ -218,7 +218,7 @@ def test_it_rewrites_the_run_file(tmp_path: Path) -> None:
 
 
 def test_a_monitor_in_a_monitor_in_a_monitor(tmp_path: Path) -> None:
-    """Each has its own record; the operations are the innermost one's, the memory everybody's."""
+    """Each has a separate record; the innermost one has the operations, all have the memory."""
     program = """
         from otel_memwatch import operation
         with operation("inmost"):
@@ -236,7 +236,7 @@ def test_a_monitor_in_a_monitor_in_a_monitor(tmp_path: Path) -> None:
         for place in places:
             report = Report(place)
             assert report.ended["exit_code"] == 11
-            # Those around the innermost see that somebody resets the watermark: what it was in between they cannot know.
+            # Those around the innermost see that another program resets the watermark: what it was in between they cannot know.
             assert report.json["peaks"]["process"]["low"] <= 90 * MIB
             assert (report.json["peaks"]["process"]["high"] or 1 << 62) >= 50 * MIB
         traces = [json.loads((place / "run.json").read_text())["trace"] for place in places]
@@ -267,7 +267,7 @@ def test_a_wrapped_program_that_watches_itself_and_wraps_others(tmp_path: Path) 
 
 
 def test_the_target_of_an_attached_monitor_is_killed(tmp_path: Path) -> None:
-    """`attach` ends with its target, and by a signal of its own; the target does not notice either."""
+    """`attach` ends with its target, and by a signal sent to it; the target does not notice either."""
     with trial(tmp_path) as run:
         for step, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)):
             run.out = tmp_path / f"run-{step}"

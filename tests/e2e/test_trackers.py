@@ -132,7 +132,7 @@ def test_wandb_has_them_offline(tmp_path: Path) -> None:
 
 
 @installed("tensorboard")
-def test_tensorboard_has_them_beside_its_own_events(tmp_path: Path) -> None:
+def test_tensorboard_has_them_beside_the_events_of_the_program(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     done = record(tmp_path)

@@ -28,7 +28,7 @@ def test_all_spellings_of_the_command_line(tmp_path: Path, first: str, second: s
     assert (tmp_path / "out" / "phi3_asym.md").read_text() == GOLDEN.read_text()
 
 
-def test_the_command_line_tells_mistakes_in_one_line(tmp_path: Path) -> None:
+def test_the_command_line_shows_mistakes_in_one_line(tmp_path: Path) -> None:
     rows = list(csv.reader(SAMPLE.read_text().splitlines()))
     rows[5][rows[0].index("%int4")] = "40"
     wrong = tmp_path / "wrong.csv"

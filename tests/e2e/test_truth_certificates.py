@@ -1,7 +1,7 @@
 """Whatever a peak claims holds: random programs against a referee that is not ours.
 
-The referee of a tree is the watermark of a control group that the program makes for itself, or its own count where its
-children run one after the other; that of a process is its own count. OTEL_MEMWATCH_TEST_PROGRAMS=3000 tries so many new
+The referee of a tree is the watermark of a control group that the program makes for itself, or the count by the script where its
+children run one after the other; that of a process is the count by the script. OTEL_MEMWATCH_TEST_PROGRAMS=3000 tries so many new
 programs (the nightly profile); without it a few dozen, always the same.
 """
 
@@ -74,7 +74,7 @@ def tell(text: str) -> None:
 
 
 def run(script: Script, how: How, *, referee: bool) -> tuple[Wrapped, Referee | None]:
-    """Runs a script under `wrap`, with a referee group if wanted; in a directory of its own, which is removed."""
+    """Runs a script under `wrap`, with a referee group if wanted; in a separate directory, which is removed."""
     argv = [workload(), *(["G"] if referee else []), *words(script), "w", *(["g"] if referee else [])]
     tell(f"{' '.join(how.options())} -- workload {' '.join(argv[1:])}")
     folder = Path(tempfile.mkdtemp(prefix="memwatch-certificate-"))
@@ -114,12 +114,12 @@ def check_claims(peak: dict[str, Any] | None, least: float, most: float, slack: 
 
 
 def unknowable(script: Script) -> bool:
-    """Whether nothing need be known of largest process and tree: somebody ignores SIGCHLD, and it may all be over at once."""
+    """Whether nothing need be known of largest process and tree: a process ignores SIGCHLD, and it may all be over at once."""
     return "i" in words(script)
 
 
 def hidden(script: Script, done: Wrapped) -> bool:
-    """Whether a child ignored SIGCHLD and no tick saw it: nobody can know that its own children were there at all."""
+    """Whether a child ignored SIGCHLD and no tick saw it: the existence of its children is unknown."""
     children = [step.script for step in script if not isinstance(step, str)]
     return any(map(unknowable, children)) and ProcessNote.IGNORES_CHILDREN not in done.told
 
@@ -132,7 +132,7 @@ def check_processes(done: Wrapped, truth: Count, script: Script) -> None:
         if name == "process" and hidden(script, done):
             least = 0.0
         if name == "main" and "e" in script and '"note":"exec"' not in done.told:
-            least = 0.0  # it was another program before anybody looked
+            least = 0.0  # it was another program before the first sample
         if peaks[name] is not None or not unknowable(script):
             check_claims(peaks[name], least, most, error_of(done), name)
 
@@ -151,7 +151,7 @@ needs_v1 = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("script", "how"),
     [
-        # over before the first look: nobody was told what the child of a parent that ignores SIGCHLD had
+        # over before the first look: no process received what the child of a parent that ignores SIGCHLD had
         (("i", "a1", "a6", Child(("i", "a8", "k9"), waits=True)), How("auto", interval="0.02")),
         (("i", "s400", Child(("a60",), waits=False), "s400"), How("off", interval="0.7")),
     ],
@@ -169,7 +169,7 @@ def check_concurrent(script: Script, how: How) -> None:
     check_processes(done, truth, script)
     own_group = how.cgroup == "auto"
     # The charge of the program's own first pages went to the group around the referee's, the pages of its files to
-    # whoever read them first. Each of the two groups may be charged a batch ahead on each processor.
+    # their first reader. Each of the two groups may be charged a batch ahead on each processor.
     least = referee.watermark - (0 if own_group else referee.kernel)
     most = referee.watermark + (1.5 * MIB if own_group else FILE_PAGES)
     if not own_group and hidden(script, done):
@@ -217,9 +217,9 @@ def check_by_count(done: Wrapped, script: Script) -> None:
 
 
 def test_children_of_a_daemon_that_outlives_the_target(tmp_path: Path) -> None:
-    """Only the daemon was told that its child had 150 MiB, and nobody has waited for the daemon: no process has an upper bound.
+    """Only the daemon knew that its child had 150 MiB, and no process has waited for the daemon: no process has an upper bound.
 
-    The tree has one, if any: the daemon was told of its child's page faults too.
+    The tree has one, if any: the daemon was informed of its child's page faults too.
     """
     how = How("off", interval="5")
     script = Path(__file__).parents[1] / "programs/daemon_with_children.py"

@@ -82,7 +82,7 @@ def test_ranks_uploaded_to_s3_are_a_group_there(tmp_path, store):
     assert document["memory"]["together"]["high"] >= 40 * MIB
 
 
-def test_a_store_that_is_not_there_is_one_line_and_the_command_s_end_is_its_own(tmp_path):
+def test_a_store_that_is_not_there_is_one_line_and_does_not_change_the_command_s_end(tmp_path):
     done = wrap(tmp_path / "runs", "nothing://here/runs", *work("a10 x7"))
     assert done.returncode == 7
     assert len(done.stderr.splitlines()) == 1
@@ -129,7 +129,7 @@ def test_what_is_uploaded_while_a_run_goes_on_is_a_run_at_any_time(tmp_path):
 
 
 def test_runs_of_two_machines_with_one_name_are_two_in_the_store(tmp_path):
-    """Two pods start the same command within the same second, as process 1: on each machine its name is its own."""
+    """Two pods start the same command within the same second, as process 1: its name is unique on its machine only."""
     store = f"file://{tmp_path}/store"
     for rank in range(2):
         course = Course([0, 0.5, 2, 2.5], [10 * MIB, (50 + rank) * MIB, MIB, 0])
@@ -194,7 +194,7 @@ def test_a_slip_in_the_bucket_s_name_is_one_line_and_makes_no_bucket(tmp_path, s
     assert "bucket" in buckets.stdout
 
 
-def test_the_only_run_at_a_url_is_meant_by_it_and_hints_name_the_url(tmp_path):
+def test_the_only_run_at_a_url_is_intended_by_it_and_hints_name_the_url(tmp_path):
     url = f"file://{tmp_path}/store/train-7"
     for name in ("first", "second"):
         assert wrap(tmp_path / name, url, *work("a10 s100")).returncode == 0

@@ -279,7 +279,7 @@ def work(seconds, mib):
         os._exit(0)
     os.wait()
 """
-"""A program that uses CPU time, of its own and of a child that has gone, and writes to disk."""
+"""A program that uses CPU time itself and by a child that has gone, and writes to disk."""
 
 USED_NOTHING_BEFORE = """
 totals, (main,) = run.totals, [one for one in run.processes if one.pid == pid]
@@ -443,14 +443,14 @@ class TestMark:
         assert done.stderr.count("\n") == 1
 
     @pytest.mark.parametrize("words", ["", "a --end", "--nonsense"])
-    def test_misuse_is_told_in_a_sentence(self, tmp_path: Path, words: str) -> None:
+    def test_misuse_is_reported_in_a_sentence(self, tmp_path: Path, words: str) -> None:
         done = self.shell(f"MARK {words}", tmp_path)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
 
 
 def test_an_exec_does_not_end_the_recording(tmp_path: Path) -> None:
-    """The process goes on as another program, which had the peak; nobody has said that the recording is to end."""
+    """The process goes on as another program, which had the peak; no call has ended the recording."""
     program = """
         run = watch("run", **fast)
         after = "kept = bytearray(70 << 20); import time; time.sleep(0.5)"

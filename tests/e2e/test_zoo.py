@@ -41,7 +41,7 @@ def test_operations_of_a_composition() -> None:
 
 
 def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
-    """Pages of a file that the kernel has dropped are charged to whoever reads them next: to the referee."""
+    """Pages of a file that the kernel has dropped are charged to their next reader: to the referee."""
     with (zoo() / "old").open("rb+") as old:
         os.fsync(old.fileno())
         os.posix_fadvise(old.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -122,7 +122,7 @@ def test_the_referee_leaves_kernel_memory_out_where_the_figure_does(own_group: b
 
 @pytest.mark.skipif(not LONG, reason="half an hour: MEMWATCH_LONG=1")
 def test_many_compositions() -> None:
-    """Others at each run; the seed is told."""
+    """Others at each run; the seed is reported."""
     seed = random.randrange(1 << 30)
     tried = 0
     for trial in trials(1000, seed, NAMES, list(MODES), list(USERS), jobs=2):

@@ -294,7 +294,7 @@ print(json.dumps([name for name, holds in checks.items() if not holds] and [chec
 
 
 def snapshots() -> Finding:
-    """Snapshots of the allocator are written at a new peak and when an allocation fails, and the program gets its own error."""
+    """Snapshots of the allocator are written at a new peak and when an allocation fails, and the program gets PyTorch's error."""
     with tempfile.TemporaryDirectory() as directory:
         wrong = json.loads(run(_SNAPSHOTS, _OUT_OF_MEMORY, directory, RANK="3").stdout)
     return Finding(

@@ -16,7 +16,7 @@ MIB = 1024**2
 
 @cache
 def missing() -> str | None:
-    """Why nothing can be claimed here; `None`: all is there."""
+    """Why nothing can be claimed here; `None`: nothing is missing."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -49,7 +49,7 @@ def torch_missing() -> str | None:
 
 
 def run(code: str, *arguments: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of its own: CUDA is initialised once in a process, and one test must not spoil the next."""
+    """Runs a separate program: CUDA is initialised once in a process, and one test must not spoil the next."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],

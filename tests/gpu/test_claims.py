@@ -25,7 +25,7 @@ def test_claim(claim: Claim) -> None:
 
 
 def test_the_claims_ask_the_source_as_it_is_now(tmp_path: Path) -> None:
-    """Without a GPU nobody runs the claims: a scripted driver shows that their programs still fit the source."""
+    """Without a GPU the claims do not run: a scripted driver shows that their programs still fit the source."""
     machine = Machine(tmp_path / "script")
     machine.card(0, uuid=FIRST, used=3 * GIB)
     code = (

@@ -123,7 +123,7 @@ def make(folder: Path) -> Path:
 
 
 def hour(folder: Path, seconds: int = 3600) -> Path:
-    """An hour at ten ticks a second, from the format of a record: nobody waits so long for a picture."""
+    """An hour at ten ticks a second, from the format of a record: too long to record it for a picture."""
     chance = random.Random(1)
     spike = round(seconds * 6.18)
 

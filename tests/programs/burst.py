@@ -1,4 +1,4 @@
-"""So many operations as fast as can be, then nothing until the file given is there."""
+"""So many operations as fast as can be, then nothing until the file given exists."""
 
 import pathlib
 import sys

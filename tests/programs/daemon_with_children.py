@@ -12,7 +12,7 @@ def daemon(mib: int, done: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    time.sleep(0.5)  # so that the first tick is over
+    time.sleep(0.5)  # so the first tick is over
     subprocess.run([sys.executable, "-S", "-c", f"b'x' * ({mib} << 20)"], check=True)
     os.write(done, str(os.getpid()).encode())
     time.sleep(60)

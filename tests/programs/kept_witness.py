@@ -1,4 +1,4 @@
-"""Supervises a command that nobody places: `kept_witness.py KEEP`, where KEEP (0 or 1) says whether its witness is kept."""
+"""Supervises a command that no shell places: `kept_witness.py KEEP`, where KEEP (0 or 1) says whether its witness is kept."""
 
 from __future__ import annotations
 

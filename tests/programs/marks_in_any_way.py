@@ -1,7 +1,7 @@
 """Marks operations in all the ways there are, one after the other: `marks_in_any_way.py STEPS`.
 
 STEPS is a JSON list of [actor, action, argument]; actors are threads, by number (0: the main one). Whatever an action does
-is done before the next one begins, so that two runs of the same steps mark the same operations in the same order.
+is done before the next one begins, so two runs of the same steps mark the same operations in the same order.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class Actor:
         os.closerange(*between)
 
     def reset(self, _: object) -> None:
-        """As somebody else would."""
+        """As another program would."""
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
 

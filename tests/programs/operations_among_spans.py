@@ -1,4 +1,4 @@
-"""Marks operations inside, around and beside spans of its own."""
+"""Marks operations inside, around and beside separate spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children whose numbers are those of children that have ended; needs a pid namespace of its own."""
+"""Children whose numbers are those of children that have ended; needs a separate pid namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closes all descriptors and opens files of its own at once: `takes_our_descriptors.py LIMIT`, of open files."""
+"""Closes all descriptors and opens new files at once: `takes_our_descriptors.py LIMIT`, of open files."""
 
 from __future__ import annotations
 

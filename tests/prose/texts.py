@@ -1,4 +1,4 @@
-"""Texts that people read: comments and docstrings of the package, documents, and `--help`."""
+"""Texts that people read: comments and docstrings of the package and of the tests, documents, and `--help`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!--.*?-->", re.DOTALL)
 _HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!|SBATCH).*\n)+", re.MULTILINE)
 _ANNOTATION = re.compile(r"^\s*-?\s*(?:summary|description|label|placeholder|about): (.+)$", re.MULTILINE)
+_TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 _C_COMMENT = re.compile(r"/\*((?s:.*?))\*/|((?:^[ \t]*//.*\n)+)|\s//\s(.*)$", re.MULTILINE)
 
 
@@ -50,7 +51,7 @@ class Text(NamedTuple):
     """One piece of prose: a docstring, a block of comments, a document, a help text."""
 
     kind: str
-    """"package", "docs" or "help"."""
+    """"package", "docs", "help" or "tests"."""
     room: str
     """Group that has a row in limits.toml."""
     place: str
@@ -201,8 +202,21 @@ def command_texts(command: click.Command, name: str) -> Iterator[Text]:
             yield from command_texts(child, f"{name} {child.name}")
 
 
+def texts_of_tests() -> Iterator[Text]:
+    """Yield the names of the tests, and the docstrings and comments of all files below tests/."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if "__pycache__" in path.parts or path.parent.name == "prose" or path.name == "test_prose.py":
+            continue
+        source, place = path.read_text(), str(path.relative_to(ROOT))
+        yield from python_texts(source, "tests", "tests", place)
+        for found in _TEST_NAME.finditer(source):
+            line = source[: found.start()].count("\n") + 1
+            yield Text("tests", "tests", f"{place}:{line}", found[1].replace("_", " "))
+
+
 def all_texts() -> Iterator[Text]:
     """Yield every text that the lint reads."""
+    yield from texts_of_tests()
     yield from package_texts()
     yield from document_texts()
     yield from help_texts()

@@ -123,7 +123,7 @@ def watermark() -> Drawing:
 
 
 def process() -> Drawing:
-    """The last reading reaches what wait4 tells at the end."""
+    """The last reading reaches what wait4 reports at the end."""
     peak = process_peak(300 * MIB - MIB // 8, 300 * MIB, ERROR, 12 * MIB)
     drawn = (
         Drawing(340)
@@ -135,7 +135,7 @@ def process() -> Drawing:
 
 
 def process_unknown() -> Drawing:
-    """The last reading is far below what wait4 tells: it may have been a child's."""
+    """The last reading is far below what wait4 reports: it may have been a child's."""
     peak = process_peak(5 * MIB, 300 * MIB, ERROR, 1 * MIB)
     drawn = (
         Drawing(340)
@@ -197,7 +197,7 @@ def unseen() -> Drawing:
 
 
 def largest() -> Drawing:
-    """Somebody had it, though nobody knows who."""
+    """One process had it; which one is unknown."""
     peak = largest_process(30 * MIB, 300 * MIB, 300 * MIB, ERROR, 12 * MIB, at=None, pid=None)
     drawn = Drawing(400).box(4.2, 0, 5.6, 300, "other", "?").box(0, 0, 9, 30, "box", "make")
     return drawn.said(300, words_of(peak), "wait4: somebody had 300,", "and nobody can have had more")
@@ -242,7 +242,7 @@ def group() -> Drawing:
 
 
 def group_cache() -> Drawing:
-    """Nobody knows how much of the watermark was cache at that moment."""
+    """It is unknown how much of the watermark was cache at that moment."""
     low, high = needed_between_samples(
         140 * MIB,
         140 * MIB,

@@ -429,7 +429,7 @@ def _field_table(schema: dict[str, Any]) -> str:
 
 
 def _named_fields(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Every field that a schema names, with its type; what a reference leads to has a table of its own."""
+    """Every field that a schema names, with its type; what a reference leads to has a separate table."""
     for name, below in schema.get("properties", {}).items():
         where = prefix + name
         if not isinstance(below, dict):

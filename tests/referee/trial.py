@@ -192,7 +192,7 @@ def run(program: Program, user: str) -> Trial:
 
 
 def _reclaimed(group: Path) -> int:
-    """Let the kernel drop the caches of a cgroup without processes; return the bytes of its own memory among them."""
+    """Let the kernel drop the caches of a cgroup without processes; return the bytes of the cgroup's memory among them."""
     usage = group / "memory.kmem.usage_in_bytes"
     try:
         before = int(usage.read_text())
@@ -212,7 +212,7 @@ def _place(told: Path, process: subprocess.Popen[str]) -> Path:
 def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str, gap: float = 0.0) -> str:
     """Return a sentence about a claim that cannot be true, or nothing.
 
-    Without a cgroup nobody can read pipes, sockets and slab: the upper bound has to hold for mapped memory. One that
+    Without a cgroup no program can read pipes, sockets and slab: the upper bound has to hold for mapped memory. One that
     excludes files in memory has to hold for anonymous memory, and for files that lasted from one sample to the next.
 
     Args:

@@ -1,6 +1,6 @@
 """Random scripts for workload.c, and what is known of them before they run.
 
-A script is a tuple of steps: a word of workload.c, or `Child`. Its own count knows the largest process for certain, and,
+A script is a tuple of steps: a word of workload.c, or `Child`. The count knows the largest process for certain, and,
 where children run one after the other, the whole tree.
 """
 
@@ -39,10 +39,10 @@ def words(script: Script) -> Iterator[str]:
 
 
 class Count(NamedTuple):
-    """What a script needs by its own count, in MiB, without the program itself."""
+    """What a script needs by its count, in MiB, without the program itself."""
 
     own: float
-    """Largest resident size of its own process."""
+    """Largest resident size of the script's main process."""
     process: float
     """Largest resident size of any process."""
     tree: float

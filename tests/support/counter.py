@@ -1,4 +1,4 @@
-"""Tells each signal that it gets: one line "number sender" on stdout, after a first line "ready PID".
+"""Reports each signal that it gets: one line "number sender" on stdout, after a first line "ready PID".
 
 Real-time signals are counted one by one. Ends, with exit code 0, when stdin has ended and no signal has come for
 half a second.

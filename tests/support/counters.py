@@ -29,7 +29,7 @@ def error_here() -> int:
 
 
 def of_group(value: int, doubt: int = 0) -> tuple[str, ...]:
-    """The certainties that a tree in a control group of its own may have; `doubt`: bytes of cache and the like, about.
+    """The certainties that a tree in a separate control group may have; `doubt`: bytes of cache and the like, about.
 
     It is exact where the charge error leaves room for `doubt`, a range where it alone is too large, and either in between.
     """

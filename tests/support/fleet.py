@@ -1,6 +1,6 @@
 """A simulated fleet: runs that were recorded and scraped, each repeated under other names, at other times, on other branches.
 
-Every value that Prometheus gets is one that a run served, but for memory, which is scaled from run to run, so that there is
+Every value that Prometheus gets is one that a run served, but for memory, which is scaled from run to run, so there is
 something to compare, and for the time of the end.
 
 python -m tests.support.fleet       draws the previews of the dashboards of many runs, in two minutes, as root
@@ -132,7 +132,7 @@ def record(
 
 
 def _scraped(service, directory, command, environment, limit, options) -> Scraped:
-    """`command` ends when the file that is its last argument is there."""
+    """`command` ends when the file that is its last argument exists."""
     attributes = "memwatch.group.id=GROUP,memwatch.group.rank=NUMBER,vcs.ref.head.name=BRANCH,cicd.pipeline.name=ci,cicd.pipeline.task.name=TASK,service.version=1.0"
     wrap = [
         sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--prometheus=0", "--linger=30",

@@ -1,10 +1,10 @@
 """Forks at random moments while threads mark operations: `fork_storm.py KIND FORKS SEED`. Prints what came of it.
 
-`first`: each fork of a process of its own, whose threads are just opening its first operation.
+`first`: each fork of a separate process, whose threads are just opening its first operation.
 `busy`: all of one process, whose threads mark without a pause.
 `handler`: as `busy`, but a signal handler forks, in the middle of whatever the main thread is marking, and marks too;
 without other threads where nothing is compiled, as a lock of Python's runs handlers while it waits for a thread.
-`unseen`: as `busy`, by the C library's fork, which tells Python nothing; no thread, as Python would not survive it.
+`unseen`: as `busy`, by the C library's fork, without a call of Python's hooks; no thread, as Python would not survive it.
 
 A child marks "Child" and ends; one that has not after a minute hangs, is killed and counted.
 """

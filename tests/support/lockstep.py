@@ -1,4 +1,4 @@
-"""A program whose threads and child do one thing after the other, so that it knows its own memory at each moment.
+"""A program whose threads and child do one thing after the other, so it knows its memory at each moment.
 
 `python -m tests.support.lockstep STEPS`, with STEPS a JSON list of [actor, action, argument]. Actors are threads by number,
 and "child", a forked process. Actions: "open" NAME and "close" (operations, threads only), "a" MIB (map and touch), "f" (unmap
@@ -23,7 +23,7 @@ FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000  # MAP_POPULATE: touched 
 
 
 class Actor:
-    """Does what it is told."""
+    """Runs the steps that it receives."""
 
     def __init__(self) -> None:
         self._maps: list[mmap.mmap] = []
@@ -44,7 +44,7 @@ class Actor:
 
 
 def thread() -> Callable[[str, Any], None]:
-    """Starts an actor in a thread; gives the function that tells it something and waits until it is done."""
+    """Starts an actor in a thread; gives the function that sends it a step and waits until it is done."""
     told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     done: queue.SimpleQueue[None] = queue.SimpleQueue()
 

@@ -87,7 +87,7 @@ def run(
     arguments: tuple[str, ...] = (),
     **variables: str,
 ) -> Program:
-    """Runs Python source, or a file, as a program of its own whose operations go to `directory`."""
+    """Runs Python source, or a file, as a separate program whose operations go to `directory`."""
     directory.mkdir(exist_ok=True)
     if isinstance(source, Path):
         script = source

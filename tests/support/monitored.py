@@ -100,7 +100,7 @@ class Monitored:
             self._hold_memory(machine)
             drawing = threading.Thread(target=_draw_power, args=(machine, gpu))
             drawing.start()
-            # An alert on what is scraped goes with its target: it is looked at while it is there.
+            # An alert on what is scraped goes with its target: it is looked at while it exists.
             self.killed = self.server.wait(lambda: self.alerts("MemwatchOomKill"), 60)
             for name in _SLOW:
                 self.server.wait(lambda name=name: self.server.query(f"count_over_time({name}[2m]) > 2"), 60)
@@ -133,7 +133,7 @@ class Monitored:
             )
 
     def _hold_memory(self, machine: Machine) -> None:
-        """Tells the driver that the program holds memory, as soon as its pid is known."""
+        """Reports to the driver that the program holds memory, as soon as its pid is known."""
         path = self.directory / "gpu" / "run.json"
         until = time.monotonic() + 30
         while time.monotonic() < until:

@@ -30,7 +30,7 @@ def directory() -> Path:
 
 
 def load() -> None:
-    """Loads it into this process: whoever asks for the driver's library by name gets it from now on."""
+    """Loads it into this process: code that asks for the driver's library by name gets it from now on."""
     ctypes.CDLL(str(directory() / LIBRARY))
 
 

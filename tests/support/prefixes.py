@@ -36,7 +36,7 @@ def run(argv: list[Any], cwd: Path, **how: Any) -> subprocess.CompletedProcess[b
 
 
 def start(argv: list[Any], cwd: Path, **how: Any) -> subprocess.Popen[bytes]:
-    """Start it as the leader of a session of its own, with pipes."""
+    """Start it as the leader of a separate session, with pipes."""
     how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment(), **how}
     return subprocess.Popen(argv, cwd=cwd, start_new_session=True, **how)
 

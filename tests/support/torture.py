@@ -1,4 +1,4 @@
-"""`wrap` under ill treatment: started in a place of its own, and looked after when it is over."""
+"""`wrap` under ill treatment: started in a separate place, and looked after when it is over."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Outcome:
 
 
 class Trial:
-    """One `wrap`: its processes can be told from all others, its temporary files have a directory of their own."""
+    """One `wrap`: its processes can be distinguished from all others, its temporary files have a separate directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -154,7 +154,7 @@ class Trial:
         return found
 
     def finish(self) -> None:
-        """Ends what is left; tells what should not have been."""
+        """Ends what is left; reports what should not have been."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
@@ -184,7 +184,7 @@ NOBODY = 65534
 
 
 def unprivileged(command: list[str]) -> list[str]:
-    """The command as user nobody; it may read files like root, for an interpreter that lies in a closed directory."""
+    """The command as the unprivileged user; it may read files like root, for an interpreter that lies in a closed directory."""
     reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     return ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *reading, *command]
 
@@ -226,7 +226,7 @@ def alive(pid: int) -> bool:
 
 
 def needs_root() -> None:
-    """Skips the test for anybody but root; a run of CI must be root's."""
+    """Skips the test for all users but root; a run of CI must be root's."""
     if os.geteuid() != 0:
         reason = "needs root"
         if os.environ.get("CI"):

@@ -18,7 +18,7 @@ def _refuse(event: str, _: object) -> None:
         pytest.fail(f"{event} in a unit test: what needs a process belongs to tests/contract or tests/e2e")
 
 
-sys.addaudithook(_refuse)  # it stays for the life of the process, so that it asks whether a unit test runs
+sys.addaudithook(_refuse)  # it stays for the life of the process, so it asks whether a unit test runs
 
 
 @pytest.fixture(autouse=True)

@@ -140,7 +140,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
     ],
 )
-def test_every_certainty_is_told_in_words(
+def test_every_certainty_is_reported_in_words(
     peak: Peak | None, sentence: str, cell: str, certainty: str
 ) -> None:
     assert formatting.peak_sentence(peak) == sentence

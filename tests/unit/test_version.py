@@ -1,4 +1,4 @@
-"""The version stands in one place, and what is installed and told agrees with it."""
+"""The version stands in one place, and the installed and the printed one agree with it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Job:
 def is_counted(job: Job) -> None:
     """The figure is that of a control group which holds the whole workload and nothing else.
 
-    Between its own anonymous memory and all that it maps, which it shares with programs outside of it; the kernel's
+    Between its anonymous memory and all that it maps, which it shares with programs outside of it; the kernel's
     memory for it (page tables) besides. An emulated machine looks in late at times: of what is page cache less is known then, but
     the watermark misses nothing.
     """
@@ -98,7 +98,7 @@ def is_hinted(job: Job, hint: str) -> None:
     assert (hint in job.output) is wide, job.output
 
 
-def test_the_machine_is_what_it_is_meant_to_be(machine: Path) -> None:
+def test_the_machine_is_as_it_should_be(machine: Path) -> None:
     facts = json.loads((machine / "machine.json").read_text())
     assert facts["kernel"].startswith(machine.name)
 
@@ -209,7 +209,7 @@ def test_a_kill_for_want_of_memory_is_named(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["limit-user", "limit-root", "limit-delegated"])
-def test_a_limit_ends_the_whole_tree_and_tells_who_wanted_more(machine: Path, name: str) -> None:
+def test_a_limit_ends_the_whole_tree_and_shows_who_wanted_more(machine: Path, name: str) -> None:
     job = Job(machine, name)
     assert job.exit_code in (137, -9), job.output
     limit = job.json("run")["limit"]
@@ -253,7 +253,7 @@ def test_the_guard_ends_hogs_and_nothing_else(machine: Path, name: str) -> None:
     assert job.json("after") == {"groups": [], "units": []}
 
 
-def test_a_limit_without_a_group_of_its_own_says_what_it_needs_and_starts_nothing(machine: Path) -> None:
+def test_a_limit_without_a_separate_group_says_what_it_needs_and_starts_nothing(machine: Path) -> None:
     job = Job(machine, "limit-no-group")
     assert job.exit_code == 2
     assert "--limit-fallback rlimit" in job.output
@@ -339,7 +339,7 @@ def test_a_run_within_a_run_is_counted_by_both(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["leaves", "descendant-leaves"])
-def test_who_leaves_the_group_is_told_of_and_not_called_exact(machine: Path, name: str) -> None:
+def test_who_leaves_the_group_is_reported_and_not_called_exact(machine: Path, name: str) -> None:
     job = Job(machine, name)
     assert job.exit_code == 0, job.output
     assert "memwatch" not in job.group
@@ -359,14 +359,14 @@ def test_a_command_outlives_its_session(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["doctor-user"])
-def test_doctor_tells_what_will_be_used(machine: Path, name: str) -> None:
+def test_doctor_shows_what_will_be_used(machine: Path, name: str) -> None:
     job = Job(machine, name)
     assert job.exit_code == 0
     assert "exact, from a systemd scope, created in " in job.output
     assert "user@1000.service/app.slice" in job.output
 
 
-def test_doctor_tells_a_service_what_would_help(machine: Path) -> None:
+def test_doctor_shows_a_service_what_would_help(machine: Path) -> None:
     job = Job(machine, "doctor-root")
     assert job.exit_code == 0
     assert "Delegate=yes in the unit memwatch-job.service" in job.output

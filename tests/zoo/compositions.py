@@ -11,9 +11,9 @@ class Kind(NamedTuple):
     """One way to use memory; the bytes are shares of the MiB that it is asked for.
 
     Attributes:
-        unmapped: most that it keeps where no process maps it, so that only a control group counts it.
+        unmapped: most that it keeps where no process maps it, so only a control group counts it.
         cache: most new page cache that it leaves.
-        unfaulted: most that comes without a page fault: without a group, it is seen only while it is there.
+        unfaulted: most that comes without a page fault: without a group, it is seen only while it is mapped.
 
     """
 

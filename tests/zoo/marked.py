@@ -8,7 +8,7 @@ list of [action, argument]:
 * "run" WORDS: the compiled program with these words, to its end; "start" WORDS: beside what follows; "wait": for all.
 
 The referee is its cgroup. The program reads and resets the watermark around both ends of each operation, so each
-operation has a truth of its own: between the largest watermark inside and the largest one with both ends. It prints the
+operation has a separate truth: between the largest watermark inside and the largest one with both ends. It prints the
 line of workload.c's word g, then a line "operations" with a JSON object.
 """
 

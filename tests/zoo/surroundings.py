@@ -15,7 +15,7 @@ from tests.support.control_group import Group, group
 
 MIB = 1 << 20
 LIMIT = 4096 * MIB
-"""Of the group around whoever is contained."""
+"""Of the group around a contained run."""
 ROOT = Path("/sys/fs/cgroup")
 VERSION = 2 if (ROOT / "cgroup.controllers").exists() else 1
 
@@ -35,7 +35,7 @@ class Surroundings(NamedTuple):
 
 
 def watcher(user: str) -> tuple[int, int]:
-    """User and group number of whoever watches: of version 2, of a user who has a session and a service manager."""
+    """User and group number of the watching user: of version 2, of a user who has a session and a service manager."""
     if user == "root":
         return 0, 0
     if VERSION == 1:
@@ -45,7 +45,7 @@ def watcher(user: str) -> tuple[int, int]:
 
 
 def _as(user: str, *, reads: bool) -> list[str]:
-    """Return the words in front of a command of `user`; `reads`: it may read a Python in somebody's home directory."""
+    """Return the words in front of a command of `user`; `reads`: it may read a Python in a home directory."""
     uid, gid = watcher(user)
     reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"] if reads else []
     return ["setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", *reading] if uid else []
@@ -87,7 +87,7 @@ def _version_1(mode: str, user: str, *, reads: bool) -> Iterator[Surroundings]:
 def _version_2(mode: str, user: str) -> Iterator[Surroundings]:
     """Root has a delegated service, a user a session with a service manager, the contained one a limited group of root's.
 
-    Whoever is to be without a group of the run's own starts in a group of `_delegated`, from where the program can go to its
+    A run without a group of the run's own starts in a group of `_delegated`, from where the program can go to its
     referee: out of a session only root could move it.
     """
     uid, gid = watcher(user)

@@ -11,7 +11,7 @@ from tests.zoo.trial import MIB, MODES, USERS, Trial
 
 
 class Figures(NamedTuple):
-    """What some trials come to; `None`: none of them tells."""
+    """What some trials come to; `None`: none of them has a result."""
 
     runs: int
     exact: float
@@ -90,7 +90,7 @@ def _row(name: str, trials: Sequence[Trial], modes: Sequence[str]) -> str:
 def _table(
     head: str, rows: Iterable[tuple[str, Callable[[Trial], bool]]], trials: Sequence[Trial]
 ) -> Iterator[str]:
-    """The ways in which nobody was watched have no column."""
+    """The ways without a watched program have no column."""
     modes = [mode for mode in MODES if any(trial.mode == mode for trial in trials)]
     yield f"| {head} | runs | {' | '.join(_MODES[mode] for mode in modes)} | false exact | false bounds |"
     yield f"| --- | ---: | {' | '.join('---' for _ in modes)} | ---: | ---: |"

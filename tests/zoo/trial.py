@@ -41,7 +41,7 @@ class Truth(NamedTuple):
     least: float
     most: float
     beside: float
-    """Of this, the most that no process can have been seen to have: kernel memory and files in memory that nobody maps."""
+    """Of this, the most that no process can have been seen to have: kernel memory and files in memory that no process maps."""
 
 
 class Told(NamedTuple):
@@ -56,7 +56,7 @@ class Told(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """How one composition was told."""
+    """Result of one composition."""
 
     part: Part
     mode: str
@@ -195,10 +195,10 @@ def _report(directory: Path) -> dict[str, Any]:
 
 
 def _unknowable(part: Part, told: str) -> bool:
-    """Whether nobody can be told of what a process had, as README says.
+    """Whether no process can receive the result of another one, as README says.
 
     Children of a parent that ignores SIGCHLD may have come and gone with it, all between two ticks; a process may have
-    reset its own watermark before any tick saw it.
+    reset the watermark before any tick saw it.
     """
     kinds = {leaf.kind for leaf in leaves(part)}
     return ("nobody_waits" in kinds and ProcessNote.IGNORES_CHILDREN not in told) or (
@@ -224,7 +224,7 @@ def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: boo
             unmapped += kind.unfaulted * leaf.mib * MIB
     kernel, seen = told.kernel, [told.watermark - _cache(part, told), told.needed]
     if VERSION == 2 and not own_group:
-        # It keeps no watermark of kernel memory, so that of what processes had only what was seen is certain.
+        # It keeps no watermark of kernel memory, so only memory that was seen in processes is certain.
         kernel, seen = 0, [told.mapped]
     least = max(*seen, elsewhere)
     return Truth(max(0.0, least), told.watermark + elsewhere, kernel + unmapped)
@@ -239,7 +239,7 @@ def problems_of(
         truth: from the referee.
         peak: the claim; `None`: none.
         error: bytes by which the kernel's figures are really off (`error_here`).
-        own_group: whether the run had a cgroup of its own.
+        own_group: whether the run had a separate cgroup.
         of: the part of the run that the claim is about.
     """
     if peak is None:

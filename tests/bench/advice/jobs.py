@@ -1,6 +1,6 @@
 """Twenty real jobs whose runs the advice is judged by: compilers, training, sorts, pools, pipelines.
 
-Each is a shell command that runs in a directory of its own, in which `prepare` has put its input. Jobs of threads and of
+Each is a shell command that runs in a separate directory, in which `prepare` has put its input. Jobs of threads and of
 processes beside each other are among them, since only there do peaks differ much from run to run.
 """
 

@@ -156,7 +156,7 @@ _NOBODY = 65534
 
 
 def _as_a_user(start: Callable[[Argv, Path], Argv]) -> Callable[[Argv, Path], Argv]:
-    """The same by somebody without privileges, to whom the folder is given; the interpreters have to be theirs to read."""
+    """The same by a user without privileges, to whom the folder is given; the interpreters have to be theirs to read."""
 
     def unprivileged(command: Argv, folder: Path) -> Argv:
         os.chown(folder, _NOBODY, _NOBODY)
@@ -171,7 +171,7 @@ def _read_ours(folder: Path, _: str) -> Reported:
     report = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
     tree, totals = report["peaks"]["tree"] or {}, report["totals"]
     return Reported(
-        # what the summary calls "about", where it tells two bounds
+        # what the summary calls "about", where it reports two bounds
         tree.get("estimate") or tree.get("bytes"), tree.get("low"), tree.get("high"),
         totals["cpu_seconds"], totals["write_bytes"], report["quality"]["ticks"],
     )  # fmt: skip
@@ -448,7 +448,7 @@ def _hyperfine(command: Argv, folder: Path) -> Argv:
 
 
 def _read_hyperfine(folder: Path, _: str) -> Reported:
-    """The times of the run; memory, which newer ones tell of one process, where it is there."""
+    """The times of the run; memory, which newer ones report of one process, if there is any."""
     (found,) = json.loads((folder / "out.json").read_text())["results"]
     return Reported(
         max(found.get("memory_usage_byte", ()), default=None), cpu=found["user"] + found["system"]

@@ -44,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 
 def variables(peer: Peer | None) -> dict[str, str]:
-    """Environment of a tool: ours, its own programs first in PATH."""
+    """Environment of a tool: ours, with its programs first in PATH."""
     if peer is None or peer.python is None:
         return clean()
     path = f"{Path(program(peer.python, 'python')).parent}:{os.environ['PATH']}"
@@ -92,7 +92,7 @@ def read(peer: Peer, where: Path, output: str) -> Reported | None:
 
 
 def refereed(argv: Sequence[str], where: Path) -> tuple[Done, int]:
-    """Runs a command in a control group of its own; gives the bytes of its watermark less the page cache left in it."""
+    """Runs a command in a separate control group; gives the bytes of its watermark less the page cache left in it."""
     with group() as referee:
         done = run(argv, where, preexec_fn=referee.enter)
         cache = dict(line.split() for line in (referee.path / "memory.stat").read_text().splitlines())

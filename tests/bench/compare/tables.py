@@ -18,7 +18,7 @@ def load(results: Path, part: str) -> dict[str, Any] | None:
 
 
 def median(entries: list[Any], name: str) -> float | None:
-    """Median of what the repetitions told; `None` where most told nothing."""
+    """Median of what the repetitions reported; `None` where most reported nothing."""
     known = [entry[name] for entry in entries if entry is not None and entry.get(name) is not None]
     return statistics.median(known) if 2 * len(known) > len(entries) else None
 
@@ -195,7 +195,7 @@ COLOURS = {
 
 
 def heat(share: float | None, low: float | None, high: float | None) -> str:
-    """The colour of a figure: how far it is from the truth, or that its bounds, told as such, hold the truth."""
+    """The colour of a figure: how far it is from the truth, or that its bounds, reported as such, hold the truth."""
     if share is None:
         return "nothing"
     away = abs(share - 1)
@@ -207,7 +207,7 @@ def heat(share: float | None, low: float | None, high: float | None) -> str:
 
 
 def right(truth: dict[str, Any]) -> dict[str, int]:
-    """For each tool how many of the programs it told to within 3 %."""
+    """For each tool how many of the programs it reported to within 3 %."""
     return {
         tool: sum(heat(*figures) == "near" for figures in found.values())
         for tool, found in ratios(truth).items()

@@ -1,4 +1,4 @@
-"""Runs a command under `resource_tracker.ProcessTracker`, which has no command of its own: FILE INTERVAL COMMAND ..."""
+"""Runs a command under `resource_tracker.ProcessTracker`, which has no command-line program: FILE INTERVAL COMMAND ..."""
 
 import subprocess
 import sys

@@ -5,7 +5,7 @@
 
 `record` takes about ten minutes on an idle machine with two processors. What it keeps are figures, no command lines:
 `results/runs.json` holds those of the machine that the figures in the manual are from. `table` draws the runs of either side by lot
-from those that are recorded, without putting back; the drawn comparisons share runs, so that their shares are no surer than
+from those that are recorded, without putting back; the drawn comparisons share runs, so their shares are no surer than
 the number of recorded runs makes them.
 """
 
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def record(path: Path, runs: int) -> None:
-    """Records all programs, in turns, so that an hour in which the machine is slow meets all of them."""
+    """Records all programs, in turns, so an hour in which the machine is slow meets all of them."""
     jobs = [(name, 1.0) for name in PROGRAMS] + [(name, factor) for name in GROWN for factor in GROWN[name]]
     kept: dict[str, list[RunFigures]] = {}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@ compared with the baseline of the main branch and merged where the gate lets it 
 
     python -m tests.bench.gate.repository [--commits 30] [--runs 5]
 
-Three of the changes need more memory, each in its own way; the others do not. It takes ten minutes, and ends with 0 where
+Three of the changes need more memory, each in another way; the others do not. It takes ten minutes, and ends with 0 where
 the gate refused the three and nothing else.
 """
 

@@ -19,7 +19,7 @@ print(json.dumps(simulate(float(sys.argv[1]))))
 
 
 def test_a_quarter_of_an_hour_leaves_no_trace_in_the_monitor() -> None:
-    """9 000 ticks over a tree whose processes and operations come and go, in a process of its own."""
+    """9 000 ticks over a tree whose processes and operations come and go, in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", SOAK, "0.25"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Every example of README and the manual runs: page by page, its blocks one after the other in a folder of its own.
+"""Every example of README and the manual runs: page by page, its blocks one after the other in a separate folder.
 
 What a block that cannot be run says in a comment above it is judged by readers; `MEMWATCH_LONG=1` also runs those that take long.
 """

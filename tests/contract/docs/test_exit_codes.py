@@ -1,4 +1,4 @@
-"""Every exit code that the manual tells with a command is what that command gives."""
+"""Every exit code that the manual states for a command is what that command gives."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ RULES = {
 }
 
 
-def test_every_rule_is_told_and_has_an_example() -> None:
+def test_every_rule_is_reported_and_has_an_example() -> None:
     text = PAGE.read_text()
     examples = "".join(block.text for block in blocks(PAGE) if block.language == "python")
     called = set(re.findall(r"(\w+)\(", examples))

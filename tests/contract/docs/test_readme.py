@@ -23,7 +23,7 @@ def test_what_is_made_of_the_program_is_up_to_date() -> None:
 
 
 def test_readme_is_short() -> None:
-    """What is new is told in the manual."""
+    """The manual describes the new features."""
     assert len(README.splitlines()) <= 180
 
 

@@ -45,7 +45,7 @@ compiled = pytest.mark.skipif(not native.COMPILED, reason="installed without a c
 
 
 @pytest.mark.skipif(bool(os.environ.get(native.PLAIN_VARIABLE)), reason="switched off")
-def test_compiled_code_is_there() -> None:
+def test_compiled_code_exists() -> None:
     if not native.COMPILED and "CI" not in os.environ:
         pytest.skip("installed without a compiler")
     assert native.COMPILED
@@ -441,7 +441,7 @@ def test_a_line_of_any_length_is_one_line(recording: Recorder, tmp_path: Path) -
     assert closing["attributes"] == many
 
 
-def test_a_full_disk_is_told_of_once(
+def test_a_full_disk_is_reported_once(
     recording: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And the program goes on."""
@@ -524,7 +524,7 @@ def largest_address_space() -> int:
 def test_a_gpu_library_matters_once_it_is_used(
     recording: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imported only, as in every process that loads data, it costs nothing; what it holds first is told already."""
+    """Imported only, as in every process that loads data, it costs nothing; its first memory is reported already."""
     torch = Torch(initialized=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(allocators, "_here", allocators.Allocators(exact=False))
@@ -554,7 +554,7 @@ LONG = 1 << 20
 
 @compiled
 def test_a_call_that_takes_long_is_made_without_the_lock_from_then_on(tmp_path: Path) -> None:
-    """In a process of its own: that lasts for a while. The long call is a write to a pipe that is full for 0.2 s."""
+    """In a separate process: that lasts for a while. The long call is a write to a pipe that is full for 0.2 s."""
     pipe = tempfile.mktemp(prefix="memwatch-", dir="/dev/shm")
     os.mkfifo(pipe)
     try:

@@ -58,7 +58,7 @@ subprocess.run([sys.executable, "-c", "import time; {SHORT}; time.sleep(1.2)"], 
     assert tree.high is not None
     assert 50 * MIB <= tree.low < tree.high <= LIMIT + 8 * MIB
     assert "the cgroup's" in tree.how
-    # a record whose figures were not written tells the same
+    # a record whose figures were not written reports the same
     info = json.loads((run / "run.json").read_text())
     del info["peaks"]
     (run / "run.json").write_text(json.dumps(info))

@@ -72,7 +72,7 @@ def test_what_no_code_gets_to_see_is_kept() -> None:
 
 
 def test_a_thread_that_fails_before_it_has_begun() -> None:
-    """The interpreter's own hook is told of it."""
+    """The interpreter's own hook receives it."""
     program = """
     import threading
     from otel_memwatch.runtime.threads import ThreadErrors

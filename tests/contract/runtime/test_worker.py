@@ -59,7 +59,7 @@ def worker(**more: Any) -> Worker:
     return Worker(HERE, {"PYTHONPATH": TESTS, "OMP_NUM_THREADS": "1"}, **more)
 
 
-def test_a_worker_has_its_own_session_dies_first_and_blocks_no_signal() -> None:
+def test_a_worker_has_a_separate_session_dies_first_and_blocks_no_signal() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
         with worker() as one:

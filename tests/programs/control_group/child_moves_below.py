@@ -1,4 +1,4 @@
-"""A child makes a control group below its own, holds 200 MiB in it for most of a second, and the group is removed."""
+"""A child makes a control group below its group, holds 200 MiB in it for most of a second, and the group is removed."""
 
 import os
 import sys

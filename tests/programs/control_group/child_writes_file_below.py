@@ -1,4 +1,4 @@
-"""A child in a control group below its own writes a file of 100 MiB twice and deletes it, and holds next to nothing."""
+"""A child in a control group below its parent's writes a file of 100 MiB twice and deletes it, and holds next to nothing."""
 
 import os
 import sys

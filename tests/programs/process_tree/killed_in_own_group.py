@@ -1,4 +1,4 @@
-"""Makes a group of its own and starts a program of 200 MiB in it; prints limit, exit code, kills, peak and who is left."""
+"""Makes a separate group and starts a program of 200 MiB in it; prints limit, exit code, kills, peak and who is left."""
 
 import os
 import sys

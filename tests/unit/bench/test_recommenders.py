@@ -7,7 +7,7 @@ from tests.bench.advice.recommenders import krr, polled, seff, vpa
 MIB = 1 << 20
 
 
-def test_a_poll_sees_what_is_there_at_its_moments_only() -> None:
+def test_a_poll_sees_what_exists_at_its_moments_only() -> None:
     times, sizes = [0.0, 5.0, 6.0, 20.0, 40.0], [1.0, 9.0, 2.0, 3.0, 0.0]
     assert polled(times, sizes, 15, 0.0) == 3.0
     assert polled(times, sizes, 15, 5.5) == 9.0

@@ -1,4 +1,4 @@
-"""What helps whoever does not know: examples, groups of options, sentences for what was mistyped, manual pages."""
+"""Help for new users: examples, groups of options, sentences for what was mistyped, manual pages."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_a_device_that_is_used_later_is_found(monkeypatch: pytest.MonkeyPatch) -
     }
 
 
-def test_devices_are_told_apart_and_unused_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_distinguished_and_unused_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Torch(devices=3)
     monkeypatch.setitem(sys.modules, "torch", made)
     here = Allocators(exact=True)

@@ -65,7 +65,7 @@ def test_each_kind_of_function_stays_what_it_is(tmp_path: Path) -> None:
     assert recorded(tmp_path) == ["plain", "coroutine", "generator", "asynchronous", "fails"]
 
 
-def test_what_ray_keeps_of_a_method_is_there_still(tmp_path: Path) -> None:
+def test_what_ray_keeps_of_a_method_exists_still(tmp_path: Path) -> None:
     activate(str(tmp_path))
 
     async def method(_actor: object, value: int) -> int:

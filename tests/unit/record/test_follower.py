@@ -87,7 +87,7 @@ def test_foreign_and_broken_lines_are_counted_and_left_out(tmp_path: Path) -> No
     follower.close()
 
 
-def test_who_starts_its_own_watermark_anew(tmp_path: Path) -> None:
+def test_who_resets_the_watermark(tmp_path: Path) -> None:
     follower = OperationFollower(tmp_path)
     append(tmp_path / "operations-7.jsonl", header(7))
     append(tmp_path / "operations-8.jsonl", header(8, exact=False))

@@ -1,4 +1,4 @@
-"""Run directories and OTLP as nobody should leave them: a sentence or a report, no traceback, no hang, no heap."""
+"""Run directories and OTLP damaged in every way: a sentence or a report, no traceback, no hang, no heap."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ DRAWN = ("plot", "phases", "parquet")
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """hypothesis runs many examples in one test: each needs a directory of its own."""
+    """hypothesis runs many examples in one test: each needs a separate directory."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
 def read_everything(path: Path, names: tuple[str, ...] = QUICK) -> None:
-    """Makes all reports; what cannot be made is told in one sentence."""
+    """Makes all reports; what cannot be made is reported in one sentence."""
     for name in names:
         out = io.BytesIO()
         try:
@@ -218,7 +218,7 @@ def serving() -> Iterator[tuple[int, str]]:
     listening = listen({})
     with folder() as place:
         served = Receiver(listening, ReceivedSpans(place, 42, 0.0), lambda _: None)
-        # Nobody listens at the default endpoint; asking it at every request would only take time.
+        # No program listens at the default endpoint; asking it at every request would only take time.
         served.forwarder.send = lambda *_: None  # type: ignore[method-assign]
         yield listening.socket.getsockname()[1], listening.path
         served.close()

@@ -51,7 +51,7 @@ ARRAY = {
         ({"OMPI_COMM_WORLD_RANK": "minus one"}, None),
     ],
 )  # fmt: skip
-def test_what_each_launcher_tells(environ, expected):
+def test_what_each_launcher_shows(environ, expected):
     assert identity(environ, {}) == expected
 
 

@@ -117,7 +117,7 @@ def test_without_room_for_temporary_files_operations_are_the_same(
 
 
 @pytest.mark.usefixtures("place")
-def test_one_whose_file_has_gone_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:
+def test_one_whose_file_has_gone_is_reported_as_far_as_it_is_known(tmp_path: Path) -> None:
     built = RunDirectory(tmp_path)
     built.append("operations-10.jsonl", "".join(json.dumps(line) + "\n" for line in lines_of(10, 1, 50)))
     table = read_run(tmp_path).operation_table

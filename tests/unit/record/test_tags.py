@@ -131,7 +131,7 @@ def test_a_job_of_the_local_executor_is_named_by_its_output_in_the_log(
     assert engine_tags({}, tmp_path, {}, 1, argv=argv, proc=tmp_path) == {}
 
 
-def test_a_pod_is_told_by_the_resource() -> None:
+def test_a_pod_is_reported_by_the_resource() -> None:
     assert engine_tags({}, None, {"k8s.pod.name": "p", "k8s.job.name": "j"}, 1) == {
         "k8s.pod": "p",
         "k8s.job": "j",

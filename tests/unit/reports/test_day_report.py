@@ -44,7 +44,7 @@ def report(path: Path, *words: str) -> str:
     return done.output
 
 
-def test_a_day_has_its_own_peak_and_cpu_time(week: Path) -> None:
+def test_a_day_has_a_separate_peak_and_cpu_time(week: Path) -> None:
     tuesday, wednesday = (
         json.loads(report(week, "--day", day, "--json")) for day in ("2026-11-03", "2026-11-04")
     )

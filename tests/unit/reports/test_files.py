@@ -67,7 +67,7 @@ def test_a_link_stays_a_link(run: RecordedRun, tmp_path: Path) -> None:
     assert (tmp_path / "real.txt").read_text().startswith("otel-memwatch")
 
 
-def test_nobody_who_comes_first_is_replaced(
+def test_no_process_who_comes_first_is_replaced(
     run: RecordedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.txt"

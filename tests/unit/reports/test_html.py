@@ -109,7 +109,7 @@ def test_a_run_of_a_day_with_everything_in_it_takes_less_than_1_mb(tmp_path: Pat
     assert most == max(tick[2] for tick in ticks)  # its only process, as the totals have it
 
 
-def test_the_page_says_what_no_bound_has_where_no_group_told(tmp_path: Path) -> None:
+def test_the_page_says_what_no_bound_has_where_no_group_reported(tmp_path: Path) -> None:
     told = "Kernel memory such as pipes, sockets and dentries is not visible here"
     for how, left_out in (("at one tick, page faults", True), ("cgroup watermark less page cache", False)):
         path = recorded.record(

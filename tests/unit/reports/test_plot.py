@@ -1,4 +1,4 @@
-"""What the picture shows, asked of its artists; that it is the same for the same run; that it disturbs nobody."""
+"""What the picture shows, asked of its artists; that it is the same for the same run; that it has no side effects."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_rates_of_a_long_run_add_up_to_its_total() -> None:
 # -- the memory panel
 
 
-def test_the_tick_at_the_end_makes_no_step_of_its_own() -> None:
+def test_the_tick_at_the_end_makes_no_additional_step() -> None:
     """Two hundredths of CPU time in 9 ms are no 2.2 cores."""
     time = np.array([0.0, 0.1, 0.2, 0.209])
     steps = rates(time, np.array([0.0, 0.01, 0.02, 0.04]), 0.05)
@@ -523,7 +523,7 @@ def test_a_day_is_read_once(state: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def owned(path: Path, *, peak: float = 110, more: dict[str, Any] | None = None) -> RecordedRun:
-    """A run in a group of its own: it needed 100 MiB, its resident sizes add up to 400."""
+    """A run in a separate group: it needed 100 MiB, its resident sizes add up to 400."""
     file = ("memwatch.cgroup.memory.file", {})
     rows = [(i / 10, 400 * MIB, 120 * MIB, 20 * MIB) for i in range(31)]
     return load(

@@ -57,7 +57,7 @@ def of(stack: dict[str, Any], name: str) -> list[float]:
     return mib(next(kib for label, kib in zip(stack["names"], stack["kib"], strict=True) if name in label))
 
 
-def test_what_a_process_gains_between_two_readings_is_nobody_elses(tmp_path: Path) -> None:
+def test_what_a_process_gains_between_two_readings_is_of_no_other(tmp_path: Path) -> None:
     sums = [(0.1, 42), (0.2, 100), (0.3, 203), (0.4, 203), (1.1, 203), (1.2, 203)]
     sort = process(201, 0.02, 1.15, [(0.1, 39), (1.1, 200)], 200)
     gzip = process(202, 0.02, 1.3, [(0.1, 1)], 1)
@@ -68,8 +68,8 @@ def test_what_a_process_gains_between_two_readings_is_nobody_elses(tmp_path: Pat
     assert of(stack, "all others") == [3, 3, 3, 3, 3, 3]
 
 
-def test_a_reading_holds_until_the_next_where_the_sum_tells_of_no_change(tmp_path: Path) -> None:
-    """One falls by as much as another rises, at a moment that nobody knows: not by and by."""
+def test_a_reading_holds_until_the_next_where_the_sum_shows_no_change(tmp_path: Path) -> None:
+    """One falls by as much as another rises, at an unknown moment: not by and by."""
     sums = [(number / 10, 152.0) for number in range(1, 23)]
     falling = process(201, 0.0, 2.2, [(0.1, 100), (1.1, 50)], 100)
     rising = process(202, 0.0, 2.2, [(0.1, 50), (1.1, 100)], 100)
@@ -114,7 +114,7 @@ def test_of_thousands_of_ticks_the_highest_is_drawn(tmp_path: Path) -> None:
     assert max(of(stack, "201")) == 498
 
 
-def test_all_add_up_to_what_all_had_and_nobody_to_less_than_nothing(tmp_path: Path) -> None:
+def test_all_add_up_to_what_all_had_and_no_process_to_less_than_nothing(tmp_path: Path) -> None:
     draw = random.Random(5)
     for turn in range(20):
         ticks = [number / 10 for number in range(1, 41)]

@@ -240,7 +240,7 @@ def test_the_summary_separates_the_runs_gpu_memory_from_that_of_all_programs(tmp
         assert words in summary(changed(path, peaks=peaks.to_json()))
 
 
-def test_memory_reserved_in_advance_is_told_from_what_the_program_used(tmp_path: Path) -> None:
+def test_memory_reserved_in_advance_is_distinguished_from_what_the_program_used(tmp_path: Path) -> None:
     path = recorded.gpus(tmp_path / "r")
     held = {"GPU-1": Peak.sampled(100 << 30)}
     for used, words in (
@@ -277,7 +277,7 @@ def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
         assert "a\\nb\\x1b[2J" in told
 
 
-def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
+def test_a_peak_is_not_reported_to_be_after_the_end(tmp_path: Path) -> None:
     """The tick that sees it first may be taken when the command has ended."""
     run = scene("short", tmp_path)
     assert run.peaks.tree is not None
@@ -342,7 +342,7 @@ def test_a_limit_that_processes_left_has_no_percentage(
     assert (" of the cgroup's 60.0 MiB" in page) == share
 
 
-def test_an_error_that_is_a_large_part_of_a_peak_is_told(tmp_path: Path) -> None:
+def test_an_error_that_is_a_large_part_of_a_peak_is_reported(tmp_path: Path) -> None:
     """552 KiB, "exact", of which half is error, would not be."""
     path = tmp_path / "short"
     run = scene("short", tmp_path)
@@ -506,7 +506,7 @@ def test_markdown_is_markdown_and_nothing_else_in_it(name: str, tmp_path: Path) 
         assert inside or "|" not in token.content
 
 
-def test_a_run_of_another_that_nobody_waited_for_does_not_stutter(tmp_path: Path) -> None:
+def test_a_run_of_another_that_no_process_waited_for_does_not_stutter(tmp_path: Path) -> None:
     run = changed(recorded.short(tmp_path / "r"), exit={"exit_code": None, "signal": None, "reason": "ended"})
     assert "  result        ended after 350 ms\n" in summary(run) + "\n"
 

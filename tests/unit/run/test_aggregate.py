@@ -68,7 +68,7 @@ def contains(peak: Peak | None, truth: int) -> bool:
 
 
 class TestOneProcess:
-    def test_its_watermark_reached_what_wait4_told(self) -> None:
+    def test_its_watermark_reached_what_wait4_reported(self) -> None:
         tally = tally_of()
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB)
@@ -80,7 +80,7 @@ class TestOneProcess:
         tree = peaks.tree
         assert tree is not None
         assert peaks.main is not None
-        # Nothing tells of its kernel memory, nor of files in memory that it had between two ticks.
+        # Nothing reports its kernel memory, nor of files in memory that it had between two ticks.
         assert (tree.certainty, tree.estimate, tree.at, tree.pid) == (Certainty.INTERVAL, 300 * MIB, 0.7, PID)
         assert (tree.low, tree.high) == (peaks.main.low, peaks.main.high)
 
@@ -95,7 +95,7 @@ class TestOneProcess:
         assert tree is not None
         assert (tree.low, tree.high, tree.certainty) == (main.low, main.high, Certainty.INTERVAL)
 
-    def test_what_wait4_told_may_be_a_descendants(self) -> None:
+    def test_what_wait4_reported_may_be_a_descendants(self) -> None:
         tally = tally_of(column("memwatch.tree.unobserved"))
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         tick(tally, 0.1, 0)
@@ -107,10 +107,10 @@ class TestOneProcess:
         assert tree is not None
         assert (main.certainty, main.low, main.high) == (Certainty.INTERVAL, 5 * MIB, 300 * MIB)
         assert (process.certainty, process.bytes, process.pid) == (Certainty.EXACT, 300 * MIB, None)
-        # The target may have had 300 MiB at its side: both together is the bound.
+        # The target could have had 300 MiB at its side: both together is the bound.
         assert (tree.low, tree.high) == (300 * MIB - EPS, 600 * MIB + 2 * EPS)
 
-    def test_a_childless_process_had_what_wait4_told(self) -> None:
+    def test_a_childless_process_had_what_wait4_reported(self) -> None:
         tally = tally_of(column("memwatch.tree.unobserved"))
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         tick(tally, 0.1, 3)
@@ -268,7 +268,7 @@ class TestTree:
         tree = tally.peaks().tree
         assert tree is not None
         assert (tree.certainty, tree.low) == (Certainty.INTERVAL, 100 * MIB - EPS)
-        # The target itself may have had the 100 MiB that wait4 told of.
+        # The target itself could have had the 100 MiB that wait4 reported.
         assert tree.high == 200 * MIB + 2 * EPS
 
     def test_the_sum_of_resident_sizes_is_no_lower_bound(self) -> None:
@@ -285,7 +285,7 @@ class TestTree:
         assert tree is not None
         assert (tree.low, tree.high, tree.at) == (540 * MIB, 3 * (512 * MIB + EPS), 0.2)
 
-    def test_a_process_nobody_waits_for_takes_the_bound_away(self) -> None:
+    def test_a_process_no_process_waits_for_takes_the_bound_away(self) -> None:
         tally = tally_of()
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
         seen(tally, 5000, 0.1, rss=MIB, peak=MIB)
@@ -310,7 +310,7 @@ class TestTree:
             assert (peak.low, peak.high) == (20 * MIB, None)
 
     @pytest.mark.parametrize(("born", "bounded"), [(0.1, True), (0.3, False)])
-    def test_a_daemon_keeps_what_it_was_told_of_its_children(self, born: float, bounded: bool) -> None:
+    def test_a_daemon_keeps_what_it_was_reported_of_its_children(self, born: float, bounded: bool) -> None:
         """Of those that are younger than the daemon, and may be its children, only what was seen is known."""
         tally = tally_of()
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
@@ -391,7 +391,7 @@ class TestTree:
     [
         ({}, 110),
         ({"beside": None}, 219),
-        ({"peak_bound": None}, 219),  # it resets its own watermark
+        ({"peak_bound": None}, 219),  # it resets the watermark
         ({"max_rss": 9 * MIB, "peak": 9 * MIB, "peak_bound": 9 * MIB}, 219),  # it may be the launcher's
         ({"note": ProcessNote.WATERMARK_RESET}, 219),
         ({"company": True}, 219),
@@ -449,8 +449,8 @@ class TestTicksWithoutTheTree:
         assert tree is not None
         assert tree.high == 103 * MIB
 
-    def test_a_process_that_nobody_saw_may_have_lived_since_the_last_tick_that_looked(self) -> None:
-        """Beside one of 100 MiB that ended before the tick at which nobody did."""
+    def test_a_process_without_a_sample_may_have_lived_since_the_last_tick_that_looked(self) -> None:
+        """Beside one of 100 MiB that ended before the tick without a living process."""
         names = "process.count", "unobserved", "unobserved.faults"
         tally = tally_of(*(column(f"memwatch.tree.{name}") for name in names), fault_bytes=MIB)
         seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
@@ -598,7 +598,7 @@ class TestControlGroup:
 
 
 class TestStoppedInTheMiddle:
-    """Nobody looked any more when the run went on: what could have grown since has no upper bound."""
+    """There were no more samples when the run went on: what could have grown since has no upper bound."""
 
     def in_a_group(self, **fields: object) -> Tally:
         tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x", **fields)
@@ -670,7 +670,7 @@ class TestStoppedInTheMiddle:
             assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 300 * MIB, None)
 
     def test_the_target_that_has_ended(self) -> None:
-        """Its own peak is over. The largest process's is when a tick after that found nobody alive."""
+        """The operation's peak is over. The largest process's is when a tick after that found no living process."""
         tally = tally_of(column("memwatch.tree.memory.usage"))
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         tick(tally, 0.1, 5 * MIB)
@@ -701,7 +701,7 @@ class TestStoppedInTheMiddle:
         assert process is not None
         assert (process.certainty, process.low, process.high) == (Certainty.INTERVAL, 300 * MIB, None)
 
-    def test_what_a_process_told_after_the_last_tick(self) -> None:
+    def test_what_a_process_reported_after_the_last_tick(self) -> None:
         """Its operations go on without a monitor: the tree cannot have needed less than it."""
         tally = self.in_a_group()
         lines = OperationLines(PID)
@@ -734,7 +734,7 @@ class TestStoppedInTheMiddle:
         assert (peaks.cgroup.certainty, peaks.cgroup.bytes) == (Certainty.EXACT, 800 * MIB)
 
 
-def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
+def test_segments_of_a_process_that_resets_the_watermark() -> None:
     lines = OperationLines(PID)
     lines.add([line_of({"schema": 1, "pid": PID, "start": STARTED, "exact": True})])
     lines.add([line_of({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})])
@@ -946,7 +946,7 @@ def test_tens_of_thousands_of_short_processes_take_little_memory() -> None:
     assert tree is not None
     assert tally.totals()["processes"] == 30_001
     assert tree.low == 20 * MIB - EPS
-    # Eleven or twelve of them live at any moment, each bounded by the largest maximum that was told.
+    # Eleven or twelve of them live at any moment, each bounded by the largest maximum that was reported.
     assert tree.high is not None
     assert 12 * 20 * MIB <= tree.high <= 14 * (20 * MIB + EPS)
 
@@ -988,7 +988,7 @@ def test_figures_may_be_asked_for_while_another_thread_folds() -> None:
 def test_a_likeliest_figure_that_no_tick_saw_has_no_moment(
     peak: int, estimate: int, at: float | None
 ) -> None:
-    """A process has 100 MiB at each tick; wait4 tells of what it had at most, 4 MiB of it files."""
+    """A process has 100 MiB at each tick; wait4 reports what it had at most, 4 MiB of it files."""
     needed = "memwatch.tree.memory.needed"
     tally = tally_of(
         column(f"{needed}.low"), column(f"{needed}.high"), column(needed), column("memwatch.tree.unobserved.faults")

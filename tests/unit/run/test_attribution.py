@@ -130,7 +130,7 @@ def test_the_operation_of_a_wide_range_is_likely(tmp_path: Path) -> None:
     assert by_its_own_mark.operation_likely is False
 
 
-def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
+def test_where_it_is_unknown_both_are_named(tmp_path: Path) -> None:
     found = tree(
         Peak.exact(160 * MIB, ERROR, at=7.14),
         operation("epoch 57", 6.9, 7.0, 150),
@@ -148,7 +148,7 @@ def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
     assert phrases.when_and_where(run, others) == "during a or another one"
 
 
-def test_of_many_that_cannot_be_told_apart_the_one_around_them_is_named() -> None:
+def test_of_many_that_cannot_be_distinguished_the_one_around_them_is_named() -> None:
     batches = [operation(f"batch {n}", n, n + 0.9, 100 + n / 100) for n in range(9)]
     around = operation("epoch", -1, 20, 100.08)
     found = tree(Peak.exact(100 * MIB, ERROR, at=3.0), around, *batches)
@@ -201,7 +201,7 @@ def of_several_processes(peak: Peak, *operations: RecordedOperation) -> tuple[st
 
 
 def test_an_operation_that_only_touches_the_window_is_one_of_two() -> None:
-    """The samples are at 1.4 and 1.5 s; a child may have had the peak after `short` had ended."""
+    """The samples are at 1.4 and 1.5 s; a child could have had the peak after `short` had ended."""
     job, step, short = (
         operation("job", 0, 3, 20),
         operation("step", 1, 2, 20),

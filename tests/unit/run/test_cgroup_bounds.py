@@ -81,7 +81,7 @@ DROPPED_AND_READ_AGAIN = [("cache", 1), ("tick", 0), ("skew", 1), ("drop", 1), (
 def test_the_truth_lies_between_the_bounds(
     moves: list[tuple[str, int]], resets: bool, all_ended: bool
 ) -> None:
-    """Whatever needed memory and cache do between two ticks, and while a tick is read; the last too, if anybody lives."""
+    """Whatever needed memory and cache do between two ticks, and while a tick is read; the last too, if a process lives."""
     group, windows, found = Group(), bounds(0), []
     during = 0
     for kind, size in [*moves, *([("skew", 0)] if all_ended else []), ("tick", 0)]:

@@ -161,7 +161,7 @@ def _in_group(path: Path) -> Path:
 
 
 def _by_faults(path: Path) -> Path:
-    """A record without a cgroup of its own: estimates, and bounds from page faults."""
+    """A record without a separate cgroup: estimates, and bounds from page faults."""
     names = ("memory.needed", "memory.needed.low", "memory.needed.high", "unobserved.faults", "process.count")
     series = [recorded.TREE, *((f"memwatch.tree.{name}", {}) for name in names)]
     rows = [

@@ -1,4 +1,4 @@
-"""Page faults that the group was not told of, where its count is behind for a while."""
+"""Page faults that missing from the group's count, where its count is behind for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU peaks of a run and of its operations, from what allocators told."""
+"""GPU peaks of a run and of its operations, from what allocators reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def operation(name: str, start: float, end: float, rss: int = 1000, **gpu: Any) 
     )
 
 
-def test_exact_figures_and_bounds_are_told_apart() -> None:
+def test_exact_figures_and_bounds_are_distinguished() -> None:
     gpu = {DEVICE: told(5, 5, reserved_peak=8, ooms=1, retries=2, fragmentation=3), "cuda:1": told(5, None)}
     exact, bounded = allocator_figures(operation("a", 0, 1, gpu=gpu))
     assert (exact.peak.certainty, exact.peak.bytes) == (Certainty.EXACT, 5)
@@ -122,7 +122,7 @@ def test_a_smaller_figure_changes_nothing() -> None:
     assert attributed(Peaks(gpu={DEVICE: Peak.sampled(500)}), operations, 10.0).gpu[DEVICE].bytes == 500
 
 
-def test_a_span_tells_the_device_of_which_most_was_used() -> None:
+def test_a_span_shows_the_device_of_which_most_was_used() -> None:
     gpu = {"GPU-1": told(400, 400, start=10, end=20), "GPU-2": told(500, 900, start=30, end=None)}
     attributes = operation_attributes(operation("a", 10, 20, gpu=gpu))
     assert attributes["hw.id"] == "GPU-2"

@@ -19,7 +19,7 @@ from tests.support.run_directory import MIB, STARTED, RunDirectory
 PAGE = 4096
 
 
-def test_faults_told_at_a_tick_and_at_the_next_belong_to_the_window_before_both() -> None:
+def test_faults_reported_at_a_tick_and_at_the_next_belong_to_the_window_before_both() -> None:
     bounds = LedgerBounds(PAGE)
     bounds.add_sample(1.0, 10 * MIB, 0)
     bounds.add_sample(2.0, 50 * MIB, 256)
@@ -27,7 +27,7 @@ def test_faults_told_at_a_tick_and_at_the_next_belong_to_the_window_before_both(
     assert bounds.most(None, over=True) == 53 * MIB
 
 
-def test_faults_told_at_the_next_tick_are_its_own_where_the_record_says_so() -> None:
+def test_faults_reported_at_the_next_tick_belong_to_it_if_the_record_says_so() -> None:
     """Its bound is not below that of the tick before, where they may have been before that; unknown, they may be anywhere."""
     bounds = LedgerBounds(PAGE, carried=True)
     bounds.add_sample(1.0, 10 * MIB, 0)

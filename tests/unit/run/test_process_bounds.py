@@ -44,7 +44,7 @@ def test_only_what_a_sample_read_as_memory_was_charged(
 
 @pytest.mark.parametrize(("faults", "left"), [(500, True), (5000, False)])
 def test_a_mapped_file_does_not_leave_the_group(faults: int, left: bool) -> None:
-    """Its pages are charged to whoever read it first: a size above the group's watermark proves nothing."""
+    """Its pages are charged to its first reader: a size above the group's watermark proves nothing."""
     tree = tree_of(READ, READ | ENDED | {"max_rss": 250 * MIB})
     assert tree.have_left(4 * MIB, 0, faults) is left
 

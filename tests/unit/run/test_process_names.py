@@ -1,4 +1,4 @@
-"""What tells processes of one program apart."""
+"""Words that distinguish processes of one program."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-g
             [["python", "/bin/git-annex", "get", "--jobs", "2", name] for name in "ab"],
             [("python", "git-annex", "get", "a"), ("python", "git-annex", "get", "b")],
         ),
-        (  # the one that has nothing of its own keeps its line
+        (  # the one without a difference keeps its line
             [["python", "w.py", "all"], ["python", "w.py", "all", "child"]],
             [("python", "w.py", "all"), ("python", "w.py", "all", "child")],
         ),
-        ([["python", "w.py", "x"]] * 2, [("python", "w.py", "x")] * 2),  # forked: nothing tells them apart
+        ([["python", "w.py", "x"]] * 2, [("python", "w.py", "x")] * 2),  # forked: nothing distinguishes them
         (
             [["python", "-m", "a", "1"], ["python", "-m", "a", "2"], ["python", "-m", "b", "1"]],
             [("python", "-m", "a", "1"), ("python", "-m", "a", "2"), ("python", "-m", "b", "1")],

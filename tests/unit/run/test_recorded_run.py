@@ -243,7 +243,7 @@ class TestOperations:
         assert first.totals["cpu_seconds"] == pytest.approx(0.03)
         assert first.totals["read_bytes"] == 3
         assert first.totals["tree_cpu_seconds"] == pytest.approx(0.05)
-        # Between two ticks the tree's part is an estimate, but never less than what its own process took.
+        # Between two ticks the tree's part is an estimate, but never less than what the operation's process took.
         assert second.totals["tree_cpu_seconds"] == pytest.approx(0.09)
         assert epoch.totals["tree_cpu_seconds"] == pytest.approx(0.25)
         # Alone until the worker starts at 0.2: then both.
@@ -326,7 +326,7 @@ class TestOperations:
         assert load_.tree_peak is not None
         assert (load_.tree_peak.high or 0) >= 200 * MIB
 
-    def test_alone_the_trees_peak_is_its_own(self, tmp_path: Path) -> None:
+    def test_alone_the_trees_peak_is_the_process_s(self, tmp_path: Path) -> None:
         built = self.built(tmp_path)
         built.operations(
             [opening(1, 0.1, "a"), closing(1, 0.2, 77), opening(2, 0.3, "b"), closing(2, 0.4, 55)]
@@ -384,7 +384,7 @@ class TestOperations:
         assert (without.bytes, without.certainty) == (20 * MIB, Certainty.EXACT)
 
     def test_a_process_that_no_tick_saw_but_that_reported_itself(self, tmp_path: Path) -> None:
-        """It reset its own watermark: what its parent was told of it is not all that it had."""
+        """It reset the watermark: wait4's result for its parent is not all that it had."""
         built = RunDirectory(tmp_path)
         built.columns([column("memwatch.tree.unobserved")])
         for place in range(10):
@@ -508,7 +508,7 @@ class TestStoppedInTheMiddle:
         assert across.tree_peak is not None
         assert across.tree_peak.low == 500 * MIB
         peaks = {process.pid: process.peak for process in run.processes}
-        # Waited for by us; by a process that lives and has told of nobody; of those that live, nobody saw the end.
+        # Waited for by us; by a process that lives and has not reported any; of those that live, no sample saw the end.
         assert [peaks[pid].high for pid in (5000, 6000, 7000, PID)] == [  # type: ignore[union-attr]
             40 * MIB + 256 * 1024, None, None, None,
         ]  # fmt: skip

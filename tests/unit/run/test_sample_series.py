@@ -48,7 +48,7 @@ def test_the_least_beside_is_that_of_the_samples_around(
     assert ticks.least_beside(start, end) == expected
 
 
-def test_one_tick_tells_of_no_growth() -> None:
+def test_one_tick_shows_no_growth() -> None:
     assert series((1.0, 5.0)).growths([1.0], [2.0]) is None
 
 
@@ -72,7 +72,7 @@ def test_growths_of_many_are_those_of_each() -> None:
 
 
 def ticks_of(path: Path, reading: float | None, **fields: object) -> TreeSeries:
-    """Four samples of a run in its own group, which needed 80 MiB until it was read at the second one; the reading took long."""
+    """Four samples of a run in a separate group, which needed 80 MiB until it was read at the second one; the reading took long."""
     built = RunDirectory(path, own_cgroup="/x", **fields)
     built.columns(
         [

@@ -151,7 +151,7 @@ def test_the_file_of_a_package_has_its_name() -> None:
     assert frame_name(frame._replace(file="__init__.py")) == "<module> (__init__.py:442)"
 
 
-def test_own_code_is_told_from_libraries() -> None:
+def test_own_code_is_distinguished_from_libraries() -> None:
     assert own_frame(_thread(LIBRARY, APP)) == APP
     standard = StackFrame("run", "/usr/lib/python3.11/threading.py", 982)
     frozen = StackFrame("exec", "<frozen importlib._bootstrap>", 3)

@@ -34,7 +34,7 @@ TWO_PROGRAMS = [
     (32, 66, 367, 367),
     (32, 87, 394, 389),
 ]
-"""rustc: its linker maps other files after its own. It needs 340 MiB of them."""
+"""rustc: its linker maps other files after rustc's. It needs 340 MiB of them."""
 
 FEW_PAGES_LEFT = [
     (19, 22, 75, 75),

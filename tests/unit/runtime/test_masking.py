@@ -65,5 +65,5 @@ def test_the_public_name(argv: list[str], name: str) -> None:
     assert public_name(argv) == name
 
 
-def test_a_password_with_a_sign_of_its_own_is_masked_whole():
+def test_a_password_with_a_sign_is_masked_whole():
     assert mask_url("ftp://me:S3@CRET@host/x@y") == f"ftp://me:{MASK}@host/x@y"

@@ -1,4 +1,4 @@
-"""A Python of its own for a module of ours finds this package."""
+"""A separate Python for a module of ours finds this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import otel_memwatch
 from otel_memwatch.runtime import own_python
 
 
-def test_the_package_lies_where_its_own_python_looks_for_it() -> None:
+def test_the_package_lies_where_the_separate_python_looks_for_it() -> None:
     """An installed copy, of another version perhaps, would be taken instead."""
     assert Path(own_python.PACKAGE_PARENT, "otel_memwatch", "__init__.py").samefile(otel_memwatch.__file__)
 
@@ -20,10 +20,10 @@ def test_the_package_lies_where_its_own_python_looks_for_it() -> None:
 @pytest.mark.parametrize(
     ("isolated", "ignore_environment", "options"), [(1, 1, ["-I"]), (0, 1, ["-E"]), (0, 0, [])]
 )
-def test_a_python_of_its_own_ignores_what_this_one_ignores(
+def test_a_separate_python_ignores_what_this_one_ignores(
     isolated: int, ignore_environment: int, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PYTHONHOME and PYTHONPATH are then meant for the command."""
+    """PYTHONHOME and PYTHONPATH are then intended for the command."""
     flags = SimpleNamespace(isolated=isolated, ignore_environment=ignore_environment)
     monkeypatch.setattr(sys, "flags", flags)
     start = [sys.executable, *options]

@@ -1,4 +1,4 @@
-"""What may hang is asked in a thread of its own."""
+"""What may hang is asked in a separate thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_values_are_given_out_once() -> None:
     assert first != second
 
 
-def test_a_hanging_call_is_told_and_delays_nobody() -> None:
+def test_a_hanging_call_is_reported_and_delays_no_other() -> None:
     release = threading.Event()
     poller = Poller("The driver", lambda: (release.wait(GUARD),), 0.01, "reset it")
     poller.start()
@@ -50,7 +50,7 @@ def test_a_hanging_call_is_told_and_delays_nobody() -> None:
         poller.close(GUARD)
 
 
-def test_an_error_is_told_until_it_is_over() -> None:
+def test_an_error_is_reported_until_it_is_over() -> None:
     broken = threading.Event()
     broken.set()
 

@@ -1,4 +1,4 @@
-"""The peak of a tree in a cgroup of its own, by table of cases."""
+"""The peak of a tree in a separate cgroup, by table of cases."""
 
 from __future__ import annotations
 

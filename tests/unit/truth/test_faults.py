@@ -23,7 +23,7 @@ def test_the_fault_ledger_bounds_a_tree_by_what_it_gained_or_by_what_it_holds() 
     assert tree_kept(100 * MIB, new, 400 * MIB) == 112 * MIB
     # one process has given 60 MiB back
     assert tree_kept(100 * MIB, new, 40 * MIB) == 40 * MIB
-    # a child may have been born that nobody has read: it may have what was given back
+    # a child may have been born that no sample has read: it may have what was given back
     assert tree_kept(100 * MIB, new, None) == 112 * MIB
 
 
@@ -48,7 +48,7 @@ def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
     [
         # read first with what it had of its parent
         (84, 60, 24),
-        # read first with all that it has: nobody knows whose that is
+        # read first with all that it has: it is unknown whose that is
         (84, 84, 0),
         # it has given back since what an earlier look saw
         (40, 60, 0),
@@ -56,7 +56,7 @@ def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
         (61, 60, 0),
     ],
 )
-def test_what_a_forked_process_has_beyond_its_least_is_its_own(held: int, least: int, own: int) -> None:
+def test_what_a_forked_process_has_beyond_its_least_is_private(held: int, least: int, own: int) -> None:
     assert own_pages(held, least, 1) == max(0, own - 1)
 
 

@@ -128,7 +128,7 @@ def test_the_peak_of_several_stretches(
 @pytest.mark.parametrize(
     ("children", "expected"),
     [
-        (None, (90, None)),  # they live: nobody knows what they have
+        (None, (90, None)),  # they live: it is unknown what they have
         ((50, 0), (90, 150)),
         ((50, 80), (90, 150)),  # may be what the process itself had when it started one
         ((250, 200), (200, 350)),

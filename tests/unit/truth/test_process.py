@@ -144,7 +144,7 @@ def test_watermark_is_of_run(began_before: bool, first: int | None, peak: int, o
     ("max_rss", "childless", "own"),
     [(11, True, True), (11, False, False), (10, True, False), (None, True, False)],
 )
-def test_wait4_was_its_own(max_rss: int | None, childless: bool, own: bool) -> None:
+def test_wait4_was_of_the_process(max_rss: int | None, childless: bool, own: bool) -> None:
     assert wait4_was_its_own(max_rss, childless=childless, floor=FLOOR) is own
 
 
@@ -189,7 +189,7 @@ def test_process_peak(low: int, high: int | None, expected: tuple[Any, ...] | No
     assert shape(process_peak(low, high, ERROR, FLOOR)) == expected
 
 
-def test_on_many_processors_a_process_below_the_launcher_may_have_had_more() -> None:
+def test_on_many_processors_a_process_below_the_launcher_could_have_had_more() -> None:
     """On 64 processors wait4 reported 9 MiB of a process that had 32: its counters may be off by 95."""
     mib = 1 << 20
     assert shape(process_peak(0, 9 * mib, 95 * mib, 9 * mib)) == (CENSORED, None, 104 * mib)
@@ -207,5 +207,5 @@ def test_without_watermarks_a_process_is_sampled() -> None:
 @pytest.mark.parametrize(
     ("high", "attained", "own"), [(300, 300, True), (300, 298, True), (300, 297, False), (9, 9, False)]
 )
-def test_wait4_is_its_own(high: int, attained: int, own: bool) -> None:
+def test_wait4_is_of_the_process(high: int, attained: int, own: bool) -> None:
     assert wait4_is_its_own(high, attained, ERROR, FLOOR) is own

@@ -51,7 +51,7 @@ def test_was_alive(time: float, end: float | None, alive: bool) -> None:
         ({"unreported_reset": True}, None),
         ({"oldest_alive": 8.0}, 300),
         ({"oldest_alive": 6.0}, None),
-        # The kernel tells starts to 10 ms.
+        # The kernel rounds starts to 10 ms.
         ({"oldest_alive": 7.005}, None),
         ({"oldest_alive": 6.0, "latest_start": None}, 300),
     ],

@@ -1,4 +1,4 @@
-"""Bounds of a process tree without a cgroup of its own, by table of cases."""
+"""Bounds of a process tree without a separate cgroup, by table of cases."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_bounds_are_no_nearer_than_the_counters_are_true() -> None:
 
 
 def test_an_error_of_many_processors_makes_no_tree_exact() -> None:
-    """64 processors may hold back 95 MiB; what is called exact is 1 MiB or 0.5 % off at the most."""
+    """64 processors may hold back 95 MiB; what is called exact is 1 MiB or 0.5 % off at most."""
     far = tree_from_bounds(100 * MIB, 110 * MIB, 95 * MIB)
     assert far is not None
     assert far.certainty is Certainty.INTERVAL

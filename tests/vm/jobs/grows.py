@@ -1,4 +1,4 @@
-"""Two idle children and an operation that takes ever more memory, until somebody ends it.
+"""Two idle children and an operation that takes ever more memory, until it is killed.
 
 The file named first gets the pids, then a letter before each 4 MiB: its time is that of the last memory it asked for.
 """

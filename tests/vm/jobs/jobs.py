@@ -1,11 +1,11 @@
-"""The jobs that run in the machine, each with its results in a folder of its own below the one that is named.
+"""The jobs that run in the machine, each with its results in a separate folder below the one that is named.
 
 command.json   exit code of the job, its seconds, and when files of the run were written last
 output         what it wrote
 truth.json     what the workload found (workload.py)
 report.json    `report --json` of the run
 run.json       the record's own
-zoo.jsonl      what the zoo told of each composition, a line each
+zoo.jsonl      the zoo's result for each composition, a line each
 after.json     the control groups and units of ours that are left when all is over
 """
 
@@ -148,7 +148,7 @@ def jobs() -> dict[str, str]:
         f' {TESTER} "{hogs()}"; code=$?; swapoff /swap; exit $code',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
-        # As a service whose group is its own to use; a user and their session are found by it.
+        # As a service with a delegated group; a user and their session are found by it.
         "zoo": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
         f" {BIN}/python -m tests.zoo {Path('/opt/jobs/zoo').read_text().strip()} --save /tmp/zoo/zoo.jsonl",
         "demo": f'{TESTER} "cd /tmp/demo; {PATIENT} wrap --out /tmp/demo/run -- {MEMWATCH} demo"',

@@ -1,7 +1,7 @@
 """Verdicts on runs at memory limits, on version 2 of cgroups.
 
 shortages.py TRUTH own|disk|shared: `own` limits each run by `--limit`, `disk` also its reads to 20 MB in a second, and `shared` by
-the limit of a scope around the monitor, which the run has no cgroup of its own in. TRUTH gets a row for each run: its program, share
+the limit of a scope around the monitor, which the run has no separate cgroup in. TRUTH gets a row for each run: its program, share
 of the memory for full speed (0: no limit), seconds, bytes read, and the verdict.
 """
 

@@ -1,7 +1,7 @@
 """A parent with 200 MiB and three forked workers with 50 MiB of their own each, all there at once for a moment.
 
 Writes what it found to the file named first: the sum of proportional sizes then (the truth, to a page), its control
-group, and the signals that it got; beside it a file "ready" once all is there. Further words: `hold SECONDS`, and `term`, which waits for one SIGTERM and exits with 3.
+group, and the signals that it got; beside it a file "ready" once nothing is missing. Further words: `hold SECONDS`, and `term`, which waits for one SIGTERM and exits with 3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def proportional(pid: int, kind: str) -> int:
 
 
 def main() -> int:
-    """Allocates, measures, tells."""
+    """Allocates, measures, reports."""
     place, *words = sys.argv[1:]
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))

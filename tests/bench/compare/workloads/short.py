@@ -1,4 +1,4 @@
-"""100 processes one after the other, each with 16 MiB of its own and 2 ms of work."""
+"""100 processes one after the other, each with 16 MiB of private memory and 2 ms of work."""
 
 import os
 import time

@@ -92,7 +92,7 @@ def test_the_device_that_the_thread_has_set_is_found_by_what_cuda_calls_it(machi
     assert ask(code, machine) == "20480 10240\n10240 7168 7168 1"
 
 
-def test_without_pytorch_a_trace_tells_of_the_whole_device(machine: nvml.Machine) -> None:
+def test_without_pytorch_a_trace_shows_the_whole_device(machine: nvml.Machine) -> None:
     code = f"""
         import pathlib, sys
         sys.path.insert(0, {os.getcwd()!r})
@@ -105,7 +105,7 @@ def test_without_pytorch_a_trace_tells_of_the_whole_device(machine: nvml.Machine
     assert ask(code, machine) == "(1024, 0)"
 
 
-def test_a_driver_in_trouble_is_told_once(machine: nvml.Machine) -> None:
+def test_a_driver_in_trouble_is_reported_once(machine: nvml.Machine) -> None:
     machine.also("fail nvmlInitWithFlags 18")
     output = ask("print(gpu_mem_get(), gpu_mem_get_all())", machine)
     assert output.startswith("GPUMemory(total=0, free=0, used=0) []")

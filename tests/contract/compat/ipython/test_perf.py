@@ -43,12 +43,12 @@ def test_faults_of_all_threads_are_counted_from_start_to_stop() -> None:
 
 
 @needs_perf
-def test_an_unknown_event_is_told_in_one_sentence() -> None:
+def test_an_unknown_event_is_reported_in_one_sentence() -> None:
     with pytest.raises(UsageError, match="perf has no event 'no-such-thing'"):
         perf.check("no-such-thing")
 
 
-def test_perf_that_is_absent_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perf_that_is_absent_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(Unavailable, match="perf is not installed"):
         perf.check("cache-misses")

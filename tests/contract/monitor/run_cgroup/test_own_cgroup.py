@@ -136,7 +136,7 @@ def test_source_reads_the_own_group_after_the_target_has_ended(own: OwnCgroup) -
 
 
 def test_limit_of_the_group_above_is_copied_and_kills_are_counted() -> None:
-    """In a group of 96 MiB: a program of ours makes its own group in it and starts what is too large."""
+    """In a group of 96 MiB: a program of ours makes a separate group in it and starts what is too large."""
     group = Group(96 * MIB)
     try:
         done = subprocess.run(

@@ -122,7 +122,7 @@ def test_what_accounts_for_the_caller_is_not_left(machine: Machine, group: str, 
 @pytest.mark.parametrize(
     "group", [f"{MANAGER}/app.slice/memwatch-7-abc.scope", "/job.scope/memwatch-7-4026531836-abc"]
 )
-def test_another_run_s_group_is_not_left_and_nobody_is_told_to(machine: Machine, group: str) -> None:
+def test_another_run_s_group_is_not_left_and_no_hint_is_given(machine: Machine, group: str) -> None:
     refusal = machine.refusal(group, 1000)
     assert "another run's" in refusal.message
     assert refusal.hint is None
@@ -181,7 +181,7 @@ def test_a_session_of_another_user_is_not_left(machine: Machine) -> None:
     assert "another user" in machine.refusal(SESSION, 1001).message
 
 
-def test_nothing_is_asked_where_nobody_answers_or_nothing_would_be_counted(machine: Machine) -> None:
+def test_nothing_is_asked_where_no_process_answers_or_nothing_would_be_counted(machine: Machine) -> None:
     machine.write(MANAGER, {"cgroup.controllers": "pids\n"})
     assert "counts no memory" in machine.refusal(SESSION, 1000).message
     machine.write(MANAGER, {"cgroup.controllers": "cpu memory pids\n"})
@@ -204,7 +204,7 @@ class Asking:
         self.scope = Scope(ScopeRequest(str(folder / "bus"), "app.slice", str(folder)), 0.3, limit)
 
     def outcome(self) -> str:
-        """What the process was told."""
+        """The settings of the process."""
         reader, writer = os.pipe()
         self.pid = pid = os.fork()
         if pid == 0:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
     fake = install(monkeypatch, Cuda(("11111111", "22222222")))
     fake.allocate(700)
-    fake.blip(5000)  # a peak from before is nobody's
+    fake.blip(5000)  # a peak from before belongs to no call
     return fake
 
 

@@ -84,7 +84,7 @@ def test_an_interrupt_lets_go() -> None:
 
 
 @pytest.mark.usefixtures("in_ipython")
-def test_other_errors_keep_their_locals_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_keep_their_locals_unless_asked_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     error = ValueError("a bug")
     with pytest.raises(ValueError, match="a bug"):
         gpu_mem_restore(fail)(error)

@@ -61,7 +61,7 @@ def test_counts_in_any_locale(line: str, value: float | None) -> None:
     assert process_line(line, "cycles") is None
 
 
-def test_what_is_not_counted_is_told_apart_from_what_is_absent() -> None:
+def test_what_is_not_counted_is_distinguished_from_what_is_absent() -> None:
     assert parse_line("<not counted> cache-misses") == Count("cache-misses", None, "<not counted>")
     assert parse_line("<not supported> cache-misses") == Count("cache-misses", None, "<not supported>")
     assert parse_line("nothing here") is None

@@ -50,7 +50,7 @@ def test_all_units(unit: str, divisor: float) -> None:
     assert values(MemoryCurve([0.0], [3e9]), unit)[1] == [3e9 / divisor]
 
 
-def test_no_samples_are_told_in_words_and_not_drawn(tmp_path: Path) -> None:
+def test_no_samples_are_reported_in_words_and_not_drawn(tmp_path: Path) -> None:
     assert values(MemoryCurve([], [])) == ([], [])
     assert (
         text([], [], "MiB")

@@ -143,7 +143,7 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, column: str, value
         (b'mode,"x\n', "not a CSV file"),
     ],
 )
-def test_what_is_no_such_file_is_told_in_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+def test_what_is_no_such_file_is_reported_in_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     with pytest.raises(TradeoffError) as caught:
@@ -151,7 +151,7 @@ def test_what_is_no_such_file_is_told_in_one_sentence(tmp_path: Path, content: b
     assert words in str(caught.value)
 
 
-def test_structure_errors_are_told_in_one_sentence(tmp_path: Path) -> None:
+def test_structure_errors_are_reported_in_one_sentence(tmp_path: Path) -> None:
     header, body = rows()
     with pytest.raises(TradeoffError, match=r"the following words: \['gptq'\]"):
         read(save(tmp_path / "a.csv", header, [line for line in body if "gptq" not in line[1]]))

@@ -7,7 +7,7 @@ import pytest
 from otel_memwatch.compat.qefficient.profiler import QEffMemoryProfiler
 
 
-def test_a_harness_that_collects_samples_of_its_own_goes_on() -> None:
+def test_a_harness_that_collects_samples_goes_on() -> None:
     profiler = QEffMemoryProfiler()
     sample = profiler.metrics_collector.collect_sample()
     with pytest.warns(UserWarning, match="ignored"):

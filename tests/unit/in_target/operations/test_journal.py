@@ -1,4 +1,4 @@
-"""The header of a process's operations: which rank it is, as far as a launcher told."""
+"""The header of a process's operations: which rank it is, if a launcher provides it."""
 
 from __future__ import annotations
 

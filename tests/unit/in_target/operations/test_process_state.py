@@ -122,7 +122,7 @@ def test_the_watermark_is_the_processs_whichever_thread_asks(
 def test_what_is_given_back_without_a_page_fault_is_seen(
     mark: ResettableWatermark, boundary: Callable[[ResettableWatermark], Moment]
 ) -> None:
-    """The reason why the reset is never left out: no counter tells of it."""
+    """The reason why the reset is never left out: no counter reports it."""
     kept = mmap.mmap(-1, 60 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     kept.write(bytes(60 * MIB))
     before = mark.read_and_reset(opening=True, beside=False)
@@ -135,7 +135,7 @@ def test_what_is_given_back_without_a_page_fault_is_seen(
 
 
 @pytest.mark.parametrize("boundary", [BOUNDARIES[name] for name in BOUNDARIES if name != "opening"])
-def test_a_foreign_reset_is_told(
+def test_a_foreign_reset_is_reported(
     mark: ResettableWatermark, boundary: Callable[[ResettableWatermark], Moment]
 ) -> None:
     """But where no operation is open: there it takes nothing away."""

@@ -189,7 +189,7 @@ def test_an_action_runs_at_the_first_sample_at_which_it_is_due() -> None:
     assert calls == [5.0, 6.1, 7.2]
 
 
-def test_an_action_may_change_its_own_period() -> None:
+def test_an_action_may_change_the_period() -> None:
     calls: list[float] = []
 
     def act(now: float) -> None:

@@ -60,7 +60,7 @@ def _strangers(usual: Path) -> None:
 
 
 @pytest.mark.parametrize("lay", [_link, _dangling, _file, _open_to_all, _strangers])
-def test_what_somebody_else_has_laid_there_is_left_alone(shared: Path, lay) -> None:
+def test_what_another_program_has_laid_there_is_left_alone(shared: Path, lay) -> None:
     usual = shared / f"memwatch-runs-{os.geteuid()}"
     lay(usual)
     before = {path: path.lstat().st_mtime_ns for path in shared.rglob("*")}

@@ -18,7 +18,7 @@ from tests.support.clock import FakeClock
 
 
 class Scripted:
-    """A source that gives what it is told to, and takes time."""
+    """A source that returns given values, and takes time."""
 
     def __init__(self, name: str, columns: Sequence[Column], clock: FakeClock, cpu: float = 0.0) -> None:
         self.name = name
@@ -103,8 +103,8 @@ def test_fast_columns_stand_before_slow_ones(clock: FakeClock) -> None:
     assert sampler.tick().values[:-1] == (1, 4, 2, 3)
 
 
-def test_a_failing_source_publishes_nothing_and_is_told_once(clock: FakeClock) -> None:
-    """No stale value, no zero; the others go on; each change of state is told once."""
+def test_a_failing_source_publishes_nothing_and_is_reported_once(clock: FakeClock) -> None:
+    """No stale value, no zero; the others go on; each change of state is reported once."""
     good = Scripted("good", [Column("process.memory.usage")], clock)
     bad = Scripted("bad", [Column("system.memory.limit")], clock)
     good.values, bad.values = [1], [9]
@@ -365,7 +365,7 @@ def test_a_source_whose_probe_fails_is_read_as_before(clock: FakeClock) -> None:
     assert source.probes == 1
 
 
-def test_what_follows_from_several_sources_is_filled_in_before_anybody_sees_it(clock: FakeClock) -> None:
+def test_what_follows_from_several_sources_is_filled_in_before_any_reader_sees_it(clock: FakeClock) -> None:
     source = Scripted("s", [Column("process.memory.usage"), Column("process.thread.count")], clock)
     source.values = [3, None]
     seen: list[Snapshot] = []

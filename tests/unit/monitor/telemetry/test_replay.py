@@ -83,6 +83,6 @@ def test_spans():
         ]
     }
     sent = encode_spans(spans(request))
-    # The SDK also tells that the parent's context is local, which the recorded form leaves open.
+    # The SDK also reports that the parent's context is local, which the recorded form leaves open.
     sent.resource_spans[0].scope_spans[0].spans[0].flags = 0
     assert sent == parse_json(json.dumps(request), ExportTraceServiceRequest())

@@ -44,7 +44,7 @@ def test_where_signals_go(settings, environ, metrics, spans):
     assert found.spans == (spans and Endpoint(spans, HTTP))
 
 
-def test_what_is_meant_for_the_targets_own_sdk_is_not_taken():
+def test_what_is_intended_for_the_targets_own_sdk_is_not_taken():
     """The target wants port 9464 and its terminal for itself."""
     found = wanted(
         {}, {"OTEL_METRICS_EXPORTER": "prometheus,console,memwatch", "OTEL_TRACES_EXPORTER": "console"}

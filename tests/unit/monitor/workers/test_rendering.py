@@ -17,13 +17,13 @@ from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.run import RecordedRun
 
 
-def test_what_is_loaded_before_the_end_is_there() -> None:
+def test_what_is_loaded_before_the_end_exists() -> None:
     for given in ({}, {"summary": "markdown"}, {"quiet": True}, {"report": False}):
         for name in needed_to_render(settings("wrap", given, {}), detachable=False):
             import_module(name)
 
 
-def test_nothing_is_loaded_that_nobody_asked_for() -> None:
+def test_nothing_is_loaded_that_was_not_requested() -> None:
     assert needed_to_render(settings("wrap", {"quiet": True, "report": False}, {}), detachable=False) == ()
 
 

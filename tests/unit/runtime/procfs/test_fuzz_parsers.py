@@ -240,7 +240,7 @@ def test_names_and_attributes_that_a_program_gives(name: str, attributes: dict[s
 @profile(200)
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(1, 60))
 def test_commands_as_they_are_shown(argv: list[str], width: int) -> None:
-    """No control character, no change of direction, no line of its own reaches a terminal."""
+    """No control character, change of direction or extra line reaches a terminal."""
     assert len(masking.mask_arguments(argv)) == len(argv)
     masking.public_name(argv)
     for text in (

@@ -41,5 +41,5 @@ def test_whom_a_mount_hides(tmp_path: Path, options: str, capabilities: int, hid
     assert hides_others(tmp_path) is hides
 
 
-def test_where_it_cannot_be_told_nothing_is_said(tmp_path: Path) -> None:
+def test_where_it_is_unknown_nothing_is_said(tmp_path: Path) -> None:
     assert not hides_others(tmp_path)

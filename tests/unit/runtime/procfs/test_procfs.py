@@ -55,7 +55,7 @@ def test_status_of_a_zombie_has_no_memory() -> None:
     assert status.voluntary == 1
 
 
-def test_status_tells_that_the_end_of_children_is_ignored() -> None:
+def test_status_shows_that_the_end_of_children_is_ignored() -> None:
     text = data("status").replace(b"SigIgn:\t0000000000000000", b"SigIgn:\t0000000000010000")
     assert process.parse_status(text).ignores_sigchld
     assert process.parse_ignores_sigchld(text)

@@ -64,7 +64,7 @@ def test_one_run_has_a_stated_margin() -> None:
     ],
 )
 def test_one_run_with_a_wide_range_says_so(low: int | None, high: int, basis: str) -> None:
-    """A search through text files was told to request 1903 MiB, without a reason."""
+    """A search through text files was advised to request 1903 MiB, without a reason."""
     bound = low and low * MIB
     (advice,) = advise([row(high, low=bound, certainty="interval")], by=job_of)
     assert f"({basis})" in sentence(advice)
@@ -96,7 +96,7 @@ def test_what_is_added_for_others_or_was_needed_by_a_failed_run_is_no_difference
 
 
 @pytest.mark.parametrize("target", ["slurm", "kubernetes", "docker", "snakemake", "nextflow"])
-def test_a_target_that_is_given_a_figure_is_not_told_that_there_is_none(target: str) -> None:
+def test_a_target_that_is_given_a_figure_is_not_reported_that_there_is_none(target: str) -> None:
     (advice,) = advise([row(15), row(350)], by=job_of)
     said = [line for line in TARGETS[target](advice).splitlines() if line.startswith(("# ", "// "))]
     assert "request " in said[0]
@@ -158,7 +158,7 @@ def test_the_monitor_and_the_page_cache_are_named() -> None:
 
 
 def test_page_cache_of_a_control_group_that_others_share_is_not_named() -> None:
-    """The surrounding group's 9 GiB of page cache were reported for `sort` without a group of its own."""
+    """The surrounding group's 9 GiB of page cache were reported for `sort` without a separate group."""
     (advice,) = advise([row(100, cgroup=9 << 30)], by=job_of)
     assert not any("page cache" in note for note in advice.notes)
 
@@ -573,7 +573,7 @@ def test_targets_speak_their_own_words() -> None:
     assert document["memory"]["target"] == advice.memory
 
 
-def test_a_change_is_told_where_the_bounds_exclude_that_there_is_none() -> None:
+def test_a_change_is_reported_where_the_bounds_exclude_that_there_is_none() -> None:
     before = row(100, started=1000.0)
     assert (
         what_changed(row(100.5, started=1060.0), [before])

@@ -108,7 +108,7 @@ def test_a_quarter_of_the_runs_shows_how_far_above_its_low_end_a_run_can_be() ->
     assert narrowed([Interval(8 * MIB, None), *small])[0].high is None
 
 
-def test_runs_of_two_kinds_are_told_from_a_normal_scatter() -> None:
+def test_runs_of_two_kinds_are_distinguished_from_a_normal_scatter() -> None:
     two_kinds = [100.0 + i / 10 for i in range(12)] + [200.0, 201.0, 202.0]
     assert not looks_normal([math.log(value) for value in two_kinds])
     bound = prediction_bound(exact(*two_kinds), 0.1)

@@ -96,7 +96,7 @@ def test_a_pattern_is_a_budget_of_every_figure_that_it_fits_and_of_no_time():
     assert "seconds" not in {v.name for v in judge(figures, [Budget("*", 10)])}
 
 
-def test_a_name_with_a_pattern_s_signs_means_itself_where_it_is_there():
+def test_a_name_with_a_pattern_s_signs_means_itself_where_it_exists():
     (verdict,) = judge(
         {"operation:a[1]": exact(5), "operation:a1": exact(99)}, [Budget("operation:a[1]", 10)]
     )

@@ -169,7 +169,7 @@ def times(count, seconds, seed, *, started, host="here"):
     ]  # fmt: skip
 
 
-def test_times_that_were_not_taken_in_turns_are_not_told_from_a_machine_s_hours():
+def test_times_that_were_not_taken_in_turns_are_not_distinguished_from_a_machine_s_hours():
     base = times(8, 10, 0, started=0)
     assert verdict(base, times(8, 11.5, 1, started=1)).verdict is ComparisonVerdict.REGRESSED
     later = verdict(base, times(8, 11.5, 1, started=100))

@@ -90,7 +90,7 @@ def test_the_comment_has_what_changed_first_and_folds_the_rest():
     assert {line.replace("\\|", "").count("|") for line in rows} <= {6, 7}
 
 
-def test_junit_counts_failures_and_what_cannot_be_told():
+def test_junit_counts_failures_and_what_is_unknown():
     root = ET.fromstring(comparison_formats.as_junit(COMPARISON))
     assert root.attrib == {"tests": "8", "failures": "1", "errors": "0", "skipped": "5"}
     assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == [

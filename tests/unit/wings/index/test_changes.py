@@ -139,7 +139,7 @@ def test_a_host_that_changed_at_the_same_run_is_named() -> None:
     assert "also changed: host" in FORMATS["markdown"]([found], 16)
 
 
-def test_each_group_has_its_own_history() -> None:
+def test_each_group_has_a_separate_history() -> None:
     from otel_memwatch.wings.index.run_fields import columns
 
     rows = [*runs([100.0] * 8 + [110.0] * 8, host="a"), *runs([300.0] * 16, host="b")]

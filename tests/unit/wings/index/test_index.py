@@ -95,7 +95,7 @@ def test_all_runs_are_listed_by_their_start_broken_ones_with_the_reason(runs: Pa
     assert (one.name, one.tags, one.input_bytes) == ("train", {"rule": "align"}, 5)
 
 
-def test_a_row_tells_what_the_run_does(runs: Path) -> None:
+def test_a_row_shows_what_the_run_does(runs: Path) -> None:
     from otel_memwatch.run import load
 
     told = load(runs / "a")
@@ -134,7 +134,7 @@ def test_runs_are_found_in_a_tree_and_what_is_no_run_is_left_out(runs: Path) -> 
 
 
 @pytest.mark.usefixtures("runs")
-def test_the_newest_run_is_meant_where_none_is_named() -> None:
+def test_the_newest_run_is_intended_where_none_is_named() -> None:
     assert find_run(None).name == find_run("latest").name == "b"
     assert str(find_run("memwatch-runs/a/run.json")) == "memwatch-runs/a"
 
@@ -187,7 +187,7 @@ def test_the_cache_changes_nothing(many: Path, monkeypatch: pytest.MonkeyPatch) 
     assert index() == first
 
 
-def test_only_what_is_meant_is_kept_in_memory(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_intended_is_kept_in_memory(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred thousand runs the rows alone take 200 MiB."""
     monkeypatch.setattr(index_cache, "_TOGETHER", 4)
     for number in range(30):
@@ -201,7 +201,7 @@ def test_only_what_is_meant_is_kept_in_memory(many: Path, monkeypatch: pytest.Mo
         )
         return row.id.startswith("n") and int(row.id[1:]) % 2 == 0
 
-    gc.freeze()  # what is there already is not looked through
+    gc.freeze()  # what exists already is not looked through
     for _ in range(2):  # without and with the cache
         alive = 0
         assert [row.id for row in index(newest=2, accepts=counted)] == ["n26", "n28"]

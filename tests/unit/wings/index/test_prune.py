@@ -174,7 +174,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Pat
     assert (tmp_path / "copy/a/b/r/run.json").exists()
 
 
-def test_the_named_directory_may_be_a_link_of_ours_but_of_nobody_else(
+def test_the_named_directory_may_be_a_link_of_ours_but_of_no_other_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "real/a")

@@ -77,7 +77,7 @@ def bare(tmp_path: Path) -> Path:
     return path
 
 
-def test_steady_growth_tells_when_the_limit_is_reached(bare: Path) -> None:
+def test_steady_growth_shows_when_the_limit_is_reached(bare: Path) -> None:
     grow(bare / "samples.jsonl", ticks([100 + n for n in range(100)]))
     figures = LiveRun(bare).look()
     assert figures.pace == pytest.approx(10 * MIB, rel=0.01)

@@ -152,7 +152,7 @@ def test_a_rank_inside_the_run_of_its_host_is_not_added_up_twice(tmp_path):
     assert len(group.numbered) == 4
 
 
-def test_several_groups_in_one_tree_are_told_apart_by_name(tmp_path):
+def test_several_groups_in_one_tree_are_distinguished_by_name(tmp_path):
     for name in ("one", "two"):
         for rank in range(2):
             rank_run(tmp_path / f"{name}{rank}", SHORT, rank=rank, size=2, group=name)

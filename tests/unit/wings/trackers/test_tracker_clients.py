@@ -56,7 +56,7 @@ def test_what_is_not_exact_has_its_bounds(tmp_path: Path) -> None:
     assert "memory" in figures.summary
 
 
-def test_which_run_of_a_tracker_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_run_of_a_tracker_is_intended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trackers.named({}) == []
     assert trackers.named({"WANDB_RUN_ID": "", "MLFLOW_RUN_ID": "1", "TENSORBOARD_LOG_DIR": "x"}) == [
         "mlflow",

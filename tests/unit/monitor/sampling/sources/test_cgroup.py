@@ -88,7 +88,7 @@ def test_version_1(tmp_path: Path) -> None:
 def test_a_target_that_ends_meanwhile_was_in_our_cgroup(
     tmp_path: Path, state: str, flags: int, where: str
 ) -> None:
-    """From its exit on, the kernel lists it in the root group: the machine's memory was reported as its own."""
+    """From its exit on, the kernel lists it in the root group: the machine's memory was reported as the process's."""
     context = version1(tmp_path)
     group(tmp_path / "memory/other", memory__limit_in_bytes=UNLIMITED, memory__usage_in_bytes=4096)
     target = tmp_path / "proc" / str(ROOT_PID)
@@ -221,7 +221,7 @@ def test_group_that_is_removed_fails_to_read(tmp_path: Path) -> None:
         # what the command had here, and started, before it moved, is not in the group that it is in now
         ("/jobs", True, 1),
         ("/", True, 1),
-        # nobody knows where a process was that was there before
+        # it is unknown where a process was that was there before
         ("/", False, 0),
     ],
 )

@@ -31,7 +31,7 @@ RENDER = "/dev/dri/renderD128"
         ("xe", ARC, 32 * MIB, 256 * KIB),
     ],
 )
-def test_a_client_tells_its_memory(name: str, pci: str, device_bytes: int, system_bytes: int) -> None:
+def test_a_client_shows_its_memory(name: str, pci: str, device_bytes: int, system_bytes: int) -> None:
     client = parse_drm_fdinfo(fdinfo(name))
     assert client is not None
     assert (client.pci, client.device_bytes, client.system_bytes) == (pci, device_bytes, system_bytes)

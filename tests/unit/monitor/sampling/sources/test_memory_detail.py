@@ -50,7 +50,7 @@ def test_small_tree_is_read_soon_and_summed(tmp_path: Path) -> None:
     assert detail.read(100.0 + FIRST_AFTER) == (3000 << 10, 9 << 10, 9 << 10, None, None)
 
 
-def test_shares_without_files_are_told_less_what_changed_meanwhile(
+def test_shares_without_files_are_reported_less_what_changed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = fake(tmp_path, 2, MIB)

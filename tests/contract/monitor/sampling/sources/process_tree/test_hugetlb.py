@@ -1,4 +1,4 @@
-"""Huge pages of hugetlbfs: in no resident size, told beside the figures of memory."""
+"""Huge pages of hugetlbfs: in no resident size, reported beside the figures of memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reserved() -> Iterator[None]:
 
 @pytest.mark.usefixtures("reserved")
 @pytest.mark.parametrize("group", ["auto", "off"])
-def test_huge_pages_are_told_beside_what_was_needed(group: str, tmp_path: Path) -> None:
+def test_huge_pages_are_reported_beside_what_was_needed(group: str, tmp_path: Path) -> None:
     done = wrap([sys.executable, "-c", MAPPED], "--cgroup", group, out=tmp_path / "run")
     assert done.code == 0, done.err
     run = load(tmp_path / "run")
@@ -55,7 +55,7 @@ def test_huge_pages_are_told_beside_what_was_needed(group: str, tmp_path: Path) 
     assert run.peaks.hugetlb is not None
     assert run.peaks.hugetlb.bytes == PAGES * PAGE
     assert "plus 16.0 MiB of huge pages (hugetlbfs)" in done.err
-    # a record whose monitor died tells the same
+    # a record whose monitor died reports the same
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     del info["peaks"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(info))

@@ -1,4 +1,4 @@
-"""A watermark that somebody else resets: noticed, and our own resets are not taken for it."""
+"""A watermark that another program resets: noticed, and our own resets are not taken for it."""
 
 from __future__ import annotations
 

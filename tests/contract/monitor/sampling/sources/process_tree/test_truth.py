@@ -105,7 +105,7 @@ def test_daemon_that_leaves_its_parent_stays_in_the_tree() -> None:
     assert result["totals"]["write_chars"] >= 3 * MIB
 
 
-def test_orphan_that_no_tick_saw_is_told_by_its_end(tmp_path: Path) -> None:
+def test_orphan_that_no_tick_saw_is_reported_by_its_end(tmp_path: Path) -> None:
     ready = str(tmp_path / "ready")
     result = watch(
         "orphan_ends_at_once",
@@ -117,7 +117,7 @@ def test_orphan_that_no_tick_saw_is_told_by_its_end(tmp_path: Path) -> None:
     assert told[0]["note"] == "never seen alive"
 
 
-def test_new_program_in_the_same_process_is_told() -> None:
+def test_new_program_in_the_same_process_is_reported() -> None:
     result = watch("execute_sleep", interval=0.05)
     told = [record for record in of(result, "figures") if record.get("note") == "exec"]
     # twice where a tick sees it in mid-exec: the kernel moves the start of the stack once more
@@ -176,7 +176,7 @@ def test_last_figures_of_a_child_whose_end_is_ignored_are_kept() -> None:
     assert "nobody waits for it" in notes
 
 
-def test_death_by_signal_is_told() -> None:
+def test_death_by_signal_is_reported() -> None:
     result = watch("kill_itself")
     end = of(result, "exit")[0]
     assert end["signal"] == 9

@@ -127,7 +127,7 @@ def test_a_watermark_counts_as_gained_beyond_the_error_of_any_number_of_processo
     [
         # filled by userfaultfd and given back, between two ticks
         (41, 20, 40, 43),
-        # as much by its own page faults: once
+        # as much by its page faults: once
         (41, 40 * 256, 40, 43),
         # less than the counters may be off
         (1.4, 20, 1, 1.5),
@@ -187,7 +187,7 @@ def test_released_memory_is_in_no_window_after_the_sample_that_found_it(tmp_path
 
 
 def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside(tmp_path: Path) -> None:
-    """No tick saw the parent with its 40 MiB: wait4 tells of their page faults, and the child has the pages."""
+    """No tick saw the parent with its 40 MiB: wait4 reports their page faults, and the child has the pages."""
     watched = Watched(tmp_path)
     watched.high()
     watched.proc.process(60, os.getpid(), rss=40 * MIB, stack=8192, minor=5)
@@ -322,7 +322,7 @@ def test_memory_that_is_being_released_is_no_more_than_the_machine_has_not_freed
 def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_before: bool
 ) -> None:
-    """Its page faults are read, then its parent waits for it, and all are read again: nobody inherits them unknown."""
+    """Its page faults are read, then its parent waits for it, and all are read again: no process inherits them unnoticed."""
     monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
     watched = Watched(tmp_path)
     watched.high()
@@ -391,7 +391,7 @@ def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_p
 def test_a_worker_has_nothing_of_what_its_siblings_gained(tmp_path: Path, known: bool, most: int) -> None:
     """One has 60 MiB by 60 MiB of page faults; its sibling 50, and hardly any: these were filled by userfaultfd.
 
-    Whose parent is not known may have had them from anybody.
+    A process with an unknown parent could have them from any other.
     """
     watched = Watched(tmp_path)
     watched.high()
@@ -405,16 +405,16 @@ def test_a_worker_has_nothing_of_what_its_siblings_gained(tmp_path: Path, known:
 @pytest.mark.parametrize(
     ("given", "high"),
     [
-        # the pids are all known: who was told of has ended since the last tick
+        # the pids are all known: the reported one has ended since the last tick
         ([], 2),
         # one was given while that tick was taken: its process may have ended before the tick was over
         ([101], 62),
     ],
 )
-def test_what_is_told_of_an_unseen_process_may_have_been_before_the_last_tick_was_over(
+def test_what_is_reported_of_an_unseen_process_may_have_been_before_the_last_tick_was_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[int], high: int
 ) -> None:
-    """60 MiB at the last tick, given back since; then a process that nobody saw is told to have had 40 MiB."""
+    """60 MiB at the last tick, given back since; then an unseen process is reported to have had 40 MiB."""
     watched = Watched(tmp_path)
     watched.high()
     watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
@@ -439,10 +439,10 @@ def test_what_is_told_of_an_unseen_process_may_have_been_before_the_last_tick_wa
     assert max(before, high * MIB - MIB) <= watched.high() <= (high + 1) * MIB
 
 
-def test_what_one_leaves_that_ends_while_the_tick_is_taken_adds_to_what_was_told_at_it(
+def test_what_one_leaves_that_ends_while_the_tick_is_taken_adds_to_what_was_reported_at_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child was told of at the tick, another one after it, with their parent: they may have been there at once."""
+    """A child was reported at the tick, another one after it, with their parent: they may have been there at once."""
     monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
     watched = Watched(tmp_path)
     watched.high()
@@ -463,7 +463,7 @@ def test_what_one_leaves_that_ends_while_the_tick_is_taken_adds_to_what_was_told
     watched.high()
     monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
     watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=(24 + 30) * 256 + 11)
-    # the 30 MiB that are told now are not in it: they count besides
+    # the 30 MiB that are reported now are not in it: they count besides
     assert 24 * MIB <= watched.high() <= 27 * MIB
 
 
@@ -603,7 +603,7 @@ class Pool:
 @pytest.mark.parametrize(
     ("order", "swapped", "low"),
     [
-        # the kernel says that each has an address space of its own
+        # the kernel says that each has a separate address space
         (1, 0, 90),
         # they run in one: clone(CLONE_VM)
         (0, 0, 70),

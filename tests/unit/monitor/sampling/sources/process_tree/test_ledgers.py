@@ -1,4 +1,4 @@
-"""The two ledgers that bound the processes nobody saw."""
+"""The two ledgers that bound the processes that no sample saw."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_member_that_inherits_more_than_is_known_is_a_sign(faults: FaultLedger
     assert closed(faults) == (True, 15)
 
 
-def test_what_the_monitor_inherits_and_nobody_reports_is_a_sign(
+def test_what_the_monitor_inherits_and_no_process_reports_is_a_sign(
     faults: FaultLedger, inherited: list[int]
 ) -> None:
     inherited[0] += 50
@@ -183,7 +183,7 @@ def test_a_new_member_that_has_inherited_already_is_a_sign(faults: FaultLedger) 
     assert closed(faults) == (True, 9)
 
 
-def test_faults_that_nobody_was_told_make_their_sum_unknown_for_a_tick(faults: FaultLedger) -> None:
+def test_faults_that_are_unreported_make_their_sum_unknown_for_a_tick(faults: FaultLedger) -> None:
     for unknown in (
         faults.left_to_nobody_known,
         lambda: faults.ended(None, 0, ignored_sigchld=False),
@@ -208,7 +208,7 @@ def test_faults_beside_a_report_that_is_yet_to_come_count_at_once(faults: FaultL
     assert not faults.awaits
 
 
-def test_what_a_known_process_had_after_it_was_read_is_told_on_a_machine_that_gives_no_pids(
+def test_what_a_known_process_had_after_it_was_read_is_reported_on_a_machine_that_gives_no_pids(
     faults: FaultLedger,
 ) -> None:
     faults.left_to_member(stat(own=30))

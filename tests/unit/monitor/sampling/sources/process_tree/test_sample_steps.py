@@ -43,7 +43,7 @@ class Watched(NamedTuple):
 
 @pytest.fixture
 def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ordinary files can be read after their removal: nothing is kept open, so that a removed process is gone."""
+    """Ordinary files can be read after their removal: nothing is kept open, so a removed process is gone."""
     monkeypatch.setattr(Descriptors, "__init__", lambda self: setattr(self, "free", 0))
 
 
@@ -140,7 +140,7 @@ def test_a_thread_is_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_descriptors")
-def test_a_process_that_vanishes_is_told_once(tmp_path: Path) -> None:
+def test_a_process_that_vanishes_is_reported_once(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1)
     proc.process(51, 50, user=2.0)
@@ -268,7 +268,7 @@ def test_bytes_that_a_zombies_files_do_not_tell_are_those_of_wait4(
     assert (record.read_chars, tick["tree.syscall.io read"]) == ((10, 10) if seen else (None, None))
 
 
-def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_end(tmp_path: Path) -> None:
+def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_shows_in_the_end(tmp_path: Path) -> None:
     """300 MiB between the last reading and the exec: the watermarks that were read are no bound."""
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, ME, rss=8 * MIB, stack=777, minor=1000)
@@ -353,7 +353,7 @@ def test_watermarks_of_a_large_tree_are_read_in_turn(tmp_path: Path) -> None:
     assert {last[pid] for pid in range(1000, 1060)} == {9 * MIB}
 
 
-def test_figures_are_told_when_they_change_and_not_all_the_time(tmp_path: Path) -> None:
+def test_figures_are_reported_when_they_change_and_not_all_the_time(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1, rss=10 * MIB)
     watched = open_tree(proc)
@@ -379,7 +379,7 @@ def test_the_monitor_is_never_in_the_tree(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_descriptors")
 def test_what_vanished_after_the_last_tick_has_ended(tmp_path: Path) -> None:
-    """Its parent waited for it: what that one's parent is told covers it, so it must not pass for a living process."""
+    """Its parent waited for it: the result for that one's parent covers it, so it must not pass for a living process."""
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1)
     proc.process(51, 50)
@@ -391,7 +391,7 @@ def test_what_vanished_after_the_last_tick_has_ended(tmp_path: Path) -> None:
     assert last == {51: (ProcessEvent.EXIT, None), 50: (ProcessEvent.FIGURES, "alive at the end")}
 
 
-def test_attach_to_nobody(tmp_path: Path) -> None:
+def test_attach_to_no_process(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     with pytest.raises(Unavailable, match="no process 50"):
         open_tree(proc)
@@ -411,7 +411,7 @@ def test_known_members_stay_when_init_adopts_them(tmp_path: Path) -> None:
 
 
 def test_what_joins_the_tree_later_does_not_bring_in_its_past(tmp_path: Path) -> None:
-    """An orphan that was given to the target, as to a subreaper, has a life of its own behind it."""
+    """An orphan that was given to the target, as to a subreaper, ran elsewhere before."""
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1, start=10.0, user=7.0, io=(0, 0, 0, 5 * MIB))
     proc.process(60, 1, start=20.0, user=300.0, child_user=100.0, minor=70, io=(0, 0, 0, 80 * MIB))
@@ -506,7 +506,7 @@ def told_to_have_left(watched: Watched) -> list[int]:
     return [record.pid for record in watched.records if record.note == ProcessNote.LEFT_CGROUP]
 
 
-def test_who_is_outside_the_own_group_is_told_once(tmp_path: Path) -> None:
+def test_who_is_outside_the_own_group_is_reported_once(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     places = {50: "/jobs/own-1", 51: "/jobs/own-1/below", 52: "/jobs/own", 53: "/jobs/other"}
     for pid, place in places.items():
