@@ -36,8 +36,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemwatchError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        reason = error.strerror[:1].lower() + error.strerror[1:]
-        return reason if error.filename is None else f"{error.filename}: {reason}"
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # numpy adds a page of advice to an ImportError. Its first and last lines describe the case.
     said = " ... ".join(dict.fromkeys(lines[:1] + lines[-1:]))

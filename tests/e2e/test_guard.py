@@ -211,7 +211,7 @@ def test_a_descriptor_is_not_inherited_by_the_command(tmp_path: Path) -> None:
         (["--events=fifo"], "events are not written to fifo: no program reads this FIFO."),
         (["--events=77"], "events are not written to descriptor 77: bad file descriptor."),
         (["--events=/dev/full"], "events are not written to /dev/full: no space left on device."),
-        (["--summary-file=/dev/full"], "the summary file could not be made: no space left on device"),
+        (["--summary-file=/dev/full"], "the summary file could not be made: No space left on device"),
         (["--leave=900TiB"], "--leave 900.00 TiB has no effect: the machine has "),
         (["--warn=90%", "--limit=900TiB"], "--limit 900.00 TiB has no effect: the machine has "),
     ],
