@@ -238,7 +238,11 @@ class RunAggregator:
         if self._by_faults:
             evidence.ledger.add_sample(time, whole_of(sample.needed_high), faults, resident=bool(sample.rss))
             evidence.ledger.add_guess(
-                time, whole_of(sample.needed), whole_of(sample.needed_shares), sample.needed_factor
+                time,
+                whole_of(sample.needed),
+                whole_of(sample.needed_shares),
+                sample.needed_factor,
+                has_factors="needed_factor" in self._fields,
             )
         self._close_unseen(faults)
         if new:

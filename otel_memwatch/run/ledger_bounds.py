@@ -83,7 +83,13 @@ class LedgerBounds:
         self.known = self.known or high is not None
 
     def add_guess(
-        self, time: float, guess: int | None, shares: int | None, factor: float | None = None
+        self,
+        time: float,
+        guess: int | None,
+        shares: int | None,
+        factor: float | None = None,
+        *,
+        has_factors: bool = False,
     ) -> None:
         """Add the best estimate of the needed memory.
 
@@ -94,14 +100,15 @@ class LedgerBounds:
             time: monotonic seconds.
             guess: bytes, as if nothing had been freed.
             shares: certain part of the sum of proportional sizes, in bytes; `None`: not read at this sample.
-            factor: correction that the sum gives; `None`: an older record, which has only its certain part.
+            factor: correction that the sum gives; `None`: it gives none.
+            has_factors: the record has corrections. An older one has only the certain part of the sum.
         """
         self.low.add(time, shares)
         if guess is None:
             return
         self._guesses.add(time, guess)
         read = guess
-        if factor is None and shares is not None and guess > 0:
+        if not has_factors and factor is None and shares is not None and guess > 0:
             factor, read = share_of_estimate(shares, guess), UNCAPPED
         if factor is not None:
             self._correction = factor, read

@@ -76,6 +76,13 @@ def test_what_shares_tell_at_one_tick_corrects_the_guess_of_the_others(read_at: 
     assert bounds.low.value == (100 if read_at == 0 else 80) * MIB
 
 
+def test_shares_that_give_no_correction_change_no_guess() -> None:
+    """They lack those of a child born meanwhile."""
+    bounds = LedgerBounds(PAGE)
+    bounds.add_guess(1.0, 25 * MIB, 6 * MIB, has_factors=True)
+    assert (bounds.estimate.value, bounds.low.value) == (25 * MIB, 6 * MIB)
+
+
 def test_a_factor_corrects_the_guesses_since_the_reading_before() -> None:
     bounds = LedgerBounds(PAGE)
     for tick, (guess, factor) in enumerate(((100, 1.2), (200, None), (150, 0.5), (110, None))):

@@ -222,12 +222,13 @@ class MemoryDetail:
             after = self._kernel(counted)
             kept = sum(min(kernel.get(pid, 0), size) for pid, size in after.items())
             sums = sums._replace(needed=None if certain is None else certain + kept)
-            alone = not self._shares_with_others(pids)
-            if estimate is not None and estimate[0] > 0 and alone:
+            # The estimate is of the sample before: a process that ended since, as on a busy machine, is in no share.
+            same = all(pid in held and held[pid][0] for pid in pids) and not self._shares_with_others(pids)
+            if estimate is not None and estimate[0] > 0 and same:
                 # A page of shared memory that no page table maps any more is in no share.
                 guess, files, in_objects = estimate
                 beside = kept + files + max(0, in_objects - shared)
-                ended = sum(held[pid][0] for pid in held.keys() - held_after.keys())
+                ended = sum(size for pid, (size, _) in held.items() if not held_after.get(pid, (0, 0))[0])
                 factor = round(correction((certain or 0) + beside, needed + ended + beside, guess), 4)
         self._done = _Round(sums, factor, seconds, expected)
 

@@ -119,20 +119,34 @@ def test_the_estimate_is_not_corrected_if_a_new_child_shares_pages(
     assert detail.read(100.0 + FIRST_AFTER)[-1] == factor
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "factor"),
+    [
+        ({2: (100 << 10, 0)}, {}, 0.8),
+        ({2: (100 << 10, 0)}, {2: (0, 0)}, 0.8),  # a zombie
+        # It ended between the estimate and the reading: how much it had is unknown.
+        ({2: (0, 0)}, {2: (0, 0)}, None),
+        ({}, {}, None),
+    ],
+)
 def test_a_process_that_ends_during_the_reading_counts_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[int, tuple[int, int]],
+    after: dict[int, tuple[int, int]],
+    factor: float | None,
 ) -> None:
-    """Nothing is certain then, but an estimate beyond all that it can have been is corrected."""
+    """An estimate beyond all that it can have been is corrected."""
     context = fake(tmp_path, 1, 8 * MIB)
     rollup = tmp_path / "1" / "smaps_rollup"
     rollup.write_text(rollup.read_text() + "Pss_Anon: 700 kB\nPss_Shmem: 0 kB\n")
-    tree = KnownPids([1])
+    tree = KnownPids([1, 2])
     monkeypatch.setattr(tree, "needed_estimate", lambda: (1000 << 10, 0, 0))
     detail = MemoryDetail(context._replace(tree=tree))
-    held = iter([{1: (MIB, 0), 2: (100 << 10, 0)}, {1: (MIB, 0)}])
+    held = iter([{1: (MIB, 0), **before}, {1: (MIB, 0), **after}])
     monkeypatch.setattr(detail, "_held", lambda pids: next(held))
     assert readings(detail, FIRST_AFTER) == []
-    assert detail.read(100.0 + FIRST_AFTER)[-2:] == (None, 0.8)
+    assert detail.read(100.0 + FIRST_AFTER)[-1] == factor
 
 
 def test_large_tree_waits_until_it_can_be_afforded(tmp_path: Path) -> None:
