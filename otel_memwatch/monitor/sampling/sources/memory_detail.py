@@ -41,6 +41,8 @@ SHARE = 0.001
 """Share of one core that reading may take."""
 WIDE_SHARE = 0.01
 """Share while the bounds of memory needed are further apart than `WIDE`: a sum of shares can raise the lower one."""
+OLD, OLD_SHARE = 3600.0, 0.0001
+"""Seconds of recording after which a smaller share holds, also for a wide range: all of the monitor may take 0.0005."""
 WIDE = 1.2
 """Upper bound divided by lower bound."""
 GROWN, LEVEL, REST = 1.1, 1.05, 0.1
@@ -97,6 +99,8 @@ class MemoryDetail:
         self._period = period
         self.pace = context.pace(FAST_PERIOD)
         self._last: float | None = None
+        self._begun = 0.0
+        """Monotonic time of the first sample."""
         self._allowed = self._spent = 0.0
         """Seconds of reading allowed so far, and used."""
         self._certain = 0
@@ -124,8 +128,12 @@ class MemoryDetail:
         """Return the sums at the first sample after a round, at most ten times a second."""
         self.pace.due(now)
         if self._last is None:
-            self._last, self._next = now, now + FIRST_AFTER
-        self._allowed += (now - self._last) * self._share(now)
+            self._last = self._begun = now
+            self._next = now + FIRST_AFTER
+        share = self._share(now)
+        if now - self._begun >= OLD:
+            share, self._allowed = OLD_SHARE, min(self._allowed, self._spent + ADVANCE)
+        self._allowed += (now - self._last) * share
         self._last = now
         # Not before the budget has caught up with the time spent.
         regular = now >= self._next and self._spent <= self._allowed

@@ -14,6 +14,8 @@ from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.memory_detail import (
     ADVANCE,
     FIRST_AFTER,
+    OLD,
+    OLD_SHARE,
     SHARE,
     WIDE_SHARE,
     MemoryDetail,
@@ -73,6 +75,19 @@ def test_reading_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     times = readings(MemoryDetail(fake(tmp_path, 1, 8 * MIB)), 100.0)
     assert len(times) * 0.002 <= 100.0 * SHARE + ADVANCE
     assert len(times) > 30
+
+
+def test_a_watch_of_hours_is_read_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monitor of a service may take 0.05 % of a core after the first hour, even if a range stays wide."""
+    clock = iter(range(10**9))
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * 0.002)
+    context = fake(tmp_path, 1, 8 * MIB)
+    detail = MemoryDetail(context._replace(tree=KnownPids([1], (100 * MIB, 121 * MIB))))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    found = [at for at in range(0, 5 * 3600, 10) if detail.read(100.0 + at)[0] is not None]
+    young, old = (sum(at < OLD for at in found), sum(at >= OLD for at in found))
+    assert young >= 100
+    assert old * 0.002 <= 4 * 3600 * OLD_SHARE + 2 * ADVANCE
 
 
 @pytest.mark.parametrize(
