@@ -30,11 +30,11 @@ LEAST_RUNS = 4
 """Smallest number of runs on each side of a step."""
 _MOST_RUNS = 2000
 """Newest runs of a job that are searched; the cost grows with the square."""
-_PROPOSED = 7.5
+_PROPOSED = 6.5
 """Gain in squared error, in units of the noise's variance, that proposes a step."""
-_DRIFT = 9.5
+_DRIFT = 12.0
 """Gain that each parameter must add to prefer steps to a drift, or a drift to a step."""
-_KEPT, _KEPT_NEW = 18.0, {4: 16.0, 5: 11.0, 6: 12.0, 7: 13.0, 8: 14.0, 9: 15.0}
+_KEPT, _KEPT_NEW = 18.0, {4: 16.0, 5: 10.0, 6: 11.0, 7: 12.0, 8: 13.0, 9: 14.0}
 """Gain that confirms a step; that of the newest step by the runs on its shorter side.
 
 A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. A step that has
@@ -48,10 +48,15 @@ _OUTLIERS = 3.0
 """Standard deviations from a running median beyond which a value is clipped."""
 _NEIGHBOURS = 7
 """Width of the running median, in runs."""
-_EXPLAINED = 12.5
-"""Twice the log-likelihood that each step adds to a dependence of each run on the run before it.
+_EXPLAINED, _EXPLAINED_SHORT, _LONG = 11.5, 13.0, 60
+"""Twice the log-likelihood that each step adds to a dependence of each run on the run before it; with fewer runs than `_LONG`.
 
 Noise that lasts for several runs is rarely seen as such in fewer than 60 runs. This comparison needs no estimate of it in advance.
+"""
+_TAILS, _TAILED, _MOST_TAILED = 0.2, 5.0, 3.0
+"""Share of the noise's excess kurtosis that is added to its variance, the smallest that counts, in 1 / sqrt(runs), the largest.
+
+Means of few runs of heavy tails are larger than their variance lets expect.
 """
 _SKEWED = 2.0
 """Excess of the scatter on one side over the variance, in units of 1 / sqrt(runs), from which it counts for that side."""
@@ -190,18 +195,22 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
     steps = [int(step) for step in found.predict(pen=_PROPOSED)[:-1]]
     result: list[SeriesChange] = []
     for start, end, together in _same_direction(clipped, _confirmed(values, clipped, noise, steps)):
-        inside, levels = _large(clipped, (start, *together, end), share, least)
-        stepped = np.repeat(levels, np.diff((start, *inside, end)))
-        error = float(((clipped[start:end] - stepped) ** 2).sum())
+        ends = (start, *together, end)
+        error = sum(float(clipped[a:b].var()) * (b - a) for a, b in itertools.pairwise(ends))
         ramp, drift = _ramp(clipped, start, end)
         # A drift has one parameter more than a step, and fewer than several steps.
-        if ramp < error + _DRIFT * noise**2 * (len(inside) - 1 or -1):
-            result.append(drift)
+        if ramp < error + _DRIFT * noise**2 * (len(together) - 1 or -1):
+            if abs(drift.after - drift.before) > max(share * abs(drift.before), least):
+                result.append(drift)
+            continue
+        # Small steps that are large together: each needs half of the smallest effect, all together the whole.
+        inside, levels = _large(clipped, ends, share / 2, least / 2)
+        if abs(levels[-1] - levels[0]) <= max(share * abs(levels[0]), least):
             continue
         for place, step in enumerate(inside):
             a, b = (start, *inside)[place], (*inside[1:], end)[place]
             result.append(SeriesChange(a, step - 1, step, b, levels[place], levels[place + 1]))
-    return [one for one in result if abs(one.after - one.before) > max(share * abs(one.before), least)]
+    return result
 
 
 def _large(values: Any, ends: Sequence[int], share: float, least: float) -> tuple[list[int], list[float]]:
@@ -288,18 +297,21 @@ def _variances(values: Any, ends: Sequence[int], noise: float) -> tuple[float, f
     import numpy as np
 
     left = np.concatenate([values[a:b] - np.median(values[a:b]) for a, b in itertools.pairwise(ends)])
+    runs = len(left)
+    tails = float(((left - left.mean()) ** 4).mean()) / max(float(left.var()), 1e-100) ** 2 - 3
     left = np.clip(left, *np.quantile(left, (0.02, 0.98)))
-    runs, centred = len(left), left - left.mean()
+    centred = left - left.mean()
     variance = max(float(left.var()), 1e-300)
     alike = float((centred[1:] * centred[:-1]).mean()) / variance
     # Noise alone reaches 2 / sqrt(n). Steps that follow the noise make it smaller than it is: hence half as much again.
     alike = 0.0 if alike < 2 / float(np.sqrt(runs)) else min(0.9, 1.5 * alike)
     variance *= runs / max(1, runs - len(ends) + 1)
+    heavier = 1 + _TAILS * min(tails, _MOST_TAILED) if tails > _TAILED / float(np.sqrt(runs)) else 1.0
 
     def side(part: Any) -> float:
         wide = float((part**2).mean()) if len(part) else 0.0
         found = wide if wide > variance * (1 + _SKEWED / float(np.sqrt(runs))) else variance
-        return max(0.8 * noise**2, found) * (1 + alike) / (1 - alike)
+        return max(0.8 * noise**2, found * heavier) * (1 + alike) / (1 - alike)
 
     return side(left[left > 0]), side(left[left < 0])
 
@@ -315,7 +327,8 @@ def _explains(values: Any, ends: Sequence[int], fewer: Sequence[int]) -> bool:
 
     saved = np.log(unexplained(fewer) / unexplained(ends))
     # Each level that is fitted makes the rest smaller than the noise.
-    return bool((len(values) - len(ends) + 1) * saved >= _EXPLAINED * (len(ends) - len(fewer)))
+    required = _EXPLAINED if len(values) >= _LONG else _EXPLAINED_SHORT
+    return bool((len(values) - len(ends) + 1) * saved >= required * (len(ends) - len(fewer)))
 
 
 def _is_separated(before: Any, after: Any) -> bool:

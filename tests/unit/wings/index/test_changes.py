@@ -212,12 +212,20 @@ def test_a_row_has_one_unit() -> None:
     assert cells(found)[6] == "+1.6 MiB"
 
 
-def test_two_steps_that_are_small_alone_are_one_change() -> None:
-    small = 0.05 * np.random.default_rng(0).standard_normal(90)
-    memory = [10.0] * 30 + [10.9] * 30 + [11.8] * 30
-    (found,) = changes(runs(np.array(memory) + small), None)
-    assert 1.3 * MIB < found.size < 1.9 * MIB
+@pytest.mark.parametrize("last", [11.8, 12.2])
+def test_two_steps_that_are_large_together_are_listed_and_no_drift(last: float) -> None:
+    small = 0.05 * np.random.default_rng(0).standard_normal(120)
+    memory = [10.0] * 30 + [10.9] * 30 + [last] * 60
+    one, other = changes(runs(np.array(memory) + small), None)
+    assert (one.is_step, other.is_step) == (True, True)
+    assert (int(one.first.id), int(other.first.id)) == (30, 60)
+    assert 0.8 * MIB < one.size < 1.0 * MIB
     assert changes(runs(np.array(memory[:60]) + small[:60]), None) == []
+
+
+def test_heavy_tails_need_a_larger_step() -> None:
+    history = 200 + 4 * np.random.default_rng(0).standard_t(3, 150)
+    assert sum(bool(changes(runs(history[:known]), None)) for known in range(8, 150)) <= 4
 
 
 def test_a_step_names_the_subject_of_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
