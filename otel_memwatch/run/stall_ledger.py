@@ -122,6 +122,11 @@ class StallLedger:
         self._before: _Reading | None = None
         if conditions.own_cgroup and not conditions.joined:
             self._before = _Reading(conditions.started, 0, 0, 0, 0, 0)
+        self._unjudged: int | None = None if self._before is None else 0
+        """Bytes read before the first reading of refaults, and in the window after it; `None`: no reading yet. In a dedicated
+        cgroup, all counters begin at 0."""
+        self._unseen = 0
+        """Bytes of them before the first reading."""
         self._windows = 0
         self._limit: float | None = None
         self._hits: float | None = None
@@ -206,6 +211,8 @@ class StallLedger:
         major, minor = (self._value(values, name) or 0 for name in ("major_faults", "minor_faults"))
         reading = _Reading(sample.time, refaults or 0, user, read, major, minor)
         before, self._before = self._before, reading
+        if self._unjudged is None:
+            self._unjudged = self._unseen = int(read)
         if before is not None:
             self._add_window(before, reading, full=self._is_full(sample))
 
@@ -261,6 +268,8 @@ class StallLedger:
         read = max(0, int(now.read - before.read))
         self._windows += 1
         self._read += read
+        if self._unjudged and self._windows == 1:
+            self._unjudged += read
         self._refaulted += refaulted
         if not are_foreign(self._refaulted, self._read):
             self._first_read = self._read
@@ -298,6 +307,16 @@ class StallLedger:
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
+        unjudged = self._unjudged or 0
+        if (
+            not found.memory
+            and self._limit
+            and are_proven(unjudged)
+            and are_enough(unjudged, self._unseen + self._read, 0)
+        ):
+            found = found._replace(
+                memory=None
+            )  # a shortage in another program's cgroup, perhaps before its first reading
         if seconds > 0 and (writes := self._of_writes(seconds)) > (found.memory or 0.0):
             if self._of_group:
                 found, kind = Stalls(memory=writes), WRITES

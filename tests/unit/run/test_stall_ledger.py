@@ -276,6 +276,28 @@ memory. The pressure of memory is 2 s between two samples, or as stated."""
 
 
 @pytest.mark.parametrize(
+    ("limit", "before", "after", "expected"),
+    [
+        (40, 100, 110, None),  # a file of 32 MiB, read again and again before the first reading
+        (40, 5, 210, None),  # or before the second one
+        (40, 100, 900, 0.0),  # a scan, of which most was judged
+        (40, 2, 5, 0.0),  # little was read
+        (None, 100, 110, 0.0),  # without a limit
+    ],
+)
+def test_the_start_of_a_run_in_a_shared_cgroup_is_not_judged(
+    limit: float | None, before: float, after: float, expected: float | None
+) -> None:
+    """Refaults of a cgroup that others share are read once a second: what came before cannot be judged."""
+    shared = {key: value for key, value in INFO.items() if key != "own_cgroup"}
+    rows: list[tuple[float | None, ...]] = [
+        (at, 0.1, read, 1, 300, 39, 30, limit, 50, 10, None, None, None)
+        for at, read in ((0.5, before), (1.5, after if after < 500 else 120), (2.0, after))
+    ]
+    assert ledger_of(rows, shared).memory == expected
+
+
+@pytest.mark.parametrize(
     ("unwritten", "limit", "share", "step"), [(*row, 2.0)[:4] for row in WRITES.values()], ids=WRITES
 )
 @pytest.mark.parametrize("whose", ["cgroup", "system"])
