@@ -60,7 +60,15 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
         with operation("Transform"):
             result = _transform(data, second)
         with operation("Train", workers=3):
-            _train(result, scale, second)
+            _say("training in three workers")
+            context = multiprocessing.get_context("fork")
+            workers = [
+                context.Process(target=_work, args=(result, int(40 * scale), second)) for _ in range(3)
+            ]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
         with operation("Evaluate"):
             time.sleep(second / 4)
             with operation("Spike"):
@@ -71,7 +79,11 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
             time.sleep(second / 4)
         del data
         with operation("Export"):
-            _export(Path(folder, "output.bin"), result, second)
+            _say("exporting")
+            with Path(folder, "output.bin").open("wb") as file:
+                for piece in range(8):
+                    file.write(result[piece * result.size // 8 : (piece + 1) * result.size // 8].tobytes())
+                    time.sleep(second / 8)
     _say("done")
 
 
@@ -106,17 +118,6 @@ def _transform(data: Array, second: float) -> Array:
     return result
 
 
-def _train(shared: Array, scale: float, second: float) -> None:
-    """Start three workers that share the parent's array and allocate 40 MiB each."""
-    _say("training in three workers")
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_work, args=(shared, int(40 * scale), second)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-
-
 def _work(shared: Array, mib: int, second: float) -> None:
     import numpy as np
 
@@ -126,11 +127,3 @@ def _work(shared: Array, mib: int, second: float) -> None:
         while time.monotonic() < until:
             own[: shared.size // 8] += float(shared[: own.size].mean())
             time.sleep(second / 50)
-
-
-def _export(path: Path, result: Array, second: float) -> None:
-    _say("exporting")
-    with path.open("wb") as file:
-        for piece in range(8):
-            file.write(result[piece * result.size // 8 : (piece + 1) * result.size // 8].tobytes())
-            time.sleep(second / 8)

@@ -9,7 +9,6 @@ from otel_memwatch.truth.growth import LEAK
 from otel_memwatch.truth.heap import (
     AllocatorBooks,
     HeapReading,
-    KeptMemory,
     explains_growth,
     kept_memory,
 )
@@ -86,7 +85,19 @@ class Heaps:
     def findings(self, growth: Sequence[GrowthFinding]) -> list[GrowthFinding]:
         """Return what allocators keep, then `growth` without leaks that are only free memory of an allocator."""
         kept = [
-            _finding(reading, found)
+            GrowthFinding(
+                kind=found.kind,
+                operation=None,
+                pid=reading.pid,
+                bytes=found.bytes,
+                rate=0.0,
+                low=found.low,
+                high=found.high,
+                seconds=0.0,
+                allocator=found.books.name,
+                anonymous=reading.anonymous,
+                threads=reading.threads,
+            )
             for reading in self._last.values()
             if (found := kept_memory(reading)) is not None
         ]
@@ -96,19 +107,3 @@ class Heaps:
     def _explain(self, leak: GrowthFinding) -> bool:
         first, last = (readings.get(leak.pid or -1) for readings in (self._first, self._last))
         return first is not None and last is not None and explains_growth(first, last, leak.bytes)
-
-
-def _finding(reading: HeapReading, kept: KeptMemory) -> GrowthFinding:
-    return GrowthFinding(
-        kind=kept.kind,
-        operation=None,
-        pid=reading.pid,
-        bytes=kept.bytes,
-        rate=0.0,
-        low=kept.low,
-        high=kept.high,
-        seconds=0.0,
-        allocator=kept.books.name,
-        anonymous=reading.anonymous,
-        threads=reading.threads,
-    )

@@ -208,7 +208,16 @@ class ProcessCollection:
             self._most_needed = max(record.needed, self._most_needed or 0)
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
-            self._add_exit(process, record)
+            self.ended_faults += (record.minor_faults or 0) + (record.major_faults or 0)
+            if process.waited_for:
+                highest = max(record.peak_bound or 0, record.max_rss or 0)
+                self.reaped_max_bytes = max(self.reaped_max_bytes or 0, highest) or None
+                # Without wait4's figure, a bound made of windows and wait4's maximum is no process's maximum.
+                if record.max_rss is not None or not self._conditions.exact:
+                    self.attained_bytes = max(self.attained_bytes, record.max_rss or highest)
+            else:
+                self._latest_vanished = max(self._latest_vanished or process.start, process.start)
+            self._ended.append(process)
         self._compare(process)
         return process
 
@@ -223,18 +232,6 @@ class ProcessCollection:
             process.add_segment(early.value, early.time)
             del self._segments[record.pid]
         return process
-
-    def _add_exit(self, process: ProcessBounds, record: ProcessRecord) -> None:
-        self.ended_faults += (record.minor_faults or 0) + (record.major_faults or 0)
-        if process.waited_for:
-            highest = max(record.peak_bound or 0, record.max_rss or 0)
-            self.reaped_max_bytes = max(self.reaped_max_bytes or 0, highest) or None
-            # Without wait4's figure, a bound made of windows and wait4's maximum is no process's maximum.
-            if record.max_rss is not None or not self._conditions.exact:
-                self.attained_bytes = max(self.attained_bytes, record.max_rss or highest)
-        else:
-            self._latest_vanished = max(self._latest_vanished or process.start, process.start)
-        self._ended.append(process)
 
     def raise_to(self, process: ProcessBounds, value: int, time: float) -> None:
         """Raise the lower bound of a process to `value` bytes, seen at `time`."""

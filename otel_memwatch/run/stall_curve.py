@@ -44,20 +44,16 @@ class StallCurve:
             return
         start = max(0.0, start)
         while end > MOST * self._width:
-            self._double()
+            self._width *= 2
+            before, self._waits = self._waits, {}
+            for index, waits in before.items():
+                both = self._waits.setdefault(index // 2, [0.0] * len(KINDS))
+                both[:] = map(sum, zip(both, waits, strict=True))
         for index in range(int(start / self._width), int(end / self._width) + 1):
             within = min(end, (index + 1) * self._width) - max(start, index * self._width)
             if within > 0:
                 waits = self._waits.setdefault(index, [0.0] * len(KINDS))
                 waits[kind] += seconds * within / (end - start)
-
-    def _double(self) -> None:
-        before, self._waits = self._waits, {}
-        self._width *= 2
-        for index, waits in before.items():
-            both = self._waits.setdefault(index // 2, [0.0] * len(KINDS))
-            for kind, seconds in enumerate(waits):
-                both[kind] += seconds
 
     def total(self, kind: int) -> float:
         """Return the seconds of one kind."""

@@ -207,21 +207,18 @@ class WindowBounds:
             unseen_count: processes that no sample saw.
         """
         if self._open is not None:
-            before = self._open
-            self._keep(before._replace(end=time, unseen_count=before.unseen_count + unseen_count))
+            import heapq  # a short run has no window before its end
+
+            window = self._open._replace(end=time, unseen_count=self._open.unseen_count + unseen_count)
+            if len(self._kept) < _KEPT_WINDOWS:
+                heapq.heappush(self._kept, window)
+            else:
+                least, other = heapq.heappushpop(self._kept, window), self._other
+                most = max(other.bound, least.bound), max(other.unseen_count, least.unseen_count)
+                self._other = _TickWindow(most[0], 0.0, 0.0, most[1])
         known = math.inf if bound is None else float(bound)
         self._open = _TickWindow(known, self._last_tick, math.inf, unseen_count)
         self._last_tick = time
-
-    def _keep(self, window: _TickWindow) -> None:
-        import heapq  # a short run has no window before its end
-
-        if len(self._kept) < _KEPT_WINDOWS:
-            heapq.heappush(self._kept, window)
-            return
-        least = heapq.heappushpop(self._kept, window)
-        most = max(self._other.bound, least.bound), max(self._other.unseen_count, least.unseen_count)
-        self._other = _TickWindow(most[0], 0.0, 0.0, most[1])
 
     def largest(self, unseen_max: int, by_processes: Callable[[float, float], int]) -> float:
         """Return the largest bound of all windows, including the one after the last sample; infinite if no bound is known.

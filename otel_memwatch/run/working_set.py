@@ -71,13 +71,19 @@ class WorkingSet:
         written = sample.write_bytes or 0.0
         self._again = max(self._again, chars - read - call_writes)
         self._faulted = max(0.0, read - chars)
+        # Bytes that were written recently.
+        writes = self._writes
+        writes.append((sample.time, written))
+        while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
+            writes.popleft()
+        recently = written - writes[0][1]
         self._held = _Point(
             max(0.0, usage - cache),
             mapped,
             max(0.0, mapped - read),
             max(cache, self._cache),
             self._faulted,
-            min(written, (sample.unwritten or 0.0) + self._recently(sample.time, written)),
+            min(written, (sample.unwritten or 0.0) + recently),
             self._newly_mapped,
             self._again,
         )
@@ -86,14 +92,6 @@ class WorkingSet:
         if seconds >= _LEAST_WINDOW:
             self._rate = max(self._rate, (read - self._read) / seconds)
         self._cache, self._time, self._read = cache, sample.time, read
-
-    def _recently(self, time: float, written: float) -> float:
-        """Return the bytes that were written recently."""
-        writes = self._writes
-        writes.append((time, written))
-        while len(writes) > 2 and writes[1][0] <= time - RECENTLY:
-            writes.popleft()
-        return written - writes[0][1]
 
     def _newly(self, mapped: float, read: float, processes: float | None) -> float:
         """Return bytes that were mapped since the last sample. A forked process has the pages of its parent.

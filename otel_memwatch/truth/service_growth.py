@@ -128,14 +128,10 @@ def _line(
     shapeless = of_neighbours <= _ALIKE * squares or squares <= small
     steady = min(first, second) >= STEADY * slope and second >= _LASTING * first
     above = end.value - residuals[-1] - highest_before >= _ABOVE * rise
-    if shapeless and steady and above and _falling(floors) <= most_falling:
+    falling = sum(after.value <= before.value for before, after in combinations(floors, 2))
+    if shapeless and steady and above and falling <= most_falling:
         return growth._replace(kind=LEAK)
     return growth
-
-
-def _falling(floors: Sequence[Point]) -> int:
-    """Return the pairs of floors in which the later one is not above the earlier one."""
-    return sum(after.value <= before.value for before, after in combinations(floors, 2))
 
 
 def _fitted(points: Sequence[Point]) -> tuple[float, list[float]]:

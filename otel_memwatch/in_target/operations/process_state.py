@@ -332,21 +332,16 @@ class ResettableWatermark(LifetimeWatermark):
         if segment + FOREIGN_SLACK < self.last and (beside or not opening):
             doubt = FOREIGN
         elif beside and faults > IGNORED_FAULTS:
-            doubt = self._possible_gap(faults, monotonic() - began)
+            # With one thread, the page faults are those of this library, of a signal handler, or copies on write after a
+            # fork. All of them map single pages. Other threads may map huge pages.
+            try:
+                page = PAGE_SIZE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
+            except OSError:  # as above
+                page = HUGE_PAGE
+            # The growth that these page faults can cause at most, in the time that they had.
+            doubt = min(faults * page, int((monotonic() - began) * FILL_RATE * processors()))
         self.last = rss
         return Moment(segment, rss, used, doubt)
-
-    def _possible_gap(self, faults: int, seconds: float) -> int:
-        """Return an upper bound of the growth that a number of page faults in a given time can cause, in bytes.
-
-        With one thread, the page faults are those of this library, of a signal handler, or copies on write after a
-        fork. All of them map single pages. Other threads may map huge pages.
-        """
-        try:
-            page = PAGE_SIZE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
-        except OSError:  # as above
-            page = HUGE_PAGE
-        return min(faults * page, int(seconds * FILL_RATE * processors()))
 
 
 Watermark = NoWatermark | LifetimeWatermark

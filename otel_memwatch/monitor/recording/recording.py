@@ -186,17 +186,6 @@ class RunRecording:
             self._needed_bounds.declare(self.sampler.columns)
             self.sampler.complete = self._needed_bounds.fill
 
-    def _open_needed_bounds(self) -> None:
-        """Begin to fill in the bounds of memory needed. The first sample has none, and does not wait for these imports."""
-        from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
-
-        assert self._first is not None
-        columns, first = self._first
-        self._needed_bounds = bounds = NeededBounds(self.writer.info)
-        bounds.declare(columns)
-        bounds.fill(first.time, list(first.values))
-        self.sampler.complete = bounds.fill
-
     def open_the_rest(self, stop: Flag, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
         """Open slow parts while sampling continues: drivers, the aggregator, telemetry.
 
@@ -205,7 +194,15 @@ class RunRecording:
         if not stop.is_set():
             self._opening.start()
         if self._context.in_group:
-            self._open_needed_bounds()
+            # The first sample has no bounds of memory needed, so it does not wait for these imports.
+            from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
+
+            assert self._first is not None
+            columns, first = self._first
+            self._needed_bounds = bounds = NeededBounds(self.writer.info)
+            bounds.declare(columns)
+            bounds.fill(first.time, list(first.values))
+            self.sampler.complete = bounds.fill
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         if self._context.system == "linux" and not stop.is_set():

@@ -353,10 +353,8 @@ def _make(location: Location | None) -> OwnCgroup:
         raise Unavailable(
             f"{location.point} is mounted read-only.", "in a container: mount /sys/fs/cgroup writable"
         )
-    return _make_v1(location) if location.version == 1 else _make_v2(location)
-
-
-def _make_v1(location: Location) -> OwnCgroup:
+    if location.version != 1:
+        return _make_v2(location)
     parent = location.path
     if _managed(parent) and not _delegated(location):
         raise Unavailable(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from itertools import chain
 
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
 from otel_memwatch.runtime.kernel import KERNEL_STACK, read_once
@@ -130,7 +131,11 @@ class Composition:
                 ProcessParts(pid, _bounded([MemoryPart(*one[:3]) for one in parts]))
                 for pid, parts in found.items()
             ]
-            tree = _summed(list(found.values()))
+            sums: dict[tuple[str, str], int] = {}
+            for part in chain.from_iterable(found.values()):
+                sums[part[:2]] = sums.get(part[:2], 0) + part.share
+            ordered = sorted(sums.items(), key=lambda item: -item[1])
+            tree = _bounded([MemoryPart(*key, size) for key, size in ordered if size > 0])
             made_of = MadeOf(now, level, tree, tuple(processes[:MOST_PROCESSES]), number - len(found))
             self._write(made_of)
         seconds = time.thread_time() - begun
@@ -149,16 +154,6 @@ class Composition:
         if not parts:
             raise ValueError("it has ended")
         return [*parts, Part("page tables", "", tables, tables), Part("kernel stacks", "", stacks, stacks)]
-
-
-def _summed(processes: Sequence[Sequence[Part]]) -> tuple[MemoryPart, ...]:
-    """Return the sums of the shares of several processes by kind and name, the largest first."""
-    sums: dict[tuple[str, str], int] = {}
-    for parts in processes:
-        for one in parts:
-            sums[one[:2]] = sums.get(one[:2], 0) + one.share
-    ordered = sorted(sums.items(), key=lambda item: -item[1])
-    return _bounded([MemoryPart(*key, size) for key, size in ordered if size > 0])
 
 
 def _bounded(parts: Sequence[MemoryPart]) -> tuple[MemoryPart, ...]:

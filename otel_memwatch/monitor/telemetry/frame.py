@@ -260,7 +260,16 @@ def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Ma
     found = [(name, series) for name, series in every.items() if name in chosen]
     for number, (name, series) in enumerate(found):
         _observe(meter, name, series if number else _pinning(frame, series))
-    return {name: _histogram(meter, name) for name in BOUNDS if name in chosen}
+    return {
+        name: meter.create_histogram(
+            name,
+            unit=METRICS[name].unit,
+            description=METRICS[name].description,
+            explicit_bucket_boundaries_advisory=bounds,
+        )
+        for name, bounds in BOUNDS.items()
+        if name in chosen
+    }
 
 
 def join_columns(meter: Meter, frame: Frame, chosen: Container[str], columns: Sequence[Column]) -> None:
@@ -304,13 +313,3 @@ def _observe(meter: Meter, name: str, series: Callable[[], Iterable[Series]]) ->
             return []
 
     create[metric.instrument](metric.name, [callback], unit=metric.unit, description=metric.description)
-
-
-def _histogram(meter: Meter, name: str) -> Histogram:
-    metric = METRICS[name]
-    return meter.create_histogram(
-        metric.name,
-        unit=metric.unit,
-        description=metric.description,
-        explicit_bucket_boundaries_advisory=BOUNDS[name],
-    )

@@ -81,7 +81,19 @@ class DetachedReport:
             return
         if pid == 0:
             try:
-                self._leave()
+                # Leave session, terminal and files of our parent: its pipes end with it. Die after `SECONDS`.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, SECONDS)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
+                os.setsid()
+                null = os.open(os.devnull, os.O_RDWR)
+                for fd in range(3):
+                    os.dup2(null, fd)
+                kept = {0, 1, 2, *self._descriptors.values()}
+                for fd in system_calls.open_files():
+                    if fd not in kept:
+                        with contextlib.suppress(OSError):
+                            os.close(fd)
                 self._make(run)
             finally:
                 os._exit(0)
@@ -92,21 +104,6 @@ class DetachedReport:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors = {}
-
-    def _leave(self) -> None:
-        """Leave session, terminal and files of our parent: its pipes end with it. Die after `SECONDS`."""
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):
-            os.dup2(null, fd)
-        kept = {0, 1, 2, *self._descriptors.values()}
-        for fd in system_calls.open_files():
-            if fd not in kept:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
 
     def _make(self, run: RecordedRun) -> None:
         for name, report in _FILES:

@@ -136,7 +136,15 @@ class Mirror:
             if not path.is_file():
                 continue
             if name.endswith(".jsonl") and not last:
-                self._part(path)
+                offset = self._offsets.get(path.name, 0)
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    data = file.read()
+                # Whole lines only: an unfinished one belongs to the next part.
+                data = data[: data.rfind(b"\n") + 1]
+                if data:
+                    self._put(f"{path.name}{PART}{offset:014d}", data)
+                    self._offsets[path.name] = offset + len(data)
             else:
                 self._file(path)
         if last:
@@ -144,17 +152,6 @@ class Mirror:
                 paths = self._files.ls(self._target, detail=False)
                 if parts := [path for path in paths if PART in path.rpartition("/")[2]]:
                     self._files.rm(parts)
-
-    def _part(self, path: Path) -> None:
-        offset = self._offsets.get(path.name, 0)
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read()
-        # Whole lines only: an unfinished one belongs to the next part.
-        data = data[: data.rfind(b"\n") + 1]
-        if data:
-            self._put(f"{path.name}{PART}{offset:014d}", data)
-            self._offsets[path.name] = offset + len(data)
 
     def _file(self, path: Path) -> None:
         status = path.stat()

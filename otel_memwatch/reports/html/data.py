@@ -48,6 +48,13 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         for index in range(1, len(curves.last))
         if curves.first[index] - curves.last[index - 1] > longest
     ]
+    # Start, end and the shares of memory, CPU limit and contention of each slow period; none if the run was not slow.
+    slow = is_worth_naming(run.stalls.largest, run.seconds)
+    contended = (run.stalls.contention or 0.0) >= CONTENTION_WORTH_NAMING
+    periods = [
+        [period.start, period.end, period.memory * slow, period.cpu * slow, period.contention * contended]
+        for period in run.stalls.periods
+    ]
     return {
         "seconds": run.seconds,
         "interval": run.interval,
@@ -56,7 +63,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "memory": _memory(run, curves),
         "peak": peak_json(run.peaks.tree),
         "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.owner},
-        "stalls": _stalls(run),
+        "stalls": [one for one in periods if max(one[2:]) >= WORTH_NAMING],
         "kills": _rises(curves, catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, **_KILL),
         "cpu": _cpu(run, curves),
         "io": _io(run, curves),
@@ -64,17 +71,6 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "operations": operations_data(run),
         "processes": processes_data(run, curves),
     }
-
-
-def _stalls(run: RecordedRun) -> list[list[float]]:
-    """Return start, end and the shares of memory, CPU limit and contention of each slow period; none if the run was not slow."""
-    slow = is_worth_naming(run.stalls.largest, run.seconds)
-    contended = (run.stalls.contention or 0.0) >= CONTENTION_WORTH_NAMING
-    shares = [
-        [period.start, period.end, period.memory * slow, period.cpu * slow, period.contention * contended]
-        for period in run.stalls.periods
-    ]
-    return [one for one in shares if max(one[2:]) >= WORTH_NAMING]
 
 
 _KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}

@@ -114,7 +114,13 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
         )
     odd = not looks_normal(logarithms)
     if odd:
-        value = max(min(value, _above_median(logarithms, odds)), 2 * max(highs) - median_of(highs))
+        # The values above the median alone: a few low ones, such as idle runs, widen nothing.
+        middle = median_of(logarithms)
+        upper = [one - middle for one in logarithms if one > middle]
+        freedom = len(upper) + _PRIOR_RUNS
+        spread = math.sqrt((math.fsum(d * d for d in upper) + _PRIOR_RUNS * _PRIOR_SCATTER**2) / freedom)
+        above = student_quantile(odds, freedom) * spread * math.sqrt(1 + 1 / len(logarithms))
+        value = max(min(value, math.exp(middle + above)), 2 * max(highs) - median_of(highs))
     return PredictionBound(max(value, least), len(highs), odds, lowered, scatter, odd)
 
 
@@ -147,15 +153,6 @@ def _as_narrow_as_the_best(used: Sequence[Interval]) -> list[float]:
         low * (1 + best) if width > max(share, 2 * best) and high - low > least else high
         for low, high, width in known
     ]
-
-
-def _above_median(logarithms: Sequence[float], odds: float) -> float:
-    """Return the bound from the values above the median alone, so a few low ones, such as idle runs, widen nothing."""
-    middle = median_of(logarithms)
-    upper = [value - middle for value in logarithms if value > middle]
-    freedom = len(upper) + _PRIOR_RUNS
-    spread = math.sqrt((math.fsum(d * d for d in upper) + _PRIOR_RUNS * _PRIOR_SCATTER**2) / freedom)
-    return math.exp(middle + student_quantile(odds, freedom) * spread * math.sqrt(1 + 1 / len(logarithms)))
 
 
 def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int = 1) -> tuple[float, float]:

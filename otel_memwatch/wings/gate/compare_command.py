@@ -175,7 +175,22 @@ def _write_page(found: Comparison, sides: Sequence[Side], file: str, redact: str
         content = html(found, *sides, redacted=False)
     else:
         with contextlib.ExitStack() as stack:
-            base, head = _redacted(sides, stack, everything=redact == "all")
+            # Copies of the runs in temporary directories, with placeholders for their texts.
+            redactor = Redactor(everything=redact == "all")
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            redacted = []
+            for name, side in zip(("base", "head"), sides, strict=True):
+                copies = []
+                for number, run in enumerate(side.runs, 1):
+                    copy = place / f"{name}-{number}"
+                    copy.mkdir()
+                    redacted_copy(run.path, copy, redactor)
+                    copies.append(load(copy))
+                groups = [
+                    stack.enter_context(redacted_group(group, "names", redactor)) for group in side.groups
+                ]
+                redacted.append(Side(copies, groups))
+            base, head = redacted
             again = compare(_figures(base), _figures(head))
             content = html(
                 again._replace(explanation=explain_sides(base, head), left_out=()), base, head, redacted=True
@@ -186,23 +201,6 @@ def _write_page(found: Comparison, sides: Sequence[Side], file: str, redact: str
 def _figures(side: Side) -> list[RunFigures]:
     runs = [one._replace(name=Path(one.name).name) for one in comparable(side.runs)[0]]
     return [*runs, *map(group_figures, side.groups)]
-
-
-def _redacted(sides: Sequence[Side], stack: contextlib.ExitStack, *, everything: bool) -> list[Side]:
-    """Copy the runs into temporary directories with placeholders for their texts; return the copies."""
-    redactor = Redactor(everything=everything)
-    place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    found = []
-    for name, side in zip(("base", "head"), sides, strict=True):
-        copies = []
-        for number, run in enumerate(side.runs, 1):
-            copy = place / f"{name}-{number}"
-            copy.mkdir()
-            redacted_copy(run.path, copy, redactor)
-            copies.append(load(copy))
-        groups = [stack.enter_context(redacted_group(group, "names", redactor)) for group in side.groups]
-        found.append(Side(copies, groups))
-    return found
 
 
 def _sides(runs: Sequence[str], *, has_baseline: bool) -> tuple[Sequence[str], Sequence[str]]:

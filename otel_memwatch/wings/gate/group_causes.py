@@ -66,7 +66,15 @@ def explain_groups(base: RankGroup, head: RankGroup) -> Explanation | None:
     if abs(change) < least:
         return None
     found = _ranks(base, head)
-    pairs = _pairs(base, head)
+    # Runs of equal ranks; of groups without ranks, the runs by their size.
+    sides = [
+        {
+            place if rank.rank is None else rank.rank: rank.run
+            for place, (rank, _) in enumerate(group.by_memory())
+        }
+        for group in (base, head)
+    ]
+    pairs = [(sides[0][rank], sides[1][rank]) for rank in sorted(sides[0]) if rank in sides[1]]
     alike: dict[tuple[str, str], list[Cause]] = {}
     for one, other in pairs:
         explained = explain([one], [other])
@@ -85,18 +93,6 @@ def explain_groups(base: RankGroup, head: RankGroup) -> Explanation | None:
         found = []  # they contradict the difference
     rest = change - sum(cause.bytes for cause in found)
     return Explanation(base.name, head.name, change, found, rest, ())
-
-
-def _pairs(base: RankGroup, head: RankGroup) -> list[tuple[RecordedRun, RecordedRun]]:
-    """Return the runs of equal ranks; of groups without ranks, the runs by their size."""
-    sides = [
-        {
-            place if rank.rank is None else rank.rank: rank.run
-            for place, (rank, _) in enumerate(group.by_memory())
-        }
-        for group in (base, head)
-    ]
-    return [(sides[0][rank], sides[1][rank]) for rank in sorted(sides[0]) if rank in sides[1]]
 
 
 def _ranks(base: RankGroup, head: RankGroup) -> list[Cause]:

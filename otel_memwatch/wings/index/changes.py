@@ -145,7 +145,13 @@ def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> li
             before, after = float(np.median(values[one])), float(np.median(values[other]))
             runs = _possible_runs(values, part.start, part.first, part.end)
         else:
-            low, high = _drifted(values, part)
+            import numpy as np
+            from scipy import stats
+
+            risen = np.clip((np.arange(part.start, part.end) - part.last) / (part.first - part.last), 0, 1)
+            fitted = stats.linregress(risen, values[part.start : part.end])
+            half = float(stats.t.isf(_ERROR / 2, max(1, len(risen) - 2)) * fitted.stderr)
+            low, high = float(fitted.slope) - half, float(fitted.slope) + half
             runs = part.first - part.last + 1
         last, first = rows[part.last], rows[part.first]
         found.append(
@@ -187,7 +193,12 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
     from scipy.ndimage import median_filter
 
     floor = max(share * abs(float(np.median(values))), least) / 5
-    noise = max(_noise(values), floor, 1e-300)
+    # Standard deviation between neighbours. Larger differences count as three deviations: steps, outliers.
+    import numpy as np
+
+    apart = np.abs(np.diff(values)) / np.sqrt(2)
+    deviation = float(np.sqrt((np.minimum(apart, 3 * float(np.median(apart)) / 0.6745) ** 2).mean()))
+    noise = max(deviation, floor, 1e-300)
     # Mirrored without the value at the end: an outlier that appears twice may be the median.
     middle = median_filter(values, size=_NEIGHBOURS, mode="mirror")
     clipped = np.clip(values, middle - _OUTLIERS * noise, middle + _OUTLIERS * noise)
@@ -231,14 +242,6 @@ def _large(values: Any, ends: Sequence[int], share: float, least: float) -> tupl
         del ends[smallest + 1]
 
 
-def _noise(values: Any) -> float:
-    """Return the standard deviation between neighbours. Larger differences count as three deviations: steps, outliers."""
-    import numpy as np
-
-    apart = np.abs(np.diff(values)) / np.sqrt(2)
-    return float(np.sqrt((np.minimum(apart, 3 * float(np.median(apart)) / 0.6745) ** 2).mean()))
-
-
 def _ramp(values: Any, start: int, end: int) -> tuple[float, SeriesChange]:
     """Return the squared error of the best drift from one level to another, and the drift."""
     import numpy as np
@@ -273,7 +276,14 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
         gains = []
         for a, b, c in zip(ends, ends[1:], ends[2:], strict=False):
             if (a, b, c) not in separated:
-                separated[a, b, c] = _is_separated(values[a:b], values[b:c])
+                before = values[a:b]
+                after = values[b:c]
+                import numpy as np
+
+                ordered = np.sort(before)
+                below = np.searchsorted(ordered, after, "left") + np.searchsorted(ordered, after, "right")
+                pairs = float(below.sum()) / (2 * len(before) * len(after))
+                separated[a, b, c] = max(pairs, 1 - pairs) >= _SEPARATED
             # The squared error that the step saves, in units of the variance in its direction.
             change = float(clipped[b:c].mean() - clipped[a:b].mean())
             gain = (b - a) * (c - b) / (c - a) * change**2 / variances[change < 0]
@@ -331,15 +341,6 @@ def _explains(values: Any, ends: Sequence[int], fewer: Sequence[int]) -> bool:
     return bool((len(values) - len(ends) + 1) * saved >= required * (len(ends) - len(fewer)))
 
 
-def _is_separated(before: Any, after: Any) -> bool:
-    import numpy as np
-
-    ordered = np.sort(before)
-    below = np.searchsorted(ordered, after, "left") + np.searchsorted(ordered, after, "right")
-    pairs = float(below.sum()) / (2 * len(before) * len(after))
-    return max(pairs, 1 - pairs) >= _SEPARATED
-
-
 def _same_direction(values: Any, steps: Sequence[int]) -> list[tuple[int, int, list[int]]]:
     """Return stretches of consecutive steps in one direction: start, end, steps. Many small ones may be a drift."""
     ends = (0, *steps, len(values))
@@ -366,17 +367,6 @@ def _interval(before: Any, after: Any) -> tuple[float, float]:
     middle = float(after.mean() - before.mean())
     half = float(stats.t.isf(_ERROR / 2, max(freedom, 1.0))) * sum(parts) ** 0.5
     return middle - half, middle + half
-
-
-def _drifted(values: Any, part: SeriesChange) -> tuple[float, float]:
-    """Return the 99 % interval of the change of a drift."""
-    import numpy as np
-    from scipy import stats
-
-    risen = np.clip((np.arange(part.start, part.end) - part.last) / (part.first - part.last), 0, 1)
-    fitted = stats.linregress(risen, values[part.start : part.end])
-    half = float(stats.t.isf(_ERROR / 2, max(1, len(risen) - 2)) * fitted.stderr)
-    return float(fitted.slope) - half, float(fitted.slope) + half
 
 
 def _bounds(figure: FigureRow, rows: Sequence[IndexedRun]) -> tuple[Any, Any]:

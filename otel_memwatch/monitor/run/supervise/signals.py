@@ -35,6 +35,8 @@ SI_KERNEL = 0x80
 _PYTHON_IGNORES = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ") if hasattr(signal, name)
 )
+_IGNORED = ("SIGCHLD", "SIGWINCH", "SIGURG", "SIGCONT", "SIGIO", "SIGINFO")
+"""Signals that are ignored by default."""
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -73,7 +75,10 @@ def hold() -> InheritedState:
     timers = tuple((which, *signal.setitimer(which, 0)) for which in _TIMERS)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children vanish without their figures
     if sys.platform != "linux":
-        _keep_from_being_discarded(ignored)
+        # Linux keeps blocked signals pending with any disposition; other systems drop ignored ones, by default or by
+        # inheritance, unless a handler is installed. This one never runs.
+        for number in {getattr(signal, name) for name in _IGNORED if hasattr(signal, name)} | ignored:
+            signal.signal(number, lambda _number, _frame: None)
     return InheritedState(mask, frozenset(ignored), timers)
 
 
@@ -128,16 +133,6 @@ def _ignored_by_parent(number: int) -> bool:
         return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     except (OSError, StopIteration, ValueError, IndexError):
         return False
-
-
-def _keep_from_being_discarded(ignored: set[int]) -> None:
-    """Install a handler that never runs for signals that are ignored, by default or by inheritance.
-
-    Linux keeps blocked signals pending with any disposition; other systems drop ignored ones.
-    """
-    names = ("SIGCHLD", "SIGWINCH", "SIGURG", "SIGCONT", "SIGIO", "SIGINFO")
-    for number in {getattr(signal, name) for name in names if hasattr(signal, name)} | ignored:
-        signal.signal(number, lambda _number, _frame: None)
 
 
 _NAME = b"signal-witness"
@@ -286,7 +281,16 @@ def _stand(questions: int, answers: int) -> NoReturn:
             if fd > 1:
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        _rename()
+        # `pkill otel-memwatch` addresses us, not the group. If it also found the witness, we would conclude that the target
+        # has the signal. So change the process name, and empty the command line.
+        system_calls.prctl(system_calls.PR_SET_NAME, _NAME)
+        with contextlib.suppress(Exception):
+            fields = read_once("/proc/self/stat").rpartition(b")")[2].split()
+            start, end = int(fields[45]), int(fields[46])
+            if end - start > len(_NAME):
+                with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                    memory.seek(start)
+                    memory.write(_NAME.ljust(end - start, b"\0"))
         while os.read(0, 1):
             lines = []
             while pending := signal.sigpending():
@@ -301,19 +305,3 @@ def _consume(pending: set[signal.Signals]) -> bytes:
         info = signal.sigtimedwait(pending, 0)
         return b"%d %d\n" % (info.si_signo, info.si_pid) if info else b""
     return b"%d 0\n" % signal.sigwait(pending)
-
-
-def _rename() -> None:
-    """Change the process name, and empty the command line.
-
-    `pkill otel-memwatch` addresses us, not the group. If it also found the witness, we would conclude that the target has
-    the signal.
-    """
-    system_calls.prctl(system_calls.PR_SET_NAME, _NAME)
-    with contextlib.suppress(Exception):
-        fields = read_once("/proc/self/stat").rpartition(b")")[2].split()
-        start, end = int(fields[45]), int(fields[46])
-        if end - start > len(_NAME):
-            with open("/proc/self/mem", "r+b", buffering=0) as memory:
-                memory.seek(start)
-                memory.write(_NAME.ljust(end - start, b"\0"))

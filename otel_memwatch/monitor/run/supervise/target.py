@@ -65,8 +65,11 @@ class Target:
         while True:
             end = self._reap(on_exit)
             if end is not None:
-                if not self.keeps_witness:
-                    self._end_witness(on_exit)
+                if not self.keeps_witness and (witness := self._witness.dismiss()) is not None:
+                    with contextlib.suppress(ChildProcessError):
+                        if hasattr(os, "waitid"):
+                            os.waitid(os.P_PID, witness, os.WEXITED | os.WNOWAIT)
+                    self._reap(on_exit)
                 return end
             follow_stop(self.pid)
             taken = signals.take_next()
@@ -88,14 +91,6 @@ class Target:
             on_exit(dead)
             end = dead if dead.main else end
         return end
-
-    def _end_witness(self, on_exit: Callable[[ChildExit], None]) -> None:
-        pid = self._witness.dismiss()
-        if pid is None:
-            return
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) if hasattr(os, "waitid") else None
-        self._reap(on_exit)
 
     def _is_for_target(self, taken: signals.ReceivedSignal) -> bool:
         """Return whether the signal was sent to us alone, not to our group: then the target has to get it from us."""

@@ -224,20 +224,16 @@ class Portable:
             except psutil.NoSuchProcess:
                 running = False
             if not running:
-                self._vanish(pid, now)
+                del self._members[pid]
+                # On Linux its parent's I/O includes that of the child.
+                used = member.used
+                self._departed.append(used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else used)
+                if pid == self._context.root and self._context.adopt:
+                    self._awaited[pid] = (member, now + 5.0)  # the supervisor will report more exact figures
+                else:
+                    self._record(ProcessEvent.EXIT, member, now)
             elif now - member.recorded_at >= FIGURES_SECONDS:
                 self._record(ProcessEvent.FIGURES, member, now)
-
-    def _vanish(self, pid: int, now: float) -> None:
-        """Handle a vanished process. If it is our child, the supervisor will report more exact figures."""
-        member = self._members.pop(pid)
-        # On Linux its parent's I/O includes that of the child.
-        left = member.used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else member.used
-        self._departed.append(left)
-        if pid == self._context.root and self._context.adopt:
-            self._awaited[pid] = (member, now + 5.0)
-        else:
-            self._record(ProcessEvent.EXIT, member, now)
 
     def _candidates(self) -> Iterable[psutil.Process]:
         """Return possible new members: the target, its descendants, and orphans of these."""

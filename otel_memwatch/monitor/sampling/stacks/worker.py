@@ -90,14 +90,6 @@ def main(_arguments: list[str]) -> None:
 def _watch(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     watch = GrowthWatch(job["root"], job["adopter"], frozenset(job["exclude"]))
     captures = Captures(Path(job["directory"]), job["root"])
-    _capture_until_stopped(watch, captures)
-    captures.find_lines(watch, _LINES_PATIENCE)
-    captures.note_end()
-    captures.write(watch.highest)
-    say(problems=captures.problems)
-
-
-def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
     period, polled = PERIOD, 0.0
     start, began = time.monotonic(), time.thread_time()
     while not stop_requested(period):
@@ -112,6 +104,10 @@ def _capture_until_stopped(watch: GrowthWatch, captures: Captures) -> None:
         elif captures.lines_due():
             captures.find_lines(watch, tools.PATIENCE)
         began = time.thread_time()
+    captures.find_lines(watch, _LINES_PATIENCE)
+    captures.note_end()
+    captures.write(watch.highest)
+    say(problems=captures.problems)
 
 
 def _period(cost: float, left: float, *, grows: bool) -> float:

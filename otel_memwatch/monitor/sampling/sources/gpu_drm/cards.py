@@ -66,9 +66,13 @@ def find_cards(sys: Path) -> list[Card]:
     for name in names:
         device = sys / "class/drm" / name / "device"
         if _CARD.match(name) and any(device.glob("drm/renderD*")):
-            card = _card(device)
-            if not card.driver.startswith("nvidia"):
-                found[card.id] = card
+            address = device.resolve().name
+            driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown"
+            if not driver.startswith("nvidia"):
+                vendor = _VENDORS.get(_text(device / "vendor") or "", "unknown")
+                title = _text(device / "product_name") or f"{vendor} GPU ({driver})"
+                address = address.lower() if _PCI.match(address.lower()) else address
+                found[address] = Card(address, driver, vendor, title, device)
     return [found[key] for key in sorted(found)]
 
 
@@ -98,14 +102,6 @@ def figures(card: Card) -> list[CardFigure]:
         for metric, paths, scale in wanted
         if (path := next((path for path in paths if path.exists()), None)) is not None
     ]
-
-
-def _card(device: Path) -> Card:
-    address = device.resolve().name
-    vendor = _VENDORS.get(_text(device / "vendor") or "", "unknown")
-    driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown"
-    name = _text(device / "product_name") or f"{vendor} GPU ({driver})"
-    return Card(address.lower() if _PCI.match(address.lower()) else address, driver, vendor, name, device)
 
 
 def _text(path: Path) -> str | None:

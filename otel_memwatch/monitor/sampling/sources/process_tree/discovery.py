@@ -11,6 +11,7 @@ Only the listing finds a pid chosen by hand (clone3 with set_tid). It runs about
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
@@ -162,8 +163,9 @@ class Discovery:
 
         Returns children that /proc hides: they are unreadable but still listed. An ended child is no longer listed.
         """
-        if not self._has_children_files:
-            self._scan(members, add)
+        if not self._has_children_files:  # CONFIG_PROC_CHILDREN: probe every process of the machine
+            with contextlib.suppress(OSError):
+                self.probe([int(name) for name in os.listdir(self._proc) if name.isdigit()], members, add)
             return ()
         unread: dict[int, Member | None] = dict.fromkeys(self._walk_adopted(members, add))
         waiting = list(members.values())
@@ -223,14 +225,6 @@ class Discovery:
                 continue
             children += [int(child) for child in data.split()]
         return children
-
-    def _scan(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> None:
-        """Probe every process of the machine, for kernels without children files (CONFIG_PROC_CHILDREN)."""
-        try:
-            names = os.listdir(self._proc)
-        except OSError:
-            return
-        self.probe([int(name) for name in names if name.isdigit()], members, add)
 
     def close(self) -> None:
         """Close the file that stays open."""

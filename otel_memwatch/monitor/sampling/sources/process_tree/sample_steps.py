@@ -134,20 +134,15 @@ class ProcessTree:
         self._tree.close_ledgers(changes)
         values = self._values(changes, now, slow=slow)
         if self._context.target_group is not None:
-            self._note_lost_io(values, lost=changes.lost)
+            # A process outside may have waited for one of the group, whose last bytes are then in no counter. The I/O bounds
+            # the page cache between samples, so omit it at this sample and the next.
+            self._lost_io = 2 if changes.lost else max(0, self._lost_io - 1)
+            if self._lost_io:
+                values[IO] = [None] * 4
+                self.resting = False
         if self.resting:
             self._at_rest = [*values[: len(values) - len(self._not_due)], *self._not_due]
         return values
-
-    def _note_lost_io(self, values: list[Value], *, lost: bool) -> None:
-        """Omit the I/O of a group at this sample and the next, if a process outside may have waited for one of its processes.
-
-        The I/O bounds the page cache between samples. The last bytes of such a process are in no counter.
-        """
-        self._lost_io = 2 if lost else max(0, self._lost_io - 1)
-        if self._lost_io:
-            values[IO] = [None] * 4
-            self.resting = False
 
     def finish(self, now: float) -> None:
         """Record the last figures of every process and close all files. Do not call while `read` is running."""
