@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -85,7 +86,25 @@ def _run() -> int:
 
     module_finder.install()
     if sys.argv[1:2] == ["wrap"]:
-        _wrap_at_once()
+        # Importing Click would delay the command by 20 ms, so a simple command line runs without it. The start creates almost
+        # no garbage, and collections would take 5 ms in total. The monitor enables them again.
+        gc.disable()
+        from otel_memwatch.cli.fast_args import parse
+
+        parsed = parse(sys.argv[1:], os.environ)
+        if parsed is not None:
+            from otel_memwatch.config import settings
+            from otel_memwatch.monitor.run.wrap import wrap
+            from otel_memwatch.wings.gate.project import with_budgets
+
+            chosen = with_budgets(settings("wrap", parsed.given))
+            if chosen["repeat"] is not None:
+                gc.enable()
+                from otel_memwatch.cli.repeat import repeat
+
+                repeat(parsed.argv, parsed.given, chosen)
+            wrap(parsed.argv, chosen, say)
+        gc.enable()
     from otel_memwatch.cli.command_group import run
 
     return run()
@@ -104,32 +123,6 @@ def _answered() -> bool:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     return True
-
-
-def _wrap_at_once() -> None:
-    """Run `wrap` without Click if its command line is simple: importing Click delays the command by 20 ms."""
-    # The start creates almost no garbage, and collections would take 5 ms in total.
-    # The monitor enables them again.
-    import gc
-
-    gc.disable()
-    from otel_memwatch.cli.fast_args import parse
-
-    parsed = parse(sys.argv[1:], os.environ)
-    if parsed is None:
-        gc.enable()
-    else:
-        from otel_memwatch.config import settings
-        from otel_memwatch.monitor.run.wrap import wrap
-        from otel_memwatch.wings.gate.project import with_budgets
-
-        chosen = with_budgets(settings("wrap", parsed.given))
-        if chosen["repeat"] is not None:
-            gc.enable()
-            from otel_memwatch.cli.repeat import repeat
-
-            repeat(parsed.argv, parsed.given, chosen)
-        wrap(parsed.argv, chosen, say)
 
 
 __getattr__ = lazy.names(__name__, {"cli": "command_group"})

@@ -58,7 +58,11 @@ def command(seconds: float, scale: float, *, oom: bool) -> None:
         with operation("Load"):
             data = _load(Path(folder, "input.bin"), int(96 * scale), second)
         with operation("Transform"):
-            result = _transform(data, second)
+            _say("transforming")
+            until = time.monotonic() + 2 * second
+            result = np.sqrt(data)  # twice the data's memory
+            while time.monotonic() < until:
+                np.sqrt(np.abs(result - data), out=result)
         with operation("Train", workers=3):
             _say("training in three workers")
             context = multiprocessing.get_context("fork")
@@ -104,18 +108,6 @@ def _load(path: Path, mib: int, second: float) -> Array:
             part[:] = np.frombuffer(file.read(part.size * 8), dtype=np.uint8).view("<u8") % 1000
             time.sleep(second / 8)
     return data
-
-
-def _transform(data: Array, second: float) -> Array:
-    """Keep the CPU busy for two `second`s, with twice the data's memory."""
-    import numpy as np
-
-    _say("transforming")
-    until = time.monotonic() + 2 * second
-    result = np.sqrt(data)
-    while time.monotonic() < until:
-        np.sqrt(np.abs(result - data), out=result)
-    return result
 
 
 def _work(shared: Array, mib: int, second: float) -> None:

@@ -36,7 +36,7 @@ from otel_memwatch.record.format import (
 )
 from otel_memwatch.record.jsonl import open_regular, parse
 from otel_memwatch.record.reader import Record
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,24 +165,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Record | None:
 
 def _without_description(directory: Path, names: list[str], *, has_otlp: bool) -> Record:
     """Open a directory without a `run.json`."""
-    if not has_otlp:
-        if (recipe := read_recipe(directory)) is not None:
-            return recipe
-        _refuse_foreign(directory, names)
-    return _otlp_record(directory, None)
-
-
-def _otlp_record(path: Path, info: Mapping[str, Any] | None) -> Record:
-    from otel_memwatch.record.otlp_file import OtlpRecord
-
-    return OtlpRecord(path, info)
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
+    if has_otlp:
+        return _otlp_record(directory, None)
+    if (recipe := read_recipe(directory)) is not None:
+        return recipe
     if not names:
         raise RunError(
             f"The run directory {directory} is empty.", "a run was prepared there but never started"
@@ -196,3 +182,13 @@ def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
     raise RunError(
         f"{directory} is not a run directory: it has no {RUN_FILE}.", "`otel-memwatch runs` lists runs"
     )
+
+
+def _otlp_record(path: Path, info: Mapping[str, Any] | None) -> Record:
+    from otel_memwatch.record.otlp_file import OtlpRecord
+
+    return OtlpRecord(path, info)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -86,7 +86,12 @@ class RunWriter:
         """Descriptor of the directory itself: a later replacement is not written to."""
         try:
             self._directory = os.open(path, _DIRECTORY)
-            self._reserve()
+            with contextlib.suppress(OSError, AttributeError):
+                descriptor = self._open(RESERVE_FILE, _NEW_FILE)
+                try:
+                    os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
+                finally:
+                    os.close(descriptor)
         except OSError as error:
             self._stop(error)
 
@@ -114,14 +119,6 @@ class RunWriter:
         if self._directory is not None:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=self._directory)
-
-    def _reserve(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            descriptor = self._open(RESERVE_FILE, _NEW_FILE)
-            try:
-                os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
-            finally:
-                os.close(descriptor)
 
     def note(self, **fields: Any) -> None:
         """Set fields of `run.json`, which the next `update` writes."""

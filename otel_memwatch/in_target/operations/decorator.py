@@ -42,7 +42,13 @@ def decorate(name: object, attributes: Attributes, function: Any, enter: Enter) 
         return _async_generator(name, attributes, function)
     if flags & _GENERATOR:
         return _generator(name, attributes, function)
-    return _function(name, attributes, function, enter)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with enter(name, attributes):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _flags(function: Any) -> int:
@@ -53,17 +59,6 @@ def _flags(function: Any) -> int:
         type(function).__dict__.get("__call__"), "__code__", None
     )
     return code.co_flags if code is not None else 0
-
-
-def _function(
-    name: object, attributes: Attributes, function: Callable[..., Any], enter: Enter
-) -> Callable[..., Any]:
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with enter(name, attributes):
-            return function(*args, **kwargs)
-
-    return call
 
 
 def _coroutine(

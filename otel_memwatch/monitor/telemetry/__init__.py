@@ -195,7 +195,15 @@ class Telemetry:
 
     def _guarded(self) -> None:
         try:
-            self._open()
+            from otel_memwatch.monitor.telemetry.pipeline import Pipeline
+
+            pipeline = Pipeline(self._settings, self.wanted, self._parts, self._report_problem)
+            pipeline.open()
+            if pipeline.measures:
+                self._follower = self._parts.follower()
+            self._pipeline = pipeline
+            if pipeline.url is not None:
+                self._say(f"metrics for Prometheus: {pipeline.url}")
         except Exception as error:  # noqa: BLE001 - the run goes on without telemetry
             self._give_up(error)
             return
@@ -234,17 +242,6 @@ class Telemetry:
         if self._parts.listening is not None:
             # The target would wait for answers from a port without a server.
             self._parts.listening.socket.close()
-
-    def _open(self) -> None:
-        from otel_memwatch.monitor.telemetry.pipeline import Pipeline
-
-        pipeline = Pipeline(self._settings, self.wanted, self._parts, self._report_problem)
-        pipeline.open()
-        if pipeline.measures:
-            self._follower = self._parts.follower()
-        self._pipeline = pipeline
-        if pipeline.url is not None:
-            self._say(f"metrics for Prometheus: {pipeline.url}")
 
     def _measure_operations(self) -> None:
         """Read the operations recorded since the last call into the metrics."""

@@ -136,30 +136,26 @@ class Mirror:
             if not path.is_file():
                 continue
             if name.endswith(".jsonl") and not last:
-                offset = self._offsets.get(path.name, 0)
+                offset = self._offsets.get(name, 0)
                 with path.open("rb") as file:
                     file.seek(offset)
                     data = file.read()
                 # Whole lines only: an unfinished one belongs to the next part.
                 data = data[: data.rfind(b"\n") + 1]
                 if data:
-                    self._put(f"{path.name}{PART}{offset:014d}", data)
-                    self._offsets[path.name] = offset + len(data)
+                    self._put(f"{name}{PART}{offset:014d}", data)
+                    self._offsets[name] = offset + len(data)
             else:
-                self._file(path)
+                status = path.stat()
+                looks = status.st_mtime_ns, status.st_size
+                if self._whole.get(name) != looks:
+                    self._put(name, path.read_bytes())
+                    self._whole[name] = looks
         if last:
             with contextlib.suppress(Exception):  # readers ignore parts of whole files
                 paths = self._files.ls(self._target, detail=False)
                 if parts := [path for path in paths if PART in path.rpartition("/")[2]]:
                     self._files.rm(parts)
-
-    def _file(self, path: Path) -> None:
-        status = path.stat()
-        looks = status.st_mtime_ns, status.st_size
-        if self._whole.get(path.name) == looks:
-            return
-        self._put(path.name, path.read_bytes())
-        self._whole[path.name] = looks
 
     def _put(self, name: str, data: bytes) -> None:
         # File systems need the directory. In an object store this would create a bucket, even with a misspelt name.

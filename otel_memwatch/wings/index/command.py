@@ -119,7 +119,10 @@ def list_command(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
-    _check_page(page, redact, others=bool(as_json or form or output or columns or show_changes))
+    if page is not None and bool(as_json or form or output or columns or show_changes):
+        raise UsageError("--page excludes --columns, --output, --changes and formats.", "pass one of them")
+    if redact and page is None:
+        raise UsageError("--redact is for --page.", "name the file with --page")
     form = "json" if as_json else form or "text"
     _check_changes(form, show_changes, others=bool(columns or wasted or sort))
     chosen = None if columns is None else run_fields.columns(columns, "--columns")
@@ -193,13 +196,6 @@ def _check_changes(form: str, show_changes: bool, *, others: bool) -> None:
         raise UsageError(f"--changes and --format {form} exclude each other.", "use --format json")
     if form == "markdown" and not show_changes:
         raise UsageError("--format markdown is for --changes.", "add --changes")
-
-
-def _check_page(page: str | None, redact: str, *, others: bool) -> None:
-    if page is not None and others:
-        raise UsageError("--page excludes --columns, --output, --changes and formats.", "pass one of them")
-    if redact and page is None:
-        raise UsageError("--redact is for --page.", "name the file with --page")
 
 
 def _rendered(

@@ -103,17 +103,7 @@ class _SpanHandler(QuietHandler):
             raise _RejectedRequest(404, "there is nothing here")
         body = self._body()
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-        request = self._understood(_plain(body, self.headers.get("Content-Encoding")), kind)
-        self.receiver.record(request)
-        answer = self.receiver.forwarder.send(body, dict(self.headers.items()), request.SerializeToString())
-        if answer is None:
-            success = ExportTraceServiceResponse().SerializeToString() if kind == _PROTOBUF else b"{}"
-            self.answer(200, kind, success)
-            return
-        retry = {"Retry_After": answer.retry_after} if answer.retry_after else {}
-        self.answer(answer.status, answer.content_type, answer.body, **retry)
-
-    def _understood(self, data: bytes, kind: str) -> ExportTraceServiceRequest:
+        data = _plain(body, self.headers.get("Content-Encoding"))
         request = ExportTraceServiceRequest()
         try:
             if kind == _PROTOBUF:
@@ -124,7 +114,14 @@ class _SpanHandler(QuietHandler):
                 raise _RejectedRequest(415, f"{_PROTOBUF} or {_JSON}, please")
         except (DecodeError, ValueError) as error:
             raise _RejectedRequest(400, f"the body is not OTLP: {error}") from None
-        return request
+        self.receiver.record(request)
+        answer = self.receiver.forwarder.send(body, dict(self.headers.items()), request.SerializeToString())
+        if answer is None:
+            success = ExportTraceServiceResponse().SerializeToString() if kind == _PROTOBUF else b"{}"
+            self.answer(200, kind, success)
+            return
+        retry = {"Retry_After": answer.retry_after} if answer.retry_after else {}
+        self.answer(answer.status, answer.content_type, answer.body, **retry)
 
     def _body(self) -> bytes:
         if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():

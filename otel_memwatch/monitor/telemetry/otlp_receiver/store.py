@@ -11,6 +11,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX
@@ -25,7 +26,7 @@ from otel_memwatch.record.operation_writer import (
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
     from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 _SPAN = re.compile(rb'"span":\s*"([0-9a-f]{16})"')
@@ -153,6 +154,7 @@ class _ProcessFile:
 def _lines(span: Span, number: int, offset: float) -> bytes:
     start = span.start_time_unix_nano / 1e9 - offset
     end = max(start, span.end_time_unix_nano / 1e9 - offset)
+    attributes = {item.key[:MAX_TEXT]: _value(item.value) for item in islice(span.attributes, MAX_ATTRIBUTES)}
     opening = opening_line(
         number=number,
         time=start,
@@ -163,7 +165,7 @@ def _lines(span: Span, number: int, offset: float) -> bytes:
         thread=None,
         rss=None,
         segment=None,
-        more=opening_more(_attributes(span.attributes), exported=True),
+        more=opening_more(attributes, exported=True),
     )
     error = None
     if span.status.code == _ERROR:
@@ -187,15 +189,6 @@ def _error(span: Span) -> str | None:
             if item.key == "exception.type":
                 return str(_value(item.value))[:MAX_TEXT]
     return span.status.message[:MAX_TEXT] or None
-
-
-def _attributes(items: Iterable[KeyValue]) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for item in items:
-        if len(attributes) >= MAX_ATTRIBUTES:
-            break
-        attributes[item.key[:MAX_TEXT]] = _value(item.value)
-    return attributes
 
 
 def _value(value: AnyValue, depth: int = 0) -> Any:

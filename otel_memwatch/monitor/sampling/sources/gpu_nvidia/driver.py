@@ -127,21 +127,19 @@ class Driver:
 
     def devices(self) -> list[Device]:
         """Return all GPUs visible to this process, each followed by its MIG instances. Devices without a name are omitted."""
-        found = []
-        for index in range(self.nvml.nvmlDeviceGetCount()):
+        nvml, found = self.nvml, []
+        for index in range(nvml.nvmlDeviceGetCount()):
             try:
-                card = self._card(self.nvml.nvmlDeviceGetHandleByIndex(index))
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                pci = _text(nvml.nvmlDeviceGetPciInfo(handle).busId) or ""
+                name = _text(self.ask("nvmlDeviceGetName", handle)) or "NVIDIA GPU"
+                uuid = str(_text(nvml.nvmlDeviceGetUUID(handle)))
             except Exception:  # noqa: BLE001, S112 - also those of the library's own code
                 continue
+            card = Device(Identity(uuid, pci.lower(), name), handle)
             found.append(card)
             found.extend(self._instances(card))
         return found
-
-    def _card(self, handle: Any) -> Device:
-        nvml = self.nvml
-        pci = _text(nvml.nvmlDeviceGetPciInfo(handle).busId) or ""
-        name = _text(self.ask("nvmlDeviceGetName", handle)) or "NVIDIA GPU"
-        return Device(Identity(str(_text(nvml.nvmlDeviceGetUUID(handle))), pci.lower(), name), handle)
 
     def _instances(self, card: Device) -> list[Device]:
         mode = self.ask("nvmlDeviceGetMigMode", card.handle)

@@ -207,23 +207,14 @@ class Discovery:
         return pid in children and not self._can_be_read(pid)
 
     def _children(self, member: Member) -> list[int]:
-        if member.stat.threads > 1:
-            return self._children_of_threads(member.pid)
-        return _listed(member.children_file)
-
-    def _children_of_threads(self, pid: int) -> list[int]:
+        if member.stat.threads <= 1:
+            return _listed(member.children_file)
         children: list[int] = []
-        tasks = f"{self._proc}/{pid}/task"
-        try:
-            threads = os.listdir(tasks)
-        except OSError:
-            return children
-        for tid in threads:
-            try:
-                data = read_once(f"{tasks}/{tid}/children")
-            except OSError:
-                continue
-            children += [int(child) for child in data.split()]
+        tasks = f"{self._proc}/{member.pid}/task"
+        with contextlib.suppress(OSError):
+            for tid in os.listdir(tasks):
+                with contextlib.suppress(OSError):
+                    children += [int(child) for child in read_once(f"{tasks}/{tid}/children").split()]
         return children
 
     def close(self) -> None:
