@@ -287,22 +287,18 @@ class StallLedger:
             again = refaulted if "refaults" in self._places else read
             self._major += faulted_again(read, faults, 0)
             self._faulted += faulted_again(again, faults, int(now.minor_faults - before.minor_faults))
-        self._add_burst(before.time, now.time, StallWindow(seconds, user, read, refaulted, faults))
-
-    def _add_burst(self, start: float, end: float, window: StallWindow) -> None:
-        """Add the waiting of a window. One without reads waits for those before: the kernel counts bytes as it asks for them."""
-        last = self._burst
-        if last is None or window.read_bytes:
+        # A window without reads waits for those before: the kernel counts bytes as it asks for them.
+        window = StallWindow(seconds, user, read, refaulted, faults)
+        if self._burst is None or read:
             self._burst, self._counted = window, [0.0, 0.0]
         else:
-            added = (one + more for one, more in zip(last, window, strict=True))
+            added = (one + more for one, more in zip(self._burst, window, strict=True))
             self._burst = StallWindow(*added)  # type: ignore[arg-type]
         burst = self._burst
-        assert burst is not None
         waits = waited(burst), waited(burst._replace(reread_bytes=burst.read_bytes))
-        for index, (kind, seconds) in enumerate(zip((REREAD, READ), waits, strict=True)):
-            self._wait(kind, start, end, seconds - self._counted[index])
-            self._counted[index] = max(seconds, self._counted[index])
+        for index, (kind, waiting) in enumerate(zip((REREAD, READ), waits, strict=True)):
+            self._wait(kind, before.time, now.time, waiting - self._counted[index])
+            self._counted[index] = max(waiting, self._counted[index])
 
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""

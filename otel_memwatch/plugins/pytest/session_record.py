@@ -214,30 +214,25 @@ class ChildReading(NamedTuple):
     """Lower bound of its peak up to then, in bytes."""
 
 
-def _child_readings(run: RecordedRun, conditions: RunConditions) -> list[ChildReading]:
-    """Return all figures of children, by their start.
-
-    An exit has the time of the sample that no longer saw the process. Its figures were read at the sample before.
-    """
+def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
+    """Return the recorded peak of the tree for each wanted operation."""
+    left = set(wanted)
+    conditions = RunConditions.of(run.info)
     lines = [line for line in run.record.process_records() if line.pid != os.getpid()]
     samples = [(one.time, one.reading) for one in run.record.each_sample()] if lines else []
     times = [time for time, _ in samples]
     seen: dict[tuple[int, float], float] = {}
-    found = []
+    children = []
     for line in lines:
-        first = seen.setdefault((line.pid, line.start), line.time)
+        first_seen = seen.setdefault((line.pid, line.start), line.time)
+        # An exit has the time of the sample that no longer saw the process. Its figures were read at the sample before.
         # Times of samples are rounded to 0.1 ms.
         latest = line.time - 1e-3 if line.event is ProcessEvent.EXIT else line.time + 1e-3
         place = bisect_right(times, latest) - 1
         read = conditions.read_until(*samples[place]) if place >= 0 else line.time
-        found.append(ChildReading(line.start, first, read, max(0, (line.peak or 0) - conditions.rss_error)))
-    return sorted(found)
-
-
-def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
-    """Return the recorded peak of the tree for each wanted operation."""
-    left = set(wanted)
-    children = _child_readings(run, RunConditions.of(run.info))
+        low = max(0, (line.peak or 0) - conditions.rss_error)
+        children.append(ChildReading(line.start, first_seen, read, low))
+    children.sort()
     starts = [child.start for child in children]
     found = {}
     for figures in run.operations:

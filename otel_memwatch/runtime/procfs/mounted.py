@@ -28,7 +28,14 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
     them. Under hidepid=1 and 2, so does the group of gid= (default 0). Returns false if unknown. Cost: 50 us.
     """
     try:
-        options = _options(str(proc))
+        options: dict[str, str] = {}
+        with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+        for line in lines:  # the file system mounted there last is the visible one
+            mount, _, system = line.partition(" - ")
+            if mount.split(" ")[4] == str(proc):
+                words = system.split(" ")[-1].split(",")
+                options = dict(word.split("=", 1) for word in words if "=" in word)
         value = options.get("hidepid", "off")
         if value in _SHOWS_ALL or may_trace_all(proc):
             return False
@@ -36,19 +43,6 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
     except (OSError, ValueError, IndexError):
         return False
     return value in _SHOWS_OWN or group not in {os.getegid(), *os.getgroups()}
-
-
-def _options(proc: str) -> dict[str, str]:
-    """Return the options of the file system mounted there last, which is the visible one."""
-    found: dict[str, str] = {}
-    with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        lines = file.read().splitlines()
-    for line in lines:
-        mount, _, system = line.partition(" - ")
-        if mount.split(" ")[4] == proc:
-            words = system.split(" ")[-1].split(",")
-            found = dict(word.split("=", 1) for word in words if "=" in word)
-    return found
 
 
 def may_trace_all(proc: str | os.PathLike[str] = "/proc") -> bool:

@@ -81,7 +81,20 @@ class Jobs(NamedTuple):
 
 def jobs_within(rows: Sequence[IndexedRun], within: int) -> Jobs:
     """Return the number of commands that fit into `within` bytes at once. Raises `UsageError` without a known peak."""
-    needs = sorted(_needs(rows), key=lambda one: -one.needed)
+    # The need of each command, as often as it ran in one build.
+    runs: dict[tuple[str | None, str], list[IndexedRun]] = {}
+    most: Counter[tuple[str | None, str]] = Counter()
+    for build in _builds([row for row in rows if row.state != "broken" and (row.upper_bound or row.memory)]):
+        for row in build:
+            runs.setdefault((row.cwd, row.command_json), []).append(row)
+        most |= Counter((row.cwd, row.command_json) for row in build)  # the larger number
+    needs = []
+    for key, members in runs.items():
+        known = [_need(row) for row in members]
+        name = " ".join(members[0].command)
+        largest = CommandNeed(name, max(known)[0], all(bounded for _, bounded in known))
+        needs += [largest] * most[key]
+    needs.sort(key=lambda one: -one.needed)
     if not needs:
         raise UsageError(
             "No run has a known peak.", "record the commands of a build with: otel-memwatch shell"
@@ -106,23 +119,6 @@ def jobs_within(rows: Sequence[IndexedRun], within: int) -> Jobs:
         tuple(needs[:_SHOWN]),
         max((row.cpus for row in rows if row.cpus is not None), default=None),
     )
-
-
-def _needs(rows: Iterable[IndexedRun]) -> list[CommandNeed]:
-    """Return the need of each command, as often as it ran in one build."""
-    runs: dict[tuple[str | None, str], list[IndexedRun]] = {}
-    most: Counter[tuple[str | None, str]] = Counter()
-    for build in _builds([row for row in rows if row.state != "broken" and (row.upper_bound or row.memory)]):
-        for row in build:
-            runs.setdefault((row.cwd, row.command_json), []).append(row)
-        most |= Counter((row.cwd, row.command_json) for row in build)  # the larger number
-    needs = []
-    for key, members in runs.items():
-        known = [_need(row) for row in members]
-        name = " ".join(members[0].command)
-        largest = CommandNeed(name, max(known)[0], all(bounded for _, bounded in known))
-        needs += [largest] * most[key]
-    return needs
 
 
 def _need(row: IndexedRun) -> tuple[int, bool]:

@@ -111,39 +111,36 @@ def _memory(axes: Axes, timeline: Timeline) -> None:
     )
     axes.fill_between(timeline.times, rss, color=_BLUE, alpha=0.15, zorder=1)
     if timeline.peak_rss_time is not None:
-        _mark_peak(axes, timeline, timeline.peak_rss_time, f"Peak: {peak:.1f} {unit}", peak)
+        at = timeline.peak_rss_time
+        marker = {"markersize": 14, "markeredgecolor": "white", "markeredgewidth": 3}
+        axes.plot([at], [peak], "o", color=_RED, zorder=10, label="Peak Memory", **marker)  # type: ignore[arg-type]
+        axes.annotate(
+            f"Peak: {peak:.1f} {unit}\nPhase: {_literal(phase_at(timeline.phases, at))}",
+            xy=(at, peak),
+            # At the right edge, the box would overlap the legend; place it to the left of the peak.
+            xytext=(25, 25) if at <= 0.85 * timeline.times[-1] else (-170, 25),
+            textcoords="offset points",
+            bbox={
+                "boxstyle": "round,pad=0.6",
+                "facecolor": _RED,
+                "alpha": 0.95,
+                "edgecolor": "white",
+                "linewidth": 2,
+            },
+            arrowprops={"arrowstyle": "->", "color": _RED, "lw": 2.5},
+            fontsize=11,
+            fontweight="bold",
+            color="white",
+            ha="left",
+            # The box extends down from its corner; upwards it would cover the title.
+            va="top",
+            zorder=15,
+        )
     axes.set_xlim(0, max(timeline.times[-1], 1e-3) * 1.02)
     axes.set_ylim(0, max(peak, 1e-3) * 1.15)
     title = f"Memory Usage Over Time | Peak: {peak:.1f} {unit} | Duration: {timeline.times[-1]:.1f}s"
     _finish(axes, title, _BLUE, xlabel="Time (seconds)", ylabel=f"Memory Usage ({unit})")
     _phase_legend(axes, timeline.phases)
-
-
-def _mark_peak(axes: Axes, timeline: Timeline, at: float, text: str, peak: float) -> None:
-    marker = {"markersize": 14, "markeredgecolor": "white", "markeredgewidth": 3}
-    axes.plot([at], [peak], "o", color=_RED, zorder=10, label="Peak Memory", **marker)  # type: ignore[arg-type]
-    axes.annotate(
-        f"{text}\nPhase: {_literal(phase_at(timeline.phases, at))}",
-        xy=(at, peak),
-        # At the right edge, the box would overlap the legend; place it to the left of the peak.
-        xytext=(25, 25) if at <= 0.85 * timeline.times[-1] else (-170, 25),
-        textcoords="offset points",
-        bbox={
-            "boxstyle": "round,pad=0.6",
-            "facecolor": _RED,
-            "alpha": 0.95,
-            "edgecolor": "white",
-            "linewidth": 2,
-        },
-        arrowprops={"arrowstyle": "->", "color": _RED, "lw": 2.5},
-        fontsize=11,
-        fontweight="bold",
-        color="white",
-        ha="left",
-        # The box extends down from its corner; upwards it would cover the title.
-        va="top",
-        zorder=15,
-    )
 
 
 def _phase_legend(axes: Axes, phases: Sequence[Phase]) -> None:
