@@ -12,7 +12,6 @@ container, `wrap` without podman the command in a separate cgroup. Needs root, p
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import subprocess
@@ -20,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from otel_memwatch.run import load
 
 MIB = 1 << 20
 ENGINE = ["podman", "--runtime", "runc", "--cgroup-manager=cgroupfs", "run", "--rm", "--network=none"]
@@ -52,8 +53,9 @@ def peak(folder: Path, run: str, *argv: str) -> dict[str, Any]:
     subprocess.run(
         [sys.executable, "-m", "otel_memwatch", *words], cwd=folder, check=True, stderr=subprocess.DEVNULL
     )
-    found: dict[str, Any] = json.loads((folder / run / "run.json").read_text())["peaks"]["tree"]
-    return found
+    found = load(folder / run).peaks.tree
+    assert found is not None
+    return found.to_json()
 
 
 def verdict(container: dict[str, Any], alone: dict[str, Any]) -> str:
