@@ -41,7 +41,14 @@ from otel_memwatch.wings.advice.prediction import (
     prediction_bound,
 )
 from otel_memwatch.wings.advice.recommendation import MIB, Advice
-from otel_memwatch.wings.advice.sizes import ODDS, finished, in_memory, reclaimable, time_needed
+from otel_memwatch.wings.advice.sizes import (
+    ODDS,
+    finished,
+    in_memory,
+    read_from_memory,
+    reclaimable,
+    time_needed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -160,7 +167,7 @@ def _of_job(
         need = need.noting(f"{count(len(limited), 'run')} at a memory limit {gives} only a lower bound")
     need, files = _within_proven_limit(need, succeeded, files)
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
-    for note in (*reclaimable(whole, files), *in_memory(whole)):
+    for note in (*reclaimable(whole, files), *in_memory(whole), *read_from_memory(whole)):
         need = need.noting(note)
     if monitor_share:
         need = need.noting(

@@ -157,6 +157,22 @@ def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
     return [f"{held}; a run in a dedicated cgroup measures it"]
 
 
+def read_from_memory(rows: Sequence[IndexedRun]) -> list[str]:
+    """Return a note on files that calls read from memory, charged to others: a run from storage may need them in its page cache."""
+    most = 0
+    for row in rows:
+        if row.own_cgroup and None not in (row.cgroup, row.memory, row.read, row.read_chars):
+            cache, read = (row.cgroup or 0) - (row.memory or 0), row.read or 0
+            calls = (row.read_chars or 0) - (row.write_chars or 0) - read
+            if max(cache, read) < LEAST_CACHE <= calls:
+                most = max(most, calls)
+    if not most:
+        return []
+    return [
+        f"calls read {size(most)} of files that were in memory before the run; full speed may need them, --trade measures it"
+    ]
+
+
 def there_before(row: IndexedRun) -> int:
     """Return bytes of the run's file pages that were in memory before it, as far as its cgroup shows them."""
     if not row.own_cgroup or row.cgroup is None or row.memory is None:

@@ -271,6 +271,16 @@ def test_pages_that_faults_read_ahead_count_for_full_speed(
     assert advice.full_speed / MIB == pytest.approx(size + 0.1 * needed, abs=2)
 
 
+@pytest.mark.parametrize(("read", "cgroup", "known"), [(0, 4, False), (65, 70, True)])
+def test_files_that_were_in_memory_before_the_run_are_said_to_be_unknown(
+    read: int, cgroup: int, *, known: bool
+) -> None:
+    """SQLite passes 805 MiB to read calls; from a cold page cache it reads 65 of them and needs these."""
+    sizes = {"cgroup": cgroup * MIB, "read": read * MIB, "read_chars": 805 * MIB, "write_chars": 0}
+    (advice,) = advise([row(3, own_cgroup=1, charged=1, **sizes)], by=job_of)
+    assert any("in memory before the run" in note for note in advice.notes) is not known
+
+
 def test_page_cache_of_a_copy_is_not_requested() -> None:
     """A copy of 256 MiB was advised 560 MiB; it runs as quickly in 18."""
     copy = row(8, low=8 * MIB, high=507 * MIB, certainty="interval", charged=1, own_cgroup=1,
