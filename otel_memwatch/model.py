@@ -324,6 +324,9 @@ class ProcessNote(str, Enum):
     OUTSIDE_LEDGER = "got memory without page faults"
     """Pages came, or may have come, into the tree without a page fault of it (userfaultfd, another program, pinned pages).
     Its page faults do not bound its needed memory."""
+    PINNED = "has pinned memory"
+    """It has pages that a device or io_uring holds, perhaps in no mapping any more. Neither page faults nor resident sizes bound
+    its needed memory."""
     WATERMARK_RESET = "its watermark was reset by others"
     """Another program reset its high-water mark: the value before may be lost."""
     LEFT_CGROUP = "left the run's control group"

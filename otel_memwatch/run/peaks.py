@@ -447,7 +447,7 @@ def _bound_by_group(evidence: RunEvidence) -> Certificate | None:
 def _sums(evidence: RunEvidence) -> SumOverTime | None:
     """Return the bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
     processes, unseen_max = evidence.processes, evidence.unseen_max_bytes
-    if not _is_bounded(evidence, unseen_max):
+    if processes.pinned or not _is_bounded(evidence, unseen_max):
         return None
     weight = 0 if unseen_max is None else unseen_max + evidence.conditions.rss_error
     unseen = [] if evidence.unseen is None else [evidence.unseen]

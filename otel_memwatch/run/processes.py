@@ -107,7 +107,7 @@ class RecordedProcesses:
         """
         unseen = list(unseen)
         unseen_max = self.tree.unseen_max_bytes(max((span.end for span in unseen), default=None))
-        if not is_bounded(
+        if self.tree.pinned or not is_bounded(
             seen=bool(self.all),
             all_bounded=all(process.bound is not None for process in self.tree.living),
             unbounded=bool(unseen) or self.tree.any_vanished,
@@ -122,7 +122,8 @@ class RecordedProcesses:
     def alone(self, unseen: Iterable[Span], begin: float, end: float) -> bool:
         """Return whether the tree was one process between two moments; `unseen`: as for `sum_over_time`."""
         spans = *(self.tree.span(process.bounds) for process in self.all), *unseen
-        return not self.tree.unwatched and processes_between(spans, begin, end) == 1
+        unknown = self.tree.unwatched or self.tree.pinned
+        return not unknown and processes_between(spans, begin, end) == 1
 
     def figures(self) -> tuple[ProcessFigures, ...]:
         """Return the reported figures of each process."""

@@ -326,6 +326,16 @@ class TestOperations:
         assert load_.tree_peak is not None
         assert (load_.tree_peak.high or 0) >= 200 * MIB
 
+    def test_pinned_memory_may_be_in_no_resident_size(self, tmp_path: Path) -> None:
+        """io_uring held 57 MiB of unmapped pages; the bound by the processes was 52."""
+        self.ledger(tmp_path, children=0, note=ProcessNote.PINNED)
+        run = load(tmp_path)
+        assert run.peaks.tree is not None
+        assert run.peaks.tree.high is None
+        (load_,) = run.operations
+        assert load_.tree_peak is not None
+        assert load_.tree_peak.high is None
+
     def test_alone_the_trees_peak_is_the_process_s(self, tmp_path: Path) -> None:
         built = self.built(tmp_path)
         built.operations(

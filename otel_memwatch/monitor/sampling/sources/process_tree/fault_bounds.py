@@ -43,6 +43,7 @@ from otel_memwatch.truth.tree_estimates import likely_burst, likely_left, likely
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from otel_memwatch.model import ProcessNote
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
     from otel_memwatch.runtime.procfs.process import FirstThread
@@ -163,8 +164,8 @@ class FaultLedgerBounds:
         """Time of the last reading of the machine's counts."""
 
     @property
-    def broken(self) -> str:
-        """Return the reason why page faults no longer bound the memory, in words; empty: they do."""
+    def broken(self) -> ProcessNote | None:
+        """Return the reason why page faults no longer bound the memory; `None`: they do."""
         return self._outside.broken
 
     @property

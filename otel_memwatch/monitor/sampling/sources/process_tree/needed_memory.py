@@ -120,7 +120,7 @@ class NeededMemory:
             written,
             tree.faults.awaits,
         )
-        whole = not bounds.broken
+        broken = bounds.broken
         values = bounds.scan(tree.members, found)
         self._scanned = LastScan(
             unseen or 0,
@@ -130,10 +130,10 @@ class NeededMemory:
             tree.faults.awaits,
         )
         self._early.scanned(values, None if unseen is None else unseen * PAGE_SIZE, bounds.kept)
-        if whole and bounds.broken:
+        if bounds.broken is not None and bounds.broken is not broken:
             main = tree.members.get(self._context.root) or next(iter(tree.members.values()), None)
             if main is not None:
-                self._records.outside_ledger(main, now)
+                self._records.outside_ledger(main, now, bounds.broken)
         return values
 
     def _may_be_before(self, changes: TickDelta) -> bool:

@@ -76,9 +76,9 @@ class Records:
         """Record a process found outside the run's cgroup."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
 
-    def outside_ledger(self, member: Member, now: float) -> None:
-        """Record, with this process, that memory entered its tree without a page fault."""
-        self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.OUTSIDE_LEDGER)
+    def outside_ledger(self, member: Member, now: float, note: ProcessNote) -> None:
+        """Record, with this process, that its tree has memory of which page faults show nothing, and why."""
+        self._record(ProcessEvent.FIGURES, member, now, note=note)
 
     def reset_by_others(self, member: Member, now: float) -> None:
         """Record that another program has reset the watermark of a process."""

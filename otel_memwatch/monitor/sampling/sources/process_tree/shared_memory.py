@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import StatusReading
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.procfs.process import parse_pinned
@@ -109,8 +110,8 @@ class OutsideMemory:
     """
 
     def __init__(self, *, uncounted: bool) -> None:
-        self.broken = "huge pages that the kernel does not count" if uncounted else ""
-        """Reason why page faults no longer bound the memory, in words; empty: they do."""
+        self.broken = ProcessNote.OUTSIDE_LEDGER if uncounted else None
+        """Reason why page faults no longer bound the memory; `None`: they do."""
         self._most_mapped = 0
         """Maximum of a process's resident files and shared memory, in bytes."""
         self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -173,6 +174,6 @@ class OutsideMemory:
             error: counter uncertainty of both readings, in bytes.
         """
         if parse_pinned(reading.member.status_data):
-            self.broken = self.broken or "pinned memory"
+            self.broken = ProcessNote.PINNED
         if before is not None and is_outside_ledger(before, held, new, error):
-            self.broken = self.broken or "memory filled from outside"
+            self.broken = self.broken or ProcessNote.OUTSIDE_LEDGER
