@@ -322,7 +322,7 @@ class ProcessNote(str, Enum):
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
     OUTSIDE_LEDGER = "got memory without page faults"
-    """Pages came, or may have come, into the tree without a page fault of it (userfaultfd, another program, pinned pages).
+    """Pages came, or may have come, into the tree without a page fault of it (userfaultfd, another program).
     Its page faults do not bound its needed memory."""
     PINNED = "has pinned memory"
     """It has pages that a device or io_uring holds, perhaps in no mapping any more. Neither page faults nor resident sizes bound
