@@ -358,9 +358,10 @@ class Guard:
         self._warn(scope, used, now)
         if leave is not None and used > leave:
             self._processes.freeze()  # reading their sizes takes time, in which they would grow
-            if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
-                self._processes.end()
-            else:
+            try:
+                if self._decide("machine", **self._facts(scope), largest=self._processes.largest()):
+                    self._processes.end()
+            finally:
                 self._processes.freeze(frozen=False)
         elif leave is not None:
             self._hurry(scope, leave, now)

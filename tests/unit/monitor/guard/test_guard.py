@@ -104,7 +104,23 @@ def test_a_machine_that_runs_short_ends_the_run_once() -> None:
         guard._check(scope, 1.0)
     assert events.kinds == [("verdict", "machine")]
     assert events.written[0][2]["bytes"] == 8_977
-    assert processes.asked == ["freeze", "end", "freeze", "thaw"]
+    assert processes.asked == ["freeze", "end", "thaw", "freeze", "thaw"]
+
+
+def test_a_run_does_not_stay_frozen_if_its_processes_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guard, _, processes = guard_of(leave="1KiB")
+    scope = Readings("machine", 10_000)
+    scope.now = 9_500
+
+    def fail() -> None:
+        raise OSError("no /proc")
+
+    monkeypatch.setattr(processes, "largest", fail)
+    with pytest.raises(OSError, match="no /proc"):
+        guard._check(scope, 1.0)
+    assert processes.asked[-1] == "thaw"
 
 
 def test_a_far_end_is_probed_seldom_and_a_near_one_ten_times_a_second(
