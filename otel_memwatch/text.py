@@ -208,6 +208,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     | range                    | "300-410 MiB (page faults)"                             |
     | range and estimate       | "300-410 MiB, best estimate 340 MiB (page faults)"      |
     | range, bounds alike      | "300.0 MiB (page faults)"                               |
+    | the same without source  | "300.0 MiB (range)"                                     |
     | range, no upper bound    | "at least 300.0 MiB (samples)"                            |
     | range from almost 0      | "at most 603.0 MiB (page faults)"                       |
     | range, something left    | "0.2-60.8 MiB (excluding files in memory and pipes)"    |
@@ -236,13 +237,14 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         return f"at least {size(low)}{_in_parentheses(how)}" if low else UNKNOWN
     open_below = rounds_to_zero(low, peak.high)
     words = f"at most {size(peak.high)}" if open_below else size_range(low, peak.high, "-")
+    alike = not open_below and low < peak.high and "-" not in words
     if estimate := best_estimate(peak):
         words += f", best estimate {estimate}"
     # Reports say in a sentence which kernel memory is excluded. Write calls fill pipes as they fill files in memory.
     excludes = ["files in memory and pipes" if one == "files in memory" else one for one in peak.excludes]
     excludes = [one for one in excludes if one != "kernel"]
     excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
-    return words + _in_parentheses(excluded, how)
+    return words + _in_parentheses(excluded, how or ("range" if alike else ""))
 
 
 def best_estimate(peak: Peak | None) -> str:

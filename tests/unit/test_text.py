@@ -208,3 +208,10 @@ def test_shares() -> None:
 )
 def test_numbers_have_no_exponent(value: float, number: int, words: str) -> None:
     assert formatting.digits(value, number) == words
+
+
+def test_a_range_that_reads_as_one_figure_is_called_a_range() -> None:
+    """xz without a cgroup: "peak memory   248.3 MiB" looked exact."""
+    alike = Peak.interval(300 * MIB, 300 * MIB + 16384, evidence=(Evidence.PAGE_FAULTS,))
+    assert formatting.peak_sentence(alike, source=False) == "300.0 MiB (range)"
+    assert formatting.peak_sentence(Peak.interval(300 * MIB, 410 * MIB), source=False) == "300-410 MiB"
