@@ -79,9 +79,6 @@ def operations(run: RecordedRun, page: Page) -> None:
     words, shown, needed = "", 0, any(one.tree_peak for one in largest)
     for figures in largest[:_OPERATIONS]:
         peak = figures.tree_peak if needed else figures.operation.peak
-        if figures.sets_run_peak:
-            # It needed exactly that; the bounds of the operation come from samples around it.
-            peak = run.peaks.tree
         status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
         notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))
         name = shorten(figures.operation.name, _NAME) + ("" if peak is None else f" {peak_figure(peak)}")
