@@ -13,8 +13,8 @@ CPU_ADVANCE = 0.06
 """CPU seconds that probes and early samples may use at once: about sixty early samples."""
 CPU_SHARE = 0.002
 """Share of one core at which this budget refills, if samples follow each other at the shortest interval."""
-LEAST_SHARE = 0.0003
-"""Share in long intervals: enough for a probe each second."""
+LEAST_SHARE = 0.0001
+"""Share in long intervals: enough for a probe every two seconds. All of the monitor may take 0.0005 there."""
 REST = 100
 """Pause after a probe, as a multiple of its cost: a large tree takes no larger share of a core."""
 LEAST_LEFT = 0.005

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHARE, ADVANCE = 0.0003, 0.006
 """Share of one core that reading may take, and CPU seconds that may be used ahead of it."""
-FIRST, PERIOD, LONGEST = 0.4, 1.0, 60.0
+FIRST, PERIOD, LONGEST = 0.4, 1.0, 300.0
 """Seconds until the first reading, and between two of them: at first, and at most."""
 LEAST = 1 << 20
 """Bytes of the smallest file that is named."""

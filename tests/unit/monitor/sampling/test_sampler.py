@@ -326,7 +326,7 @@ def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) 
 
 
 def test_probes_in_long_intervals_have_a_smaller_share(clock: FakeClock) -> None:
-    """A watch of hours costs 0.05 % of a core: 0.03 % for probes, the rest for regular samples."""
+    """A watch of hours costs 0.05 % of a core: 0.01 % for probes, the rest for regular samples."""
     source = Hasty("s", [Column("process.memory.usage")], clock)
     source.values, source.calls, source.probe_cpu = [1], False, 0.001
     sampler = Sampler([source], 0.1, clock=clock, auto=AutoInterval(clock.now - 86400))
