@@ -254,7 +254,10 @@ class _Buckets:
         return twin
 
     def _join_neighbours(self) -> None:
-        """Lengthen the stretches of time until half as many are enough."""
+        """Lengthen the stretches of time until half as many are enough.
+
+        A doubling joins at most two stretches, so more than a quarter of the buckets remain, however long the pauses between samples.
+        """
         begins = list(range(len(self.last)))
         while len(begins) > self._points // 2:
             self.width = self.width * 2 or 2 * self._step
