@@ -43,7 +43,7 @@ _HEADER = ("resident", "", "needed", "duration", "CPU", "program", "output")
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Write the table, the largest action first, and the sentence about `-j`."""
-    actions = build_actions(run.processes, run.seconds)
+    actions = build_actions(run.processes, run.seconds, run.tree_bound)
     limit = phrases.limit(run)
     within = options.get("within") or (limit.bytes if limit else None)
     fits = parallelism(actions, beside_actions(run.processes), within) if actions and within else None

@@ -21,9 +21,10 @@ from bisect import bisect_right
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.processes import CLOCK_TICK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.run.results import ProcessFigures
 
@@ -98,7 +99,8 @@ class BuildAction(NamedTuple):
     peak: Peak | None
     """Peak of that process."""
     needed: int
-    """Memory of all its processes at one moment: the upper bound of the largest, if known, and the seen sizes of the others."""
+    """Memory of all its processes at one moment: the upper bound of the largest, if known, and the seen sizes of the others.
+    The tree's upper bound at that time limits it."""
     start: float
     """Seconds since the start of the run."""
     seconds: float
@@ -144,8 +146,18 @@ def output_of(argv: Sequence[str] | None) -> str | None:
     return None
 
 
-def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[BuildAction]:
-    """Return the actions of a run, one for each output, the largest first; `end`: the run's, in seconds since its start."""
+def build_actions(
+    processes: Sequence[ProcessFigures],
+    end: float,
+    tree_bound: Callable[[float, float], int | None],
+) -> list[BuildAction]:
+    """Return the actions of a run, one for each output, the largest first.
+
+    Args:
+        processes: all of the run.
+        end: the run's, in seconds since its start.
+        tree_bound: returns the bytes that the whole tree never exceeded between two such moments; `None`: unknown.
+    """
     tops = _tops(processes)
     members: dict[int, list[ProcessFigures]] = {}
     for process, top in zip(processes, tops, strict=True):
@@ -155,7 +167,7 @@ def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[Build
     for top, belonging in members.items():
         output = output_of(processes[top].argv)
         assert output is not None
-        action, known = _action(output, processes[top], belonging, end), found.get(output)
+        action, known = _action(output, processes[top], belonging, end, tree_bound), found.get(output)
         if known is None:
             found[output] = action
         else:
@@ -212,25 +224,35 @@ def _parent(process: ProcessFigures, starts: Mapping[int, list[tuple[float, int]
     return spans[max(place, 0)][1]
 
 
-def _action(output: str, top: ProcessFigures, belonging: Sequence[ProcessFigures], end: float) -> BuildAction:
+def _action(
+    output: str,
+    top: ProcessFigures,
+    belonging: Sequence[ProcessFigures],
+    end: float,
+    tree_bound: Callable[[float, float], int | None],
+) -> BuildAction:
     largest = max(belonging, key=_seen)
     until = max(end if process.end is None else process.end for process in belonging)
     known = [process.cpu_seconds for process in belonging if process.cpu_seconds is not None]
     peak = largest.peak
     # The largest process counts with its upper bound; without one, with its measured peak.
     most = 0 if peak is None else max(peak.bytes, peak.high or 0)
-    weights = [(one, most if one is largest else _seen(one)) for one in belonging]
+    needed = _at_once((one, most if one is largest else _seen(one)) for one in belonging)
+    seen = _at_once((one, _seen(one)) for one in belonging)
+    if needed > seen:
+        by_tree = tree_bound(top.start - CLOCK_TICK, min(until, end))
+        needed = needed if by_tree is None else max(seen, min(needed, by_tree))
     return BuildAction(
         output=output,
         times=1,
         program=os.path.basename(largest.argv[0]) if largest.argv else largest.command or "?",
         peak=peak,
-        needed=_at_once(weights),
+        needed=needed,
         start=top.start,
         seconds=max(0.0, until - top.start),
         cpu_seconds=sum(known) if known else None,
         processes=len(belonging),
-        seen=_at_once((one, _seen(one)) for one in belonging),
+        seen=seen,
     )
 
 

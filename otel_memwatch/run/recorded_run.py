@@ -437,6 +437,14 @@ class RecordedRun:
         """All known processes, by start."""
         return self._recorded_processes.figures()
 
+    def tree_bound(self, start: float, end: float) -> int | None:
+        """Return the bytes that the tree never exceeded between two moments, in seconds since its start; `None`: unknown."""
+        from otel_memwatch.run.operations import figures_between
+
+        start, end = self.started + start, self.started + end
+        peak = figures_between(start, end, "", self.operation_context, self.peaks).tree_peak
+        return None if peak is None else peak.high
+
     @cached_property
     def recorded_limit(self) -> int | None:
         """Limit of the cgroup from the first samples, if `limits` has none; `None`: unknown."""

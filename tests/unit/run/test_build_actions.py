@@ -72,6 +72,10 @@ def process(
     return ProcessFigures(pid, argv[0], argv, ppid, start, end, peak, cpu_seconds=1.0)
 
 
+def no_bound(*_: float) -> int | None:
+    return None
+
+
 BUILD = [
     process(10, 1, "make -j2", 0.0, 9.0, 4),
     process(11, 10, "sh -c g++", 0.1, 4.0, 1),
@@ -88,7 +92,7 @@ BUILD = [
 
 
 def test_an_action_is_the_topmost_process_with_an_output_and_what_it_started() -> None:
-    a, b, app = build_actions(BUILD, 9.0)
+    a, b, app = build_actions(BUILD, 9.0, no_bound)
     assert (a.output, a.times, a.program, a.processes) == ("a.o", 2, "cc1plus", 3)
     assert a.needed == 203 * MIB, "the assembler came after the compiler, the driver was there with both"
     assert a.peak == Peak.exact(200 * MIB)
@@ -100,7 +104,7 @@ def test_an_action_is_the_topmost_process_with_an_output_and_what_it_started() -
 
 
 def test_how_many_fit_at_once() -> None:
-    actions = build_actions(BUILD, 9.0)
+    actions = build_actions(BUILD, 9.0, no_bound)
     assert parallelism(actions, 5 * MIB, 200 * MIB)[:2] == (0, 5 * MIB)
     assert parallelism(actions, 5 * MIB, 208 * MIB)[:2] == (1, 208 * MIB)
     assert parallelism(actions, 5 * MIB, 340 * MIB)[:2] == (2, 321 * MIB)
@@ -108,10 +112,26 @@ def test_how_many_fit_at_once() -> None:
     assert (whole.jobs, whole.needed, whole.every) == (3, 364 * MIB, True)
 
 
+def test_an_action_never_needed_more_than_the_tree_in_its_time() -> None:
+    """Only the build tool's wait4 bounds a linker that ended between two samples: by its largest compiler."""
+    link = process(30, 10, "ld -o app", 6.0, 6.1, 22, 311)
+    asked = []
+
+    def tree_bound(start: float, end: float) -> int | None:
+        asked.append((start, end))
+        return 31 * MIB if start > 5 else None
+
+    a, app = build_actions([*BUILD[:5], link], 6.05, tree_bound)
+    assert (a.needed, app.needed) == (203 * MIB, 31 * MIB)
+    assert asked == [pytest.approx((5.99, 6.05))], "its end was noticed after the end of the run"
+    (small,) = build_actions([link], 6.05, lambda *_: 9 * MIB)
+    assert small.needed == 22 * MIB, "sizes of processes include files, the tree's bound does not"
+
+
 def test_a_wide_range_makes_no_largest_action_and_is_shown_in_the_sum() -> None:
     """A linker that lived between two samples: its lower bound is what is certain."""
     link = process(30, 10, "ld -o app", 6.0, 6.1, 22, 311)
-    actions = build_actions([*BUILD[:5], link], 9.0)
+    actions = build_actions([*BUILD[:5], link], 9.0, no_bound)
     assert [(one.output, one.seen // MIB, one.needed // MIB) for one in actions] == [
         ("a.o", 203, 203),
         ("app", 22, 311),
@@ -127,6 +147,7 @@ def test_a_wide_range_makes_no_largest_action_and_is_shown_in_the_sum() -> None:
         limits={},
         recorded_limit=None,
         command=("make",),
+        tree_bound=no_bound,
     )
     build_report.render(run, text, {"within": 600 * MIB})
     first, second, *_ = text.getvalue().decode().splitlines()[1:]
@@ -137,9 +158,9 @@ def test_a_wide_range_makes_no_largest_action_and_is_shown_in_the_sum() -> None:
 
 def test_a_record_that_makes_no_sense_does_not_keep_us() -> None:
     circle = [process(1, 2, "g++ -o x", 0.0, 1.0, 5), process(2, 1, "g++ -o y", 0.0, 1.0, 6)]
-    found = build_actions(circle, 1.0)
+    found = build_actions(circle, 1.0, no_bound)
     assert all(isinstance(action, BuildAction) for action in found)
     assert sum(action.processes for action in found) == 2
     alone = ProcessFigures(5, None, ("cc", "-o", "z"), None, 0.0, None, None)
-    (action,) = build_actions([alone], 1.0)
+    (action,) = build_actions([alone], 1.0, no_bound)
     assert (action.needed, action.peak, action.cpu_seconds) == (0, None, None)
