@@ -3,7 +3,8 @@
     python -m tests.bench.containers [COMMANDS] [--seed N]
 
 Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
-container, `wrap` without podman the command in a separate cgroup. Needs root, podman, runc and busybox.
+container, `wrap` without podman the command in a separate cgroup. Needs podman and busybox, as root also runc. Without root, the
+containers are rootless, which needs control groups of version 2. MEMWATCH_COMMAND replaces the command `python -m otel_memwatch`.
 
 * equal: both peaks are exact, and at most 1 MiB or 0.5 % apart
 * inside: the container's peak is a range, and the other peak lies in it
@@ -12,18 +13,25 @@ container, `wrap` without podman the command in a separate cgroup. Needs root, p
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from otel_memwatch.run import load
+from tests.bench.guard import MEMWATCH
 
 MIB = 1 << 20
-ENGINE = ["podman", "--runtime", "runc", "--cgroup-manager=cgroupfs", "run", "--rm", "--network=none"]
+ENGINE = [
+    "podman",
+    *(() if os.getuid() else ("--runtime", "runc", "--cgroup-manager=cgroupfs")),
+    "run",
+    "--rm",
+    "--network=none",
+]
 LIMITS = ["--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000"]
 CLOSE, SHARE = MIB, 0.005
 
@@ -50,9 +58,9 @@ def script(rng: random.Random) -> str:
 def peak(folder: Path, run: str, *argv: str) -> dict[str, Any]:
     """Record a command; return the tree's peak of a run."""
     words = ["wrap", "--quiet", "--no-report", "--out", "run", "--", *argv]
-    subprocess.run(
-        [sys.executable, "-m", "otel_memwatch", *words], cwd=folder, check=True, stderr=subprocess.DEVNULL
-    )
+    done = subprocess.run([*MEMWATCH, *words], cwd=folder, capture_output=True, text=True)
+    if done.returncode or not (folder / run).exists():
+        raise RuntimeError(f"{run} was not recorded (exit code {done.returncode}): {done.stderr}")
     found = load(folder / run).peaks.tree
     assert found is not None
     return found.to_json()
@@ -86,6 +94,8 @@ def main(number: int, seed: int) -> None:
             counts[found] += 1
             if found != "equal":
                 print(found, command, container, alone, flush=True)
+            if each % 10 == 9:
+                print(f"  {each + 1} done", flush=True)
             for folder in folders:
                 shutil.rmtree(folder)
     print(", ".join(f"{name} {count} of {number}" for name, count in counts.items()))

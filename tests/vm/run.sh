@@ -5,7 +5,8 @@
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
 # the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
 # tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
-# MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8).
+# MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8), MEMWATCH_VM_CONTAINERS of containers (default 3).
+# "one two" in MEMWATCH_VM_JOBS are jobs one after the other, "one+two" at the same time, which is faster.
 # MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
 #   MEMWATCH_VM_CPUS=64 MEMWATCH_VM_JOBS="spread-root spread-user one-root one-user demo" sh tests/vm/run.sh 6.12 -k "late or demo"
 set -eu
@@ -35,6 +36,7 @@ build() {
     say "image of the machine"
     packages=systemd-sysv,dbus,dbus-user-session,libpam-systemd,python3,python3-venv,python3-dev,gcc,libc6-dev
     packages=$packages,procps,util-linux,passwd,kmod,udev,initramfs-tools,zstd
+    packages=$packages,podman,crun,uidmap,slirp4netns,fuse-overlayfs,busybox-static
     packages=$packages,linux-image-6.12-cloud-amd64,linux-image-cloud-amd64
     sources=/etc/apt/sources.list.d/debian.sources # of a machine that is a bookworm itself: its mirrors can be reached
     grep -qs bookworm "$sources" || sources=""
@@ -83,6 +85,7 @@ install() {
     cp -r tests/__init__.py tests/support tests/zoo tests/bench tests/programs "$root/opt/zoo/tests/"
     echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
     echo "${MEMWATCH_VM_HOGS:-8} --slower 5" >"$root/opt/jobs/hogs"
+    echo "${MEMWATCH_VM_CONTAINERS:-3}" >"$root/opt/jobs/containers"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
 }
 
@@ -100,7 +103,7 @@ boot() {
         -display none -no-reboot -serial "file:$out/console" \
         -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
         -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \
-        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off tsc=reliable' </dev/null || true
+        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off tsc=reliable panic=1' </dev/null || true
     debugfs -R "rdump / $out" "$cache/results.disk" >/dev/null 2>&1
     rm -f "$cache/disk" "$cache/results.disk"
     [ -e "$out/complete" ] || { echo "the machine did not complete its jobs: see $out" >&2; exit 1; }

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -82,6 +83,11 @@ def hogs() -> str:
     return f"{BENCH} -m tests.bench.guard hogs {HOGS.read_text().strip()}"
 
 
+def containers(number: str) -> str:
+    """Containers of podman, and the same commands without one; see tests/bench/containers.py."""
+    return f"{BENCH} -m tests.bench.containers {number}"
+
+
 def jobs() -> dict[str, str]:
     """Every job as a line of shell, run as root in a service."""
     lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
@@ -146,6 +152,7 @@ def jobs() -> dict[str, str]:
         "hogs-user": f'{TESTER} "{hogs()}"',
         "hogs-swap": "fallocate -l 600M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap &&"
         f' {TESTER} "{hogs()}"; code=$?; swapoff /swap; exit $code',
+        "containers-user": f'{TESTER} "{containers(Path("/opt/jobs/containers").read_text().strip())}"',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service with a delegated group; a user and their session are found by it.
@@ -181,7 +188,7 @@ def run(name: str, line: str, results: Path) -> None:
                 stdout=output,
                 stderr=output,
                 timeout=None
-                if name.startswith(("zoo", "hogs"))
+                if name.startswith(("zoo", "hogs", "containers"))
                 else 900
                 if name.startswith("shortages")
                 else 300,
@@ -197,7 +204,6 @@ def run(name: str, line: str, results: Path) -> None:
     (folder / "command.json").write_text(
         json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun, "written": written})
     )
-    (folder / "after.json").write_text(json.dumps(left()))
     for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt", "zoo.jsonl"):
         if (place / file).exists():
             shutil.copy(place / file, folder)
@@ -212,10 +218,11 @@ def run(name: str, line: str, results: Path) -> None:
 
 
 def main() -> None:
-    """All jobs, or those that are named."""
+    """All jobs, or those that are named: "one two" one after the other, "one+two" at the same time."""
     results = Path(sys.argv[1])
     wanted = Path("/opt/jobs/only")
-    names = wanted.read_text().split() if wanted.exists() else None
+    steps = [step.split("+") for step in wanted.read_text().split()] if wanted.exists() else None
+    lines = jobs()
     os.environ["PATH"] = f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin"
     (results / "machine.json").write_text(
         json.dumps(
@@ -225,9 +232,14 @@ def main() -> None:
             }
         )
     )
-    for name, line in jobs().items():
-        if names is None or name in names:
-            run(name, line, results)
+    for step in [[name] for name in lines] if steps is None else steps:
+        threads = [threading.Thread(target=run, args=(name, lines[name], results)) for name in step]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for name in step:
+            (results / name / "after.json").write_text(json.dumps(left()))
 
 
 main()
