@@ -246,6 +246,22 @@ def test_the_guard_gives_its_verdicts(machine: Path, name: str) -> None:
     assert job.json("after") == {"groups": [], "units": []}
 
 
+def test_a_harness_in_a_delegated_unit_needs_a_child_cgroup_for_limits(machine: Path) -> None:
+    """The runs are beside it then, and count their memory; else a limit is refused, and only enclosing ones are watched."""
+    job = Job(machine, "guard-harness")
+    assert job.exit_code == 0, job.output
+    found = job.json("truth")
+    assert (found["beside"]["exit_code"], found["beside"]["events"]) == (2, [])
+    assert "DelegateSubgroup=" in found["beside"]["said"]
+    kinds = {
+        case: [(one["event"], one["kind"]) for one in found[case]["events"]] for case in ("warned", "below")
+    }
+    assert kinds["warned"] == [("start", None), ("warning", "cgroup"), ("verdict", "killed")]
+    assert kinds["below"] == [("start", None), ("warning", "limit"), ("verdict", "limit")]
+    assert {found[case]["exit_code"] for case in kinds} == {-9}
+    assert job.json("after") == {"groups": [], "units": []}
+
+
 @pytest.mark.parametrize("name", ["hogs-root", "hogs-user", "hogs-swap"])
 def test_the_guard_ends_hogs_and_nothing_else(machine: Path, name: str) -> None:
     job = Job(machine, name)

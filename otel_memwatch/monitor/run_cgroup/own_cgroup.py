@@ -408,7 +408,10 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
             if os.access(group, os.W_OK) and os.access(f"{group}/cgroup.procs", os.W_OK):
                 return group, None
             break
-        if any(_attribute(group, name) for name in _DELEGATED) or _is_kept_to(group):
+        delegated = any(_attribute(group, name) for name in _DELEGATED)
+        if delegated and group != ours and _divide(group):
+            return group, None
+        if delegated or _is_kept_to(group):
             break
     if b"memory" not in read_once(f"{ours}/cgroup.controllers").split():
         raise UnusableDelegation(
@@ -417,7 +420,7 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
     if read_once(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
         raise UnusableDelegation(
             f"{ours} holds other processes, which we do not move.",
-            "start otel-memwatch as the only process of its unit, container or scope",
+            "start otel-memwatch as the only process of its unit, container or scope, or in a child cgroup (DelegateSubgroup=)",
         )
     leaf = f"{ours}/{LEAF}{os.getpid()}"
     os.mkdir(leaf, 0o755)
@@ -428,6 +431,20 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
         _leave(leaf)
         raise
     return ours, leaf
+
+
+def _divide(group: str) -> bool:
+    """Let a delegated cgroup without processes count the memory of its children; return whether it does.
+
+    A harness in a child cgroup may start several runs at once, so no run switches the controller off again.
+    """
+    try:
+        if read_once(f"{group}/cgroup.procs").split() or not os.access(f"{group}/cgroup.procs", os.W_OK):
+            return False
+        _write(f"{group}/cgroup.subtree_control", b"+memory")
+    except OSError:
+        return False
+    return True
 
 
 def _is_kept_to(group: str) -> bool:

@@ -147,6 +147,8 @@ def jobs() -> dict[str, str]:
         },
         "guard-user": f'{TESTER} "{guard("guard-user")}"',
         "guard-root": f'su -l root -c "{guard("guard-root")}"',
+        "guard-harness": f'{TESTER} "systemd-run --quiet --user --wait --pipe -p Delegate=yes -p MemoryMax=250M'
+        f' {BIN}/python /opt/jobs/harness.py /tmp/guard-harness/truth.json"',
         # The tasks of a fork bomb as root are limited by the slice, in which the scopes of the runs are too.
         "hogs-root": f'systemctl set-property --runtime user-0.slice TasksMax=390; su -l root -c "{hogs()}"',
         "hogs-user": f'{TESTER} "{hogs()}"',

@@ -98,14 +98,18 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
         OwnCgroup.create(proc=tmp_path)
 
 
+@pytest.mark.parametrize("controllers", ["memory", ""])
 def test_sibling_group_where_the_group_above_was_delegated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: str
 ) -> None:
-    """The group above distributes memory already: ours is made beside that of the monitor, which stays where it is."""
+    """Ours is made beside that of the monitor, which stays where it is, and so does a harness beside the monitor.
+
+    The group above counts the memory of its children already, or holds no processes and can do so.
+    """
     fake = Fake(tmp_path, version=2, group="/job.scope/leaf")
     above = fake.group.parent
-    fake.files(fake.group, {"cgroup.subtree_control": ""})
-    fake.files(above, {"cgroup.subtree_control": "memory", "cgroup.procs": "", "memory.max": "104857600"})
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
+    fake.files(above, {"cgroup.subtree_control": controllers, "cgroup.procs": "", "memory.max": "104857600"})
     fake.delegate(monkeypatch, above)
     made: list[Path] = []
     real = os.mkdir
@@ -128,7 +132,21 @@ def test_sibling_group_where_the_group_above_was_delegated(
     own = OwnCgroup.create(proc=fake.proc)
     assert [path.parent for path in made] == [above]
     assert (own.version, own.peak(), own.oom_kills(), own.limit()) == (2, 5, 2, 104857600)
-    assert (fake.group / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+    assert (fake.group / "cgroup.procs").read_text() == f"{os.getpid()}\n1\n"
+    assert "memory" in (above / "cgroup.subtree_control").read_text()
+
+
+@pytest.mark.parametrize("delegated", [False, True])
+def test_a_group_above_is_not_divided_unless_it_is_empty_and_delegated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delegated: bool
+) -> None:
+    fake = Fake(tmp_path, version=2, group="/job.service/leaf")
+    above = fake.group.parent
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
+    fake.files(above, {"cgroup.subtree_control": "", "cgroup.procs": "7\n" if delegated else ""})
+    fake.delegate(monkeypatch, above if delegated else fake.group)
+    assert "holds other processes" in why(fake)
+    assert (above / "cgroup.subtree_control").read_text() == ""
 
 
 @pytest.mark.parametrize(
