@@ -420,7 +420,7 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
     if read_once(f"{ours}/cgroup.procs").split() != [str(os.getpid()).encode()]:
         raise UnusableDelegation(
             f"{ours} holds other processes, which we do not move.",
-            "start otel-memwatch as the only process of its unit, container or scope, or in a child cgroup (DelegateSubgroup=)",
+            "start otel-memwatch as the only process of its unit, container or scope, or in a child cgroup, with DelegateSubgroup=",
         )
     leaf = f"{ours}/{LEAF}{os.getpid()}"
     os.mkdir(leaf, 0o755)
@@ -436,10 +436,11 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
 def _divide(group: str) -> bool:
     """Let a delegated cgroup without processes count the memory of its children; return whether it does.
 
-    A harness in a child cgroup may start several runs at once, so no run switches the controller off again.
+    A harness in a child cgroup may start several runs at once, so no run switches the controller off again. A service
+    manager, which is in init.scope, divides its cgroup itself.
     """
     try:
-        if read_once(f"{group}/cgroup.procs").split() or not os.access(f"{group}/cgroup.procs", os.W_OK):
+        if read_once(f"{group}/cgroup.procs").split() or os.path.exists(f"{group}/init.scope"):
             return False
         _write(f"{group}/cgroup.subtree_control", b"+memory")
     except OSError:

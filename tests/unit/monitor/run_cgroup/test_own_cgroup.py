@@ -136,15 +136,17 @@ def test_sibling_group_where_the_group_above_was_delegated(
     assert "memory" in (above / "cgroup.subtree_control").read_text()
 
 
-@pytest.mark.parametrize("delegated", [False, True])
-def test_a_group_above_is_not_divided_unless_it_is_empty_and_delegated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delegated: bool
-) -> None:
+@pytest.mark.parametrize("reason", ["not delegated", "holds a process", "has a service manager"])
+def test_a_group_above_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     fake = Fake(tmp_path, version=2, group="/job.service/leaf")
     above = fake.group.parent
     fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
-    fake.files(above, {"cgroup.subtree_control": "", "cgroup.procs": "7\n" if delegated else ""})
-    fake.delegate(monkeypatch, above if delegated else fake.group)
+    fake.files(
+        above, {"cgroup.subtree_control": "", "cgroup.procs": "7\n" if reason == "holds a process" else ""}
+    )
+    if reason == "has a service manager":
+        (above / "init.scope").mkdir()
+    fake.delegate(monkeypatch, fake.group if reason == "not delegated" else above)
     assert "holds other processes" in why(fake)
     assert (above / "cgroup.subtree_control").read_text() == ""
 
