@@ -256,7 +256,7 @@ def test_a_harness_in_a_delegated_unit_needs_a_child_cgroup_for_limits(machine: 
     kinds = {
         case: [(one["event"], one["kind"]) for one in found[case]["events"]] for case in ("warned", "below")
     }
-    assert kinds["warned"] == [("start", None), ("warning", "cgroup"), ("verdict", "killed")]
+    assert kinds["warned"] == [("start", None), ("warning", "limit"), ("verdict", "killed")]
     assert kinds["below"] == [("start", None), ("warning", "limit"), ("verdict", "limit")]
     assert {found[case]["exit_code"] for case in kinds} == {-9}
     assert job.json("after") == {"groups": [], "units": []}

@@ -408,10 +408,10 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
             if os.access(group, os.W_OK) and os.access(f"{group}/cgroup.procs", os.W_OK):
                 return group, None
             break
-        delegated = any(_attribute(group, name) for name in _DELEGATED)
-        if delegated and group != ours and _divide(group):
-            return group, None
-        if delegated or _is_kept_to(group):
+        # systemd 252 marks no delegated unit of a user's manager.
+        if any(_attribute(group, name) for name in _DELEGATED) or _is_kept_to(group):
+            if group != ours and _divide(group):
+                return group, None
             break
     if b"memory" not in read_once(f"{ours}/cgroup.controllers").split():
         raise UnusableDelegation(
@@ -434,13 +434,14 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
 
 
 def _divide(group: str) -> bool:
-    """Let a delegated cgroup without processes count the memory of its children; return whether it does.
+    """Let the cgroup of a unit without processes count the memory of its children; return whether it does.
 
     A harness in a child cgroup may start several runs at once, so no run switches the controller off again. A service
-    manager, which is in init.scope, divides its cgroup itself.
+    manager divides its slices itself, and the cgroup that has an init.scope.
     """
     try:
-        if read_once(f"{group}/cgroup.procs").split() or os.path.exists(f"{group}/init.scope"):
+        managed = group.endswith(".slice") or os.path.exists(f"{group}/init.scope")
+        if managed or read_once(f"{group}/cgroup.procs").split():
             return False
         _write(f"{group}/cgroup.subtree_control", b"+memory")
     except OSError:

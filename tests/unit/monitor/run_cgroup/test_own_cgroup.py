@@ -98,19 +98,23 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
         OwnCgroup.create(proc=tmp_path)
 
 
-@pytest.mark.parametrize("controllers", ["memory", ""])
+@pytest.mark.parametrize(
+    ("unit", "controllers"), [("job.scope", "memory"), ("job.scope", ""), ("user.service/job.service", "")]
+)
 def test_sibling_group_where_the_group_above_was_delegated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str, controllers: str
 ) -> None:
     """Ours is made beside that of the monitor, which stays where it is, and so does a harness beside the monitor.
 
     The group above counts the memory of its children already, or holds no processes and can do so.
     """
-    fake = Fake(tmp_path, version=2, group="/job.scope/leaf")
+    fake = Fake(tmp_path, version=2, group=f"/{unit}/leaf")
     above = fake.group.parent
     fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
     fake.files(above, {"cgroup.subtree_control": controllers, "cgroup.procs": "", "memory.max": "104857600"})
-    fake.delegate(monkeypatch, above)
+    fake.delegate(
+        monkeypatch, fake.root / unit.partition("/")[0]
+    )  # the user's manager marks none of its units
     made: list[Path] = []
     real = os.mkdir
 
@@ -136,9 +140,9 @@ def test_sibling_group_where_the_group_above_was_delegated(
     assert "memory" in (above / "cgroup.subtree_control").read_text()
 
 
-@pytest.mark.parametrize("reason", ["not delegated", "holds a process", "has a service manager"])
+@pytest.mark.parametrize("reason", ["holds a process", "has a service manager", "is a slice"])
 def test_a_group_above_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
-    fake = Fake(tmp_path, version=2, group="/job.service/leaf")
+    fake = Fake(tmp_path, version=2, group=f"/job.{'slice' if reason == 'is a slice' else 'service'}/leaf")
     above = fake.group.parent
     fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
     fake.files(
@@ -146,7 +150,7 @@ def test_a_group_above_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.Monk
     )
     if reason == "has a service manager":
         (above / "init.scope").mkdir()
-    fake.delegate(monkeypatch, fake.group if reason == "not delegated" else above)
+    fake.delegate(monkeypatch, above)
     assert "holds other processes" in why(fake)
     assert (above / "cgroup.subtree_control").read_text() == ""
 
