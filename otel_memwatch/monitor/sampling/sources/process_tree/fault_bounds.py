@@ -10,7 +10,8 @@ The upper bound is one sum for the tree (`truth.faults`: `gained`, `tree_kept`):
 memory that no page fault brought.
 
 Discovery misses a child born during a sample. The child may hold pages that its parent has released since. So the pids
-assigned during the sample are probed. The child's faults count, and memory held by others bounds nothing at that scan.
+assigned during the sample are probed, until no pid is assigned during a probe: then all processes have been read. The
+child's faults and memory count. If births never pause, memory held bounds nothing at that scan.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import time
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
 from otel_memwatch.monitor.sampling.sources.process_tree.lone_process import LoneEnd, LoneProcess
-from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
+from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
+from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan, is_releasing
 from otel_memwatch.monitor.sampling.sources.process_tree.shared_memory import OutsideMemory, SharedMemory
 from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ProcessNote
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
-    from otel_memwatch.runtime.procfs.process import FirstThread
+    from otel_memwatch.runtime.procfs.process import FirstThread, Stat
     from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 UNKNOWN = 1 << 62
@@ -73,6 +75,22 @@ class NeededNow(NamedTuple):
     """The most that the tree can have in huge pages that no process maps, included in `high`."""
 
 
+class BornInScan(NamedTuple):
+    """Reading of a process of the tree that was born since the discovery."""
+
+    stat: Stat
+    held: int | None
+    """Bytes of private memory, in swap too; `None`: unknown."""
+
+
+class LateBirths(NamedTuple):
+    """Processes of the tree born since the discovery."""
+
+    processes: list[BornInScan]
+    complete_at: float | None
+    """Monotonic seconds at which no other process of the tree existed; `None`: perhaps there always was one."""
+
+
 class TickFindings(NamedTuple):
     """Findings of the earlier steps of the same sample."""
 
@@ -84,8 +102,8 @@ class TickFindings(NamedTuple):
     """The `unseen_faults` of the last scan."""
     may_be_before: bool
     """Faults reported now may precede the end of that scan."""
-    late: Callable[[], list[int] | None]
-    """Returns the page faults of each process born since the discovery; `None`: too many to probe."""
+    late: Callable[[], LateBirths]
+    """Returns the processes born since the discovery."""
     written: int
     """Bytes of the tree's write calls so far, less the bytes that went to disk."""
     awaits: bool = False
@@ -255,12 +273,15 @@ class FaultLedgerBounds:
         being_read = walked()
         readings, cut_short = self._memory.read(members)
         late = found.late()
-        came_or_went = found.came_or_went or late != [] or cut_short or self._ended_new > 0
+        born = late.complete_at is None or late.processes != []
+        came_or_went = found.came_or_went or born or cut_short or self._ended_new > 0
         quiet = not came_or_went and found.unseen_faults == 0
         huge_in_scan = self._count_huge()
-        counted_late = time.monotonic() - self._memory.held_at > _LATE
-        gains = self._gains(readings, found.unseen_faults, late, quiet=quiet)
+        counted_late = late.complete_at is None or time.monotonic() - late.complete_at > _LATE
+        gains = self._gains(readings, found.unseen_faults, late.processes, quiet=quiet)
         held, released, beyond = self._add_members(readings, huge_in_scan, gains.all)
+        held = sum_known((held, self._held_by_born(late)))
+        released += sum(UNKNOWN for one in late.processes if is_releasing(one.stat))
         if held is not None and released:
             unfreed = None if counted_late else self._machine.unfreed()
             held += released if unfreed is None else min(released, unfreed)
@@ -275,7 +296,7 @@ class FaultLedgerBounds:
         self.tasks = likely_of_tasks(len(ours), sum(reading.member.stat.threads for reading in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
         kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)
-        held = held if late == [] and not kept_by_us else None
+        held = None if kept_by_us else held
         left = self._machine.left_of_huge_pages()
         self._private = self._kept(gains._replace(unseen=UNKNOWN) if found.awaits else gains, held, left)
         known_now = self._memory.joining and held is not None
@@ -307,7 +328,7 @@ class FaultLedgerBounds:
         return self._last
 
     def _gains(
-        self, readings: list[MemberReading], unseen: int | None, late: list[int] | None, *, quiet: bool
+        self, readings: list[MemberReading], unseen: int | None, late: list[BornInScan], *, quiet: bool
     ) -> _Gains:
         """Return the gains since the previous scan, without those of `OutsideMemory`.
 
@@ -323,8 +344,19 @@ class FaultLedgerBounds:
         return _Gains(
             gained(faults, huge + self._huge_collapsed, page=PAGE_SIZE) + self._ended_new,
             UNKNOWN if unseen is None else gained(unseen, page=PAGE_SIZE),
-            UNKNOWN if late is None else gained(sum(late), page=PAGE_SIZE),
+            gained(sum(own_faults(one.stat) for one in late), page=PAGE_SIZE),
         )
+
+    def _held_by_born(self, late: LateBirths) -> int | None:
+        """Return an upper bound of the private memory of all processes born since the discovery; `None`: unknown."""
+        if late.complete_at is None:
+            return None
+        return sum_known(sum_known((one.held, self._uncertain(one.stat.threads))) for one in late.processes)
+
+    def _uncertain(self, threads: int) -> int:
+        """Return the bytes that a process may have beyond a reading of its private memory."""
+        # A thread in the middle of a page fault maps its page later: no counter includes that page yet.
+        return (0 if self._exact_sums else self._error(threads)) + PAGE_SIZE * threads
 
     def _add_members(
         self, readings: list[MemberReading], huge_in_scan: int, new: int
@@ -402,8 +434,7 @@ class FaultLedgerBounds:
         faults = reading.last - reading.first
         scanned = gained(faults, min(huge_in_scan, faults * self._machine.huge_page), page=PAGE_SIZE)
         inexact = 0 if self._exact_sums else self._error(member.stat.threads)
-        # A thread in the middle of a page fault maps its page later: no counter includes that page yet.
-        uncertain = inexact + PAGE_SIZE * member.stat.threads
+        uncertain = self._uncertain(member.stat.threads)
         high = held + uncertain + parse_swapped(member.status_data)
         self._families.add(reading, certainly_there(held - inexact, scanned), high, uncertain)
         return high

@@ -2,17 +2,16 @@
 
 Each sample reads twice. The order of the readings defines three moments:
 
-    sample:  stat of all (first) ... new processes ... | t |  statm of all  | b |  stat of all (last)  last pid
+    sample:  stat of all (first) ... new processes ... | t |  statm of all  stat of all (last)  born meanwhile | b |  last pid
 
 * At `t` every process has been read exactly once. Its memory in statm, less its page faults since `first`, was resident
   at `t`, for all processes at once.
-* At `b` the tree has no more private pages than its processes hold together.
+* At `b` the tree has no more private pages than its processes hold together. No pid was assigned during the last search
+  for processes born meanwhile (`LateBirths`).
 * All later gains are among the page faults since `first`.
 """
 
 from __future__ import annotations
-
-import time
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
 from otel_memwatch.runtime.kernel import read_once
@@ -23,9 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+    from otel_memwatch.runtime.procfs.process import Stat
 
 _AT_REST = frozenset("STtZ")
 """States of a thread that is not inside a system call that releases memory: asleep, stopped, ended."""
+
+
+def is_releasing(stat: Stat) -> bool:
+    """Return whether a process may be in the middle of releasing memory (`most_in_release`)."""
+    return stat.threads > 1 or stat.state not in _AT_REST
 
 
 class StatusReading(NamedTuple):
@@ -122,8 +127,6 @@ class MemoryScan:
         """Number of scans so far."""
         self.joining = joined
         """The memory of the tree at the start of the run is not known yet."""
-        self.held_at = 0.0
-        """Monotonic seconds at which the memory of all had been read (`b`)."""
         self._own_stack = parse_stat(read_once(f"{proc}/self/stat")).stack
         self._spaces: dict[int, AddressSpace] = {}
         self._departed: dict[int, AddressSpace] = {}
@@ -154,7 +157,6 @@ class MemoryScan:
                 except OSError:
                     size, cut_short = 0, True
             held.append(size)
-        self.held_at = time.monotonic()
         readings = []
         for member, size in zip(members.values(), held, strict=True):
             stat, releasing = member.stat, True
@@ -163,7 +165,7 @@ class MemoryScan:
                 if data != member.stat_file.last:
                     member.steady = False
                     stat = parse_stat(data)
-                releasing = stat.threads > 1 or stat.state not in _AT_REST
+                releasing = is_releasing(stat)
             except OSError:
                 member.steady = releasing = False
                 cut_short = cut_short or not member.zombie

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 
-from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds, TickFindings
+from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
+    BornInScan,
+    FaultLedgerBounds,
+    LateBirths,
+    TickFindings,
+)
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
 from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
-from otel_memwatch.runtime.procfs.process import parse_stat
+from otel_memwatch.runtime.procfs.process import parse_stat, parse_swapped
+from otel_memwatch.runtime.procfs.statm import parse_private
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.monitor.sampling.sources import Context
@@ -21,8 +29,10 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
 
 
-MOST_LATE = 64
-"""Maximum number of pids assigned during a sample for a probe of their processes."""
+MOST_PROBED = 64
+"""Maximum number of pids probed one by one. Of more, the living processes are listed."""
+MOST_ROUNDS = 4
+"""Maximum number of probes after a scan: during each of them processes may be born."""
 
 
 class LastScan(NamedTuple):
@@ -167,29 +177,50 @@ class NeededMemory:
             or ((ours or others) and self._tree.pids.given_in_scan > 0)
         )
 
-    def _born_since(self) -> list[int] | None:
-        """Return page faults of each process of the tree born since this sample began; `None`: too many to probe."""
+    def _born_since(self) -> LateBirths:
+        """Return the processes of the tree born since this sample began."""
         tree, pids, forks = self._tree, self._tree.pids, self._tree.forks
-        newest = forks.read()
-        begun = pids.begun
-        given = pids.given_in_scan = forks.between(begun, newest)
-        if not given:
-            return []
-        if given > MOST_LATE:
-            return None
-        known, faults = dict(tree.members), []
+        known: dict[int, Member] = {}
+        born: list[BornInScan] = []
 
         def add(pid: int) -> bool:
-            try:
-                stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
-            except (OSError, ValueError):
+            process = read_born(self._proc, pid)
+            if process is None:
                 return False
-            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # only the key matters
-            faults.append(own_faults(stat))
+            known[pid] = known.get(process.stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # only the key matters
+            born.append(process)
             return True
 
-        tree.discovery.probe(forks.given(begun, newest), known, add)
-        return faults
+        newest, complete, at = pids.begun, False, 0.0
+        for _ in range(MOST_ROUNDS):
+            at, before, newest = time.monotonic(), newest, forks.read()
+            if complete := newest == before:
+                break
+            known = known or dict(tree.members)
+            tree.discovery.probe(self._given(before, newest), known, add)
+        pids.given_in_scan = forks.between(pids.begun, newest)
+        return LateBirths(born, at if complete else None)
+
+    def _given(self, earlier: int, later: int) -> Iterable[int]:
+        """Return the pids assigned between two readings; of many only the living processes: most of them have ended."""
+        forks, given = self._tree.forks, self._tree.forks.between(earlier, later)
+        if given <= MOST_PROBED:
+            return forks.given(earlier, later)
+        living = [int(name) for name in os.listdir(self._proc) if name.isdigit()]
+        return [pid for pid in living if 0 < forks.between(earlier, pid) <= given]
+
+
+def read_born(proc: str, pid: int) -> BornInScan | None:
+    """Read a process that may be of the tree; `None`: it has ended."""
+    try:
+        held = parse_private(read_once(f"{proc}/{pid}/statm"))
+        # After the memory: a page that returns from swap meanwhile costs a page fault.
+        stat = parse_stat(read_once(f"{proc}/{pid}/stat"))
+        swapped = parse_swapped(read_once(f"{proc}/{pid}/status"))
+    except (OSError, ValueError):
+        return None
+    leader_ended = not held and stat.threads > 1  # its other threads have the memory
+    return BornInScan(stat, None if leader_ended else held + swapped)
 
 
 SHARE = 0.03

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -483,6 +484,66 @@ def test_a_child_that_comes_and_goes_while_the_tick_is_taken_may_keep_what_its_p
 
     monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
     assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+@pytest.mark.parametrize(
+    ("born", "pids", "most"),
+    [
+        # of the 60 MiB only the child can have some; 5 MiB and the errors of two processes
+        ({"rss": 5 * MIB}, 1, 9),
+        ({"rss": 5 * MIB}, 1000, 9),
+        (None, 1000, 2),
+        # it may still be releasing pages
+        ({"rss": 5 * MIB, "state": "R"}, 1, 63),
+        # its other threads have its memory
+        ({"rss": 0, "state": "Z", "threads": 2}, 1, 61),
+    ],
+)
+def test_a_child_born_while_the_tick_is_taken_has_what_it_maps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, born: dict[str, Any] | None, pids: int, most: int
+) -> None:
+    """60 MiB are given back at a tick, and a child may be born before its memory is read: then it may have a part."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    looked = watched.tree._read_watermarks
+
+    def meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        if born is not None:
+            watched.proc.process(101, 50, minor=20, stack=8192, **born)
+        watched.proc.last_pid(100 + pids)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
+    assert 60 * MIB <= watched.high() <= 63 * MIB
+    monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
+    watched.proc.process(50, 1, rss=MIB, minor=12 + 60 * 256, stack=8192)
+    assert (most - 1) * MIB <= watched.high() <= (most + 2) * MIB
+
+
+def test_births_that_never_pause_leave_what_was_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    discovery, newest = watched.tree._tree.discovery, [101]
+
+    def births(pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]) -> list[int]:
+        newest[0] += 1
+        watched.proc.last_pid(newest[0])
+        return []
+
+    monkeypatch.setattr(discovery, "probe", births)
+    watched.proc.last_pid(newest[0])
+    watched.high()
+    monkeypatch.undo()
+    watched.proc.process(50, 1, rss=MIB, minor=12 + 60 * 256, stack=8192)
+    assert 60 * MIB <= watched.high() <= 63 * MIB
 
 
 def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
