@@ -6,7 +6,14 @@ from collections import deque
 from operator import ge, le
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.working_set import RECENTLY, kept, mapped_by_several, read_ahead
+from otel_memwatch.truth.working_set import (
+    RECENTLY,
+    kept,
+    mapped_by_several,
+    read_ahead,
+    unwritten,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from otel_memwatch.record.schema import Sample
@@ -56,6 +63,7 @@ class WorkingSet:
         """Point of the last sample; the best estimate of its window comes with the next one."""
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
         self._read = self._processes = self._rate = 0.0
+        self._waiting = self._written = self._cpu_seconds = self._major_faults = 0.0
         self._writes = deque([(0.0, 0.0)])
         """Times and bytes written of recent samples."""
 
@@ -71,19 +79,23 @@ class WorkingSet:
         written = sample.write_bytes or 0.0
         self._again = max(self._again, chars - read - call_writes)
         self._faulted = max(0.0, read - chars)
+        self._major_faults = sample.major_faults or self._major_faults
         # Bytes that were written recently.
         writes = self._writes
         writes.append((sample.time, written))
         while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
             writes.popleft()
         recently = written - writes[0][1]
+        busy = (sample.cpu_seconds or 0.0) - self._cpu_seconds
+        self._waiting = waiting(self._waiting, written - self._written, min(busy, sample.time - self._time))
+        self._written, self._cpu_seconds = written, sample.cpu_seconds or self._cpu_seconds
         self._held = _Point(
             max(0.0, usage - cache),
             mapped,
             max(0.0, mapped - read),
             max(cache, self._cache),
             self._faulted,
-            min(written, (sample.unwritten or 0.0) + recently),
+            min(self._waiting, (sample.unwritten or 0.0) + recently),
             self._newly_mapped,
             self._again,
         )
@@ -94,7 +106,9 @@ class WorkingSet:
         self._cache, self._time, self._read = cache, sample.time, read
 
     def _newly(self, mapped: float, read: float, processes: float | None) -> float:
-        """Return bytes that were mapped since the last sample. A forked process has the pages of its parent.
+        """Return bytes that were mapped since the last sample.
+
+        A forked process has the pages of its parent. If a process ends, the sum may fall at the sample before, and then rise.
 
         Counters of resident and of private memory are read one after the other, so their difference moves to and fro. A program
         that maps other files afterwards has less in between: rustc has 97 MiB, 66, then 87 with those of the linker.
@@ -102,7 +116,7 @@ class WorkingSet:
         before, self._processes = self._processes, processes or self._processes
         more = max(0.0, mapped - self._mapped)
         self._mapped = mapped if mapped < _NOISE * self._mapped else max(self._mapped, mapped)
-        return min(more, max(0.0, read - self._read)) if self._processes > before > 0 else more
+        return min(more, max(0.0, read - self._read)) if self._processes != before > 0 else more
 
     def _settle(self, window: CgroupWindow | None) -> None:
         """Add the last sample's point."""
@@ -141,5 +155,7 @@ class WorkingSet:
         """
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
         ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
-        found = mapped + self._again - point.again + kept(ahead, point.unwritten, seconds, self._rate)
+        left = self._newly_mapped - point.mapped_before
+        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), seconds, self._rate)
+        found = mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds)
         return min(found, point.cache + min(point.unread, limit))

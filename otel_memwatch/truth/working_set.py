@@ -6,9 +6,9 @@ each rule gives an upper bound.
 | pages | needed |
 | --- | --- |
 | mapped by a process | while it maps them |
-| read ahead by page faults | until the program maps no more of them (`read_ahead`), less those that it has time to read again |
+| read ahead by page faults | until the program maps no more of them (`read_ahead`), less those that it has time to read again (`kept`) |
 | used by read calls | until calls read as many bytes again |
-| written | until they are on disk, less those that it has time to wait for |
+| written | until they are on disk (`waiting`), less those that it has time to wait for (`unwritten`) |
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _ALL_MAPPED = 0.95
 _READ_FOR_MAPPED = 8
 """Most bytes read ahead that a program needs for one that it maps later. rustc with its linker has 271 MiB read ahead before it maps
 its last 36 MiB, and needs them. javac needs none of 72 MiB before its last 2."""
-_LOST = 0.01
-"""Share of the time that may pass with reading pages again. Under a limit, pages are read more than once, and more slowly than at the
-largest rate: with 5 %, rustc was advised 291 MiB, where it needs 375 for 95 % of its speed."""
+_LOST = 0.05
+"""Share of the time that may pass with waiting for the disk: full speed is 95 % of the speed."""
+_MAPPED_AT_ONCE = 1 << 16
+"""Bytes that one page fault maps if its page is in memory (`fault_around_bytes`)."""
 _UNWRITTEN_MARGIN = 0.15
 """Share added to unwritten pages, among which the kernel has to search for others: a copy of 256 MiB needs 275, although it has time to wait for 20."""
 RECENTLY = 0.5
@@ -57,17 +58,44 @@ def read_ahead(read: float, mapped: float, newly: float, newly_in_all: float) ->
     return max(0.0, min(read - mapped, _READ_FOR_MAPPED * (newly_in_all - newly)))
 
 
-def kept(ahead: float, unwritten: float, seconds: float, rate: float) -> float:
-    """Return the pages read ahead and unwritten pages that full speed needs.
+def waiting(before: float, written: float, busy: float) -> float:
+    """Return the bytes that wait to be written, if the disk writes them while the program computes.
 
-    A run of 6 s has 1 % of its time for 42 MiB of a disk with 700 MiB in a second. PyTorch reads 446 MiB of its libraries, and keeps
-    its speed with a third of them; one run without a limit does not show that.
+    Without a limit, the kernel lets them grow old for 30 s. At a limit it writes them in the background: a sort that spills 71 MiB
+    in 0.6 s needs less than 55 of them. A copy computes little. It occupies the disk with its reads, so most of its bytes wait.
+
+    Args:
+        before: bytes that waited at the sample before.
+        written: bytes written since then, perhaps all at this moment.
+        busy: CPU seconds since then, but no more than have passed.
+    """
+    return max(0.0, before - SLOWEST_READ * max(0.0, busy)) + max(0.0, written)
+
+
+def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: float) -> float:
+    """Return the pages read ahead that full speed needs: the program has time to read the others again.
+
+    A page that was dropped is read again with all that the kernel reads ahead of it, which may displace others. PyTorch still maps
+    41 MiB after it has read 320 MiB ahead. That takes 660 page faults of 1.3 MiB each, or 820 MiB if no page were kept. In 5 % of 4.7 s,
+    a disk with 630 MiB in a second reads 148 of them, so 18 % of the pages may be missing.
 
     Args:
         ahead: `read_ahead`.
-        unwritten: bytes that wait for the disk.
+        left: bytes that the program still maps for the first time.
+        fault_bytes: read for one major fault, on average.
         seconds: of the run.
         rate: bytes read in a second, at most; a run that read little shows no more than that.
     """
-    allowed = _LOST * seconds * max(rate, SLOWEST_READ)
-    return max(0.0, ahead + unwritten * (1 + _UNWRITTEN_MARGIN) - allowed)
+    again = max(ahead, left / _MAPPED_AT_ONCE * fault_bytes)
+    missing = _LOST * seconds * max(rate, SLOWEST_READ)
+    return ahead * (1 - missing / again) if missing < again else 0.0
+
+
+def unwritten(waits: float, seconds: float) -> float:
+    """Return the unwritten pages that full speed needs; the program has time to wait for the others, once for each.
+
+    Args:
+        waits: bytes (`waiting`).
+        seconds: of the run.
+    """
+    return max(0.0, waits * (1 + _UNWRITTEN_MARGIN) - _LOST * seconds * SLOWEST_READ)

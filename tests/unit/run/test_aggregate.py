@@ -1122,17 +1122,19 @@ def test_waiting_for_processors_leaves_no_time_to_read_again() -> None:
     columns += [
         column("memwatch.tree.memory.usage"),
         column("memwatch.tree.disk.io", disk__io__direction="read"),
+        column("memwatch.tree.paging.faults", system__paging__fault__type="major"),
     ]
     tally = tally_of(*columns, own_cgroup="/sys/fs/cgroup/x")
     seen(tally, PID, 0.0, file=40 * MIB)
     for at, (needed, mapped, read) in enumerate([(2, 2, 50), (3, 8, 200), (20, 40, 200), (20, 40, 200)]):
-        tick(tally, at, *(size * MIB for size in (needed + read, read, needed, needed + mapped, read)))
+        sizes = [size * MIB for size in (needed + read, read, needed, needed + mapped, read)]
+        tick(tally, at, *sizes, read)  # faults of 1 MiB
     alone = tally.files_beside_peak()
     tally.ledger.contention = 2.0
     busy = tally.files_beside_peak()
     assert alone is not None
     assert busy is not None
-    assert (busy - alone) / MIB == pytest.approx(0.01 * 2 * 150, abs=0.1)
+    assert (busy - alone) / MIB == pytest.approx(192 * 0.05 * 2 * 150 / (38 * 16), abs=0.1)
 
 
 def _hours(tally: Tally, hours: float, memory_an_hour: float) -> None:

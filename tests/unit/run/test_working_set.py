@@ -50,9 +50,9 @@ CASES = {
     "mapped before the peak": ([(10, 40, 40, 40), (100, 2, 40, 40)], 40, 0.1, 2),
     "in memory before the run": ([(10, 40, 1, 1), (100, 40, 1, 1)], 40, 0.1, 40),
     "read ahead before the peak": (EARLY, 55, 0.4, 55),
-    "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 11 - 4),
+    "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 11 - 6),
     "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 15, 41),
-    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 349 - 12),
+    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 349 - 21),
     "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 28 + 91 - 54 - 1),
     "read again before the peak": (
         [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0.2, 0),
@@ -61,11 +61,15 @@ CASES = {
     "on disk before the peak": (
         [(10, 0, 0), (10, 0, 100, 0, 0, 100, 100), *[(10, 0, 100, 0, 0, 0, 100)] * 5, (150, 0, 100, 0, 0, 0, 100)], 0, 0.7, 0),
     "unwritten at the peak": (
-        [(10, 0, 0), (10, 0, 90, 0, 0, 90, 90), *[(150, 0, 110, 0, 0, 90, 90)] * 8], 0, 0.9, 90 * 1.15),
+        [(10, 0, 0), (10, 0, 90, 0, 0, 90, 90), *[(150, 0, 110, 0, 0, 90, 90)] * 8], 0, 0.9, 85 * 1.15 - 2),
+    "written while the program computes": (
+        [(10, 0, 0), *[(150, 0, 10 * at, 0, 0, 10 * at, 10 * at) for at in range(1, 9)]], 0, 0.9, (80 - 7 * 4.8) * 1.15 - 2),
     "forked with the pages of the parent": (
         [(10, 10, 200, 200), (20, 40, 200, 200), *[(200, 120, 200, 200, 0, 0, 0, 3)] * 3], 40, 0.4, 50),
+    "a process ends, of three with the same pages": (
+        [(10, 120, 200, 200), *[(200, mapped, 200, 200, 0, 0, 0, 3) for mapped in (120, 40)], (190, 50, 200, 200)], 50, 0.4, 50 * 1.25),
     "a copy by one call": (
-        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 150, 256), (2, 2, 512, 256, 256, 20, 256)], 2, 0.2, 2 + 256 * 1.15 - 4),
+        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 150, 256), (2, 2, 512, 256, 256, 20, 256)], 2, 0.2, 2 + 251 * 1.15 - 0.5),
 }  # fmt: skip
 """Samples, most file pages of one process, duration, and the files beside the peak."""
 
@@ -81,6 +85,8 @@ def working_set(rows: Sequence[tuple[float, ...]]) -> WorkingSet:
                 100.0 + at / 10, usage=sizes["needed"] + sizes["file"], file=sizes["file"], anon=sizes["needed"],
                 rss=sizes["needed"] + sizes["mapped"], read_bytes=sizes["read"], read_chars=sizes["chars"],
                 unwritten=sizes["unwritten"], write_bytes=sizes["written"], write_chars=0, processes=values["processes"] or 1,
+                major_faults=values["read"],  # of 1 MiB each
+                cpu_seconds=at / 10,
             ),
             None,
         )  # fmt: skip
