@@ -88,7 +88,10 @@ class StallMark(NamedTuple):
     """Counters of the ledger at one moment: seconds and bytes since the start of the run."""
 
     time: float
-    """Monotonic seconds of the reading. Refaults are read once a second on cgroups v2."""
+    """Monotonic seconds of the reading, without the seconds of waiting for processors that other programs used: a clock that
+    stops meanwhile. This waiting and, on cgroups v2, refaults are read once a second."""
+    outside: float
+    """Seconds on that clock in which the run executed no code in user mode."""
     reread_wait: float
     """Waiting for pages that were read again."""
     read_wait: float
@@ -158,6 +161,8 @@ class StallLedger:
         """Last readings: time, waiting, CPU time of the machine and of the tree."""
         self.contention = 0.0
         """Seconds of waiting for processors that other programs used."""
+        self._outside = 0.0
+        """Seconds without code in user mode, since memory was full."""
         self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
         """Time and stall of the first and of the last reading, by resource."""
         self._system = 0.0
@@ -282,6 +287,7 @@ class StallLedger:
         seconds, user = now.time - before.time, now.user - before.user
         faults = int(now.major_faults - before.major_faults)
         self._late_read += read
+        self._outside += max(0.0, seconds - user)
         self._reread += refaulted
         if self._windows > 1:  # the first has the start of the program
             again = refaulted if "refaults" in self._places else read
@@ -382,8 +388,10 @@ class StallLedger:
 
     def mark(self) -> StallMark:
         """Return the counters at the last reading of all. Costs some 20 us."""
+        time = 0.0 if self._before is None else self._before.time
         return StallMark(
-            0.0 if self._before is None else self._before.time,
+            (time if self._contended is None else self._contended[0]) - self.contention,
+            self._outside - self.contention,
             self._curve.total(REREAD),
             self._curve.total(READ),
             self._stalled("memory"),
@@ -423,7 +431,8 @@ class StallLedger:
         again = max(certain, asked_again(min(reread, read), 0, asked, last.faulted - first.faulted))
         if not again or not are_enough(again, read, chars):
             return 0.0
-        wait *= min(1.0, again / found)
+        # Part of that may have been waiting for a processor.
+        wait = min(wait * min(1.0, again / found), max(0.0, last.outside - first.outside) * again / read)
         if inf in (first.memory, first.io):
             return wait
         most = longest_wait(

@@ -434,3 +434,32 @@ def test_a_run_waits_for_memory_or_for_a_processor() -> None:
     found = ledger.stalls(6.0)
     assert found.contention == pytest.approx(5 / 6, abs=0.01)
     assert found.memory == pytest.approx(1 / 6, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("delay", "used", "clock", "share"),
+    [
+        (0.0, 0.2, 1.0, 0.8),
+        (0.6, 0.2, 0.4, 0.5),  # it computes as long as it waits for memory
+        (0.6, 0.0, 0.4, 1.0),
+        (0.9, 0.1, 0.1, 0.0),
+    ],
+)
+def test_the_clock_of_a_shortage_stops_while_a_run_waits_for_a_processor(
+    delay: float, used: float, clock: float, share: float
+) -> None:
+    """A program reads a file again and again beside busy neighbours. `delay`, `used`: in each second."""
+    columns = [*COLUMNS, column("memwatch.tree.cpu.delay"), column("memwatch.system.cpu.busy")]
+    ledger, make = StallLedger(columns, RunConditions.of(INFO)), sample_maker(columns)
+    marks = []
+    for step in range(101):
+        time, read, slow = step / 10, 98 + 40.0 * step, step % 10 == 0
+        ledger.add(
+            make((100 + time, used * time, read * MIB, 0, 300 * MIB, 103 * MIB, 98 * MIB, 104 * MIB, 40 * step * PAGES, 9 * step,
+                  None, None, None, delay * time if slow else None, (used + 3) * time if slow else None))
+        )  # fmt: skip
+        marks.append(ledger.mark())
+    first, last = marks[10], marks[100]
+    assert last.time - first.time == pytest.approx(9 * clock, abs=0.01)
+    assert ledger.waited(first, last) == pytest.approx(share * 9 * clock, abs=0.05)
+    assert len({mark.time for mark in marks}) == 11
