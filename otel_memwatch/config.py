@@ -137,7 +137,7 @@ def parse_warn(text: str) -> float:
     """Parse a share of memory that is worth a warning: between 0 and 1."""
     share = parse_share(text)
     if not 0 < share < 1:
-        raise ValueError(f"{text!r} is not a share between 0% and 100%")
+        raise ValueError(f"{text!r} is not a share above 0% and below 100%")
     return share
 
 

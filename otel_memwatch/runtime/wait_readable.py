@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_LONGEST = (2**31 - 1) // 1000
+"""Seconds of the longest wait that poll(2) takes: 24 days."""
+
+
 def readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
     """Wait for and return the descriptors that are readable or closed at the other end.
 
@@ -19,9 +23,10 @@ def readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
 
     Args:
         descriptors: descriptors of pipes and processes; poll(2) of macOS does not support terminals.
-        seconds: timeout; `None` waits for ever.
+        seconds: timeout, of at most 24 days; `None` waits for ever.
     """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(None if seconds is None else math.ceil(seconds * 1000))]
+    wait = None if seconds is None else math.ceil(min(seconds, _LONGEST) * 1000)
+    return [descriptor for descriptor, _ in poll.poll(wait)]

@@ -236,6 +236,9 @@ def test_bad_input_is_one_sentence_and_the_command_is_unharmed(
         ["--leave=-1"],
         ["--limit-exit-code=256"],
         ["--stalled=soon"],
+        ["--limit=nan"],
+        ["--events="],
+        ["--summary=xml"],
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, words: list[str]) -> None:

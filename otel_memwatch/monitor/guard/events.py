@@ -39,11 +39,10 @@ class EventWriter:
 
     def __init__(self, target: str, problem: Callable[[str], None]) -> None:
         self._target, self._problem = target, problem
+        self._is_number = target.removeprefix("-").isdecimal()
         self._descriptor = -1
         try:
-            self._descriptor = (
-                _inherited(int(target)) if target.isdecimal() else os.open(target, _FLAGS, 0o600)
-            )
+            self._descriptor = _inherited(int(target)) if self._is_number else os.open(target, _FLAGS, 0o600)
         except OSError as error:
             why = (
                 "no program reads this FIFO" if error.errno == errno.ENXIO else os.strerror(error.errno or 0)
@@ -81,7 +80,7 @@ class EventWriter:
             self._descriptor = -1
 
     def _fail(self, why: str) -> None:
-        name = f"descriptor {self._target}" if self._target.isdecimal() else self._target
+        name = f"descriptor {self._target}" if self._is_number else self._target
         self._problem(f"events are not written to {name}: {why}")
         with contextlib.suppress(OSError):
             self.close()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import time
@@ -300,8 +299,6 @@ class Guard:
 
     def _watch(self) -> None:
         self._begun.wait()
-        ended = select.poll()
-        ended.register(self._woken, select.POLLIN)
         try:
             while not self._ended:
                 now = time.monotonic()
@@ -311,7 +308,7 @@ class Guard:
                         self._check(scope, now)
                     due = min(due, scope.due)
                 if not self._ended:
-                    ended.poll(None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1000))
+                    readable([self._woken], max(0.0, due - time.monotonic()))
             if self.verdict is not None and self.verdict["kind"] == "timeout":
                 self._kill_after_grace()
         finally:

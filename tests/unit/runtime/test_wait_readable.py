@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
+import pytest
+
 from otel_memwatch.runtime.wait_readable import readable
 
 
@@ -25,3 +27,12 @@ def test_descriptors_of_any_number_are_waited_for() -> None:
     finally:
         os.close(reading)
         os.close(high)
+
+
+@pytest.mark.parametrize("seconds", [25 * 86_400.0, 1e300, float("inf")])
+def test_a_wait_longer_than_the_kernel_takes(seconds: float) -> None:
+    """poll(2) takes 24 days at most."""
+    reading, writing = os.pipe()
+    os.close(writing)
+    assert readable([reading], seconds) == [reading]
+    os.close(reading)

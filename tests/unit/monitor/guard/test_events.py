@@ -73,6 +73,7 @@ def _of_ours(tmp_path: Path) -> str:
     ("target", "why"),
     [
         (lambda _: "987654", "bad file descriptor"),
+        (lambda _: "-1", "bad file descriptor"),
         (lambda _: "99999999999999999999", "bad file descriptor"),
         (_of_ours, "bad file descriptor"),
         (_fifo, "no program reads this FIFO"),
