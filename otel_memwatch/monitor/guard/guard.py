@@ -27,6 +27,7 @@ from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.guard.limit import HardLimit
 from otel_memwatch.monitor.guard.memory_scopes import CgroupScope, MachineScope, cgroups_around
 from otel_memwatch.monitor.guard.run_processes import RunProcesses
+from otel_memwatch.monitor.guard.thawer import Thawer
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.wait_readable import readable
@@ -80,6 +81,7 @@ class Guard:
     Attributes:
         limit: the hard limit; `None` without one.
         verdict: the verdict, if the guard ended the run: the fields of its event.
+        thawer: helper process if the run may be frozen.
 
     """
 
@@ -93,6 +95,7 @@ class Guard:
         self._started = 0.0
         self._group: OwnCgroup | None = None
         self._processes = RunProcesses(None, frozenset())
+        self.thawer: Thawer | None = None
         self.limit: HardLimit | None = None
         self.verdict: dict[str, Any] | None = None
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
@@ -114,9 +117,15 @@ class Guard:
 
     # -- called by the supervisor's thread
 
-    def prepare(self) -> None:
-        """Start the threads, with a higher priority, before the command: a fork bomb uses up processors and processes."""
+    def prepare(self, *, freezes: bool = False) -> None:
+        """Start the threads, with a higher priority, before the command: a fork bomb uses up processors and processes.
+
+        `freezes`: the run's cgroup may be of version 2, whose processes can be frozen. This is the only thread then.
+        """
         self._prepared = True
+        if freezes and (self._settings["limit"] or self._settings["leave"]):
+            with contextlib.suppress(OSError):
+                self.thawer = Thawer()
         self._set_priority(self._nice + _NICE)  # also of threads that start later
         if self._settings["limit"] is not None:
             self.limit = HardLimit(self._settings["limit"], self._breached)
@@ -146,7 +155,7 @@ class Guard:
             pid: the command.
         """
         self._group, self._started = group, started
-        self._processes = RunProcesses(group, spare)
+        self._processes = RunProcesses(group, spare, self.thawer)
         if not self._prepared:  # the command was started by another program
             self.prepare()
         if self._settings["timeout"] is not None:
@@ -204,6 +213,8 @@ class Guard:
         self._set_priority(self._nice)  # reports are as urgent as without a guard
         if self.verdict is not None or self._terminating is not None:
             self._processes.end()
+        if self.thawer is not None:
+            self.thawer.end()
 
     def write_end(self, end: ChildExit | Ending, peak: Mapping[str, Any] | None) -> None:
         """Write the verdict of a run that the guard did not end: finished, or killed by a signal. Later calls do nothing.

@@ -15,6 +15,7 @@ from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from otel_memwatch.monitor.guard.thawer import Thawer
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 
 END_SECONDS = 5.0
@@ -33,11 +34,12 @@ class RunProcesses:
     Args:
         group: the cgroup of the run; `None`: without one.
         spare: our processes among them, and children from before our start. They are neither reported nor killed.
+        thawer: helper without which no process is frozen.
 
     """
 
-    def __init__(self, group: OwnCgroup | None, spare: frozenset[int]) -> None:
-        self._group, self._spare = group, spare
+    def __init__(self, group: OwnCgroup | None, spare: frozenset[int], thawer: Thawer | None = None) -> None:
+        self._group, self._spare, self._thawer = group, spare, thawer
 
     def pids(self) -> set[int]:
         """Return the living processes. Reads the stat of each process of the machine."""
@@ -90,8 +92,8 @@ class RunProcesses:
 
     def freeze(self, *, frozen: bool = True) -> None:
         """Stop the processes of the cgroup before their end, if the kernel can do that: a fork bomb fills the processors."""
-        if self._group is not None:
-            self._group.freeze(frozen=frozen)
+        if self._group is not None and self._thawer is not None:
+            self._thawer.freeze(self._group, frozen=frozen)
 
     def _send(self, pid: int, number: int) -> None:
         """Send a signal to a process that still is one of the run: a fork bomb uses up PIDs within seconds."""

@@ -167,6 +167,8 @@ class RunResources:
             raise
         self.release_target()
         self.misplaced = self.target.misplaced
+        if self.guard is not None and self.guard.thawer is not None:
+            self.target.helpers |= {self.guard.thawer.pid}
         if self._scope is not None:
             if self._scope.holder is not None:
                 self.target.helpers |= {self._scope.holder}
@@ -291,7 +293,8 @@ class RunResources:
     def _forked(self, pids: Sequence[int]) -> None:
         """Prepare for the command before it starts. `pids`: the child that will execute it, and its witness."""
         if self.guard is not None:
-            self.guard.prepare()
+            version_2 = self._cgroup is not None and self._cgroup.version == 2
+            self.guard.prepare(freezes=version_2 or self._scope is not None)
         if self._scope is not None:
             self._scope.ask(pids)
 

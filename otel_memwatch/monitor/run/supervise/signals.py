@@ -9,8 +9,8 @@ import sys
 import time
 
 from otel_memwatch.runtime import system_calls
-from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.mounted import shows_others
+from otel_memwatch.runtime.rename_process import rename_process
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import NamedTuple, NoReturn
 
@@ -282,15 +282,8 @@ def _stand(questions: int, answers: int) -> NoReturn:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         # `pkill otel-memwatch` addresses us, not the group. If it also found the witness, we would conclude that the target
-        # has the signal. So change the process name, and empty the command line.
-        system_calls.prctl(system_calls.PR_SET_NAME, _NAME)
-        with contextlib.suppress(Exception):
-            fields = read_once("/proc/self/stat").rpartition(b")")[2].split()
-            start, end = int(fields[45]), int(fields[46])
-            if end - start > len(_NAME):
-                with open("/proc/self/mem", "r+b", buffering=0) as memory:
-                    memory.seek(start)
-                    memory.write(_NAME.ljust(end - start, b"\0"))
+        # has the signal.
+        rename_process(_NAME)
         while os.read(0, 1):
             lines = []
             while pending := signal.sigpending():

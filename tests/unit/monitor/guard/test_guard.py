@@ -177,7 +177,7 @@ def test_the_guard_is_prepared_before_the_command_starts(
     ready: list[str] = []
 
     def launch(*_: object, forked: Callable[[list[int]], None], **__: object) -> None:
-        monkeypatch.setattr(Guard, "prepare", lambda _: ready.append("prepared"))
+        monkeypatch.setattr(Guard, "prepare", lambda _, *, freezes: ready.append("prepared"))
         forked([7])  # the child waits
         raise CommandNotStarted("bomb", 127)
 
