@@ -148,6 +148,7 @@ def test_a_manifest_is_kubectl_s(place: Path) -> None:
         (["--by", "colour"], 2, "there is no field 'colour'"),
         (["--where", "state=broken"], 2, "There is no run to learn from"),
         (["absent"], 2, "neither a path nor the name of a run"),
+        (["text.yaml"], 2, "None of these runs can be read"),
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], code: int, said: str, place: Path) -> None:

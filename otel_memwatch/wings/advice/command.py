@@ -169,6 +169,8 @@ def command(
         else one._replace(cores=cores_over_time(finished[one.job, one.system]) or one.cores)
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
+    if not advised and target != "json":
+        raise UsageError("None of these runs can be read.", "`otel-memwatch runs` shows the reason")
     if minimal:
         advised = [tight(one) for one in advised]
     if manifest is not None:

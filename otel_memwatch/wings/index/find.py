@@ -14,6 +14,8 @@ a name             the newest run of this name, or in a directory     all runs o
 GROUP/RANK         the newest run of this rank of a group             all runs of this rank; GROUP alone: the group
 a PID              the run of this process (`find_running` only)
 =================  ==================================================================================================
+
+A path that contains no run gives way to a name: the program `train` may lie beside the runs of this name.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def find_run(given: str | None) -> Path:
         newest = os.path.relpath(rows[-1].path, here(given))
         raise UsageError(f"{where} holds {len(rows)} runs.", f"name one, as in {where}/{newest}")
     if os.path.lexists(given):
-        path = Path(given)
+        named, path = _named_beside(given), Path(given)
+        if named:
+            return Path(named[-1].path)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
     if given.startswith(_LATEST_OF):
         of = given.removeprefix(_LATEST_OF)
@@ -113,7 +117,8 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     for one in map(here, given):
         if os.path.lexists(one) or read_recipe(one) is not None:
             path = Path(one)
-            matching = index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
+            directory = path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
+            matching = _named_beside(one) or index([directory])
         elif one == LATEST or one.startswith(_LATEST_OF):
             matching = index([find_run(one)])
         else:
@@ -134,13 +139,11 @@ def find_paths(given: str | None) -> list[Path]:
     if given is None or given == LATEST or given.startswith(_LATEST_OF):
         return [find_run(given)]
     given = here(given)
-    if os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
-        return [Path(row.path) for row in index([given])] or [Path(given)]
-    return (
-        [find_run(given)]
-        if os.path.lexists(given)
-        else [Path(row.path) for row in _named(given)] or [Path(given)]
-    )
+    exists = os.path.lexists(given)
+    rows = _named_beside(given) if exists else _named(given)
+    if not rows and os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
+        rows = index([given])
+    return [Path(row.path) for row in rows] or [find_run(given) if exists else Path(given)]
 
 
 def runs_below(given: str | None) -> list[IndexedRun]:
@@ -160,6 +163,14 @@ def _named(name: str) -> list[IndexedRun]:
     return [row for row in rows if row.name == name] or [
         row for row in rows if os.path.basename(row.path) == name
     ]
+
+
+def _named_beside(path: str) -> list[IndexedRun]:
+    """Return the runs with the name of an existing path, if the path itself contains no run that can be read."""
+    if os.path.isfile(f"{path}/{RUN_FILE}"):
+        return []
+    named = _named(path)
+    return named if named and all(row.state == "broken" for row in index([path])) else []
 
 
 def _rank(given: str) -> list[IndexedRun]:

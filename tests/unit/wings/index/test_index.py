@@ -6,7 +6,8 @@ import gc
 import json
 import os
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,10 @@ from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import INDEX_FILE
 from otel_memwatch.wings.index import index as index_module
 from otel_memwatch.wings.index import index_cache
-from otel_memwatch.wings.index.find import find_run, find_runs
+from otel_memwatch.wings.index.find import find_paths, find_run, find_runs
 from otel_memwatch.wings.index.index import index
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.support import recorded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 NEEDED: recorded.Series = ("memwatch.tree.memory.needed.low", {})
 OTHERS_ANON: recorded.Series = ("memwatch.cgroup.memory.anon", {})
@@ -155,6 +152,25 @@ def test_a_name_is_one_run_or_all_of_that_name() -> None:
     with pytest.raises(UsageError, match="There is no run of the name absent"):
         find_run("latest:absent")
     assert str(find_run("absent")) == "absent"
+
+
+@pytest.mark.parametrize("beside", ["a program", "a directory"])
+def test_a_name_that_is_also_a_path_without_runs_is_the_name(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """`wrap --name train -- ./train`, as in README: the program lies in the current directory."""
+    monkeypatch.chdir(runs.parent)
+    if beside == "a program":
+        Path("train").write_text("#!/bin/sh\nsleep 1\n")
+    else:
+        Path("train/source").mkdir(parents=True)
+    assert [row.id for row in find_runs(["train"])] == ["a", "b"]
+    assert find_run("train").name == "b"
+    assert [path.name for path in find_paths("train")] == ["a", "b"]
+    if beside == "a directory":
+        run(Path("train/run"))
+        assert [row.path for row in find_runs(["train"])] == ["train/run"], "a path with runs goes first"
+        assert str(find_run("train")) == "train"
 
 
 @pytest.mark.usefixtures("runs")
