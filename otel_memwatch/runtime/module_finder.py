@@ -18,17 +18,19 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec, SourceFileLoader
+    from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
     from types import CodeType, ModuleType
 else:  # `importlib.machinery` has them too, but importing it takes 0.3 ms
     from _frozen_importlib import ModuleSpec
-    from _frozen_importlib_external import SourceFileLoader
+    from _frozen_importlib_external import ExtensionFileLoader, SourceFileLoader
 
 _external: Any = sys.modules.get("_frozen_importlib_external")
 """Python's finder, which has the parts that check and read bytecode."""
 _PREFIX = f"{__name__.partition('.')[0]}."
 _LIBRARY = os.path.dirname(os.__file__)
 """Folder of the standard library. Python's finder searches it after the folder of the program."""
+_COMPILED = f"{_LIBRARY}/lib-dynload/%s{(_imp.extension_suffixes() or [''])[0]}"
+"""File of a compiled module of the standard library, if it is not in the interpreter."""
 _MOST = 120 << 10
 """Bytes of a file that is read at once. A larger one is left to Python. glibc maps and unmaps a buffer of 128 KiB each time."""
 
@@ -60,7 +62,7 @@ class CachedModules:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,  # noqa: ARG002 - Python passes it
     ) -> ModuleSpec | None:
-        """Return the specification of a module with valid bytecode; `None`: Python has to find it."""
+        """Return the specification of a module with valid bytecode, or of a compiled one; `None`: Python has to find it."""
         if not name.startswith(_PREFIX):
             if path is not None or name not in sys.stdlib_module_names or _is_inside(name):
                 return None
@@ -77,7 +79,10 @@ class CachedModules:
             except FileNotFoundError:
                 is_package = True
                 cached, source = f"{folder}/__pycache__/__init__{self._suffix}", f"{folder}/__init__.py"
-                descriptor = os.open(cached, os.O_RDONLY)
+                try:
+                    descriptor = os.open(cached, os.O_RDONLY)
+                except FileNotFoundError:
+                    return None if name.startswith(_PREFIX) else _compiled(name)
             buffer = self._buffers.pop() if self._buffers else bytearray(_MOST)
             try:
                 end = os.readv(descriptor, [buffer])
@@ -100,6 +105,16 @@ class CachedModules:
         if spec.submodule_search_locations is not None:
             spec.submodule_search_locations.append(folder)
         return spec
+
+
+def _compiled(name: str) -> ModuleSpec | None:
+    """Return the specification of a compiled module of the standard library; `None`: Python has to find it."""
+    file = _COMPILED % name
+    if not os.path.exists(file):
+        return None
+    spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+    spec.has_location = True
+    return spec
 
 
 def _is_inside(name: str) -> bool:

@@ -90,8 +90,20 @@ def test_other_kinds_of_bytecode_are_left_to_python(tmp_path: Path) -> None:
 def test_modules_of_others_are_left_to_python(tmp_path: Path) -> None:
     made(tmp_path)
     assert found(tmp_path, "package.made") is None
-    for name in ("otel_memwatch", "time", "os", "math", "package"):
+    for name in ("otel_memwatch", "time", "os", "package"):
         assert module_finder.CachedModules().find_spec(name) is None
+
+
+@pytest.mark.parametrize("name", ["math", "select", "resource", "_json"])
+def test_both_finders_agree_on_compiled_modules(name: str) -> None:
+    ours = module_finder.CachedModules().find_spec(name)
+    theirs = None if name in sys.builtin_module_names else PathFinder.find_spec(name)
+    if ours is None or theirs is None or theirs.origin is None or "lib-dynload" not in theirs.origin:
+        assert ours is None  # it is in the interpreter, or elsewhere
+        return
+    assert (ours.origin, ours.has_location) == (theirs.origin, theirs.has_location)
+    assert type(ours.loader) is type(theirs.loader)
+    assert importlib.util.module_from_spec(ours).__file__ == theirs.origin
 
 
 def test_a_module_of_the_program_does_not_hide_the_library(tmp_path: Path) -> None:
