@@ -24,17 +24,24 @@ PR_SET_PTRACER = 0x59616D61
 def prctl(option: int, argument: int | bytes) -> bool:
     """Set an option of this process, and return whether the system and this Python build support it.
 
-    Uses only the C part of ctypes, because importing the rest would delay the command by 1 ms. Integer arguments are
-    widened to register size.
+    Integer arguments are widened to register size.
+    """
+    return call("prctl", option, argument, 0, 0, 0) == 0
+
+
+def call(name: str, *arguments: int | bytes) -> int | None:
+    """Return the result of a function of the C library; `None`: it is unavailable.
+
+    Uses only the C part of ctypes, because importing the rest would delay the command by 1 ms.
     """
     try:
         from _ctypes import call_function, dlopen, dlsym
 
         this_program: Any = None
-        address = dlsym(dlopen(this_program, 0), "prctl")
-        return bool(call_function(address, (option, argument, 0, 0, 0)) == 0)
+        result: int = call_function(dlsym(dlopen(this_program, 0), name), arguments)
+        return result
     except (ImportError, OSError):
-        return False
+        return None
 
 
 def parent_death_signal() -> int:

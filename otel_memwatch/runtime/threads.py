@@ -13,6 +13,7 @@ import threading
 from collections import deque
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -140,13 +141,9 @@ def need(room: int) -> None:
 
 
 def keep_to_one_heap() -> None:
-    """Under a limit, keep glibc from reserving a heap of 64 MiB of address space for each thread.
+    """Keep glibc from reserving a heap of 64 MiB of address space for each thread. Such a heap grows by single pages.
 
-    Only for processes of this package: it would slow down a program with busy threads.
+    Only for processes of this package: it would slow down a program with busy threads. Another C library has one heap, or
+    other ones.
     """
-    if not limited():
-        return
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError, MemoryError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    system_calls.call("mallopt", _M_ARENA_MAX, 1)
