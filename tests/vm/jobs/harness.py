@@ -21,8 +21,8 @@ WRAP = [sys.executable, "/opt/jobs/patient.py", "wrap", "--quiet", "--no-report"
 
 def run(place: Path, *options: str) -> dict[str, object]:
     """Run a program that takes ever more memory."""
+    place.mkdir()
     events = place / "events"
-    events.unlink(missing_ok=True)
     argv = [
         *WRAP,
         f"--out={place}/run",
@@ -43,11 +43,11 @@ def main() -> None:
     """Run all cases."""
     place = Path(tempfile.mkdtemp(dir=Path(sys.argv[1]).parent))
     limit = ("--limit=120MiB", "--warn=60%")
-    found = {"beside": run(place, *limit), "warned": run(place, "--warn=60%")}
+    found = {"beside": run(place / "beside", *limit), "warned": run(place / "warned", "--warn=60%")}
     group = Path("/sys/fs/cgroup" + Path("/proc/self/cgroup").read_text().strip().split(":", 2)[2])
     (group / "harness").mkdir()
     (group / "harness/cgroup.procs").write_text(str(os.getpid()))
-    found["below"] = run(place, *limit)
+    found["below"] = run(place / "below", *limit)
     Path(sys.argv[1]).write_text(json.dumps(found))
 
 
