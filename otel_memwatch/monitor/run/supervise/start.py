@@ -277,6 +277,10 @@ class Command:
         if os.path.isdir(path):
             return CommandNotStarted(f"{shown_path} is a directory", 126)
         if number == errno.EACCES:
+            if not os.path.lexists(path):
+                return CommandNotStarted(
+                    f"{name}: this user may not search {_readable(os.path.dirname(path))}", 126
+                )
             hint = None if os.access(path, os.X_OK) else f"chmod +x {shown_path}, or name its interpreter"
             return CommandNotStarted(f"{shown_path}: permission denied", 126, hint)
         if number == errno.ENOEXEC:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.run.supervise.start import Command
 from otel_memwatch.monitor.run.wrap import _own_cgroup, _traceable
 from otel_memwatch.monitor.run_cgroup import own_cgroup, service_manager
 from otel_memwatch.runtime import system_calls
@@ -47,3 +49,10 @@ def test_the_child_declares_its_parent_as_tracer_and_then_enters(monkeypatch: py
     _traceable(None)()
     declared = (0x59616D61, os.getppid())
     assert seen == [declared, "entered", declared]
+
+
+def test_a_directory_of_path_that_this_user_may_not_search_is_named() -> None:
+    """A hint to make the file executable is wrong: it may not exist."""
+    error = Command(["tool"], {}).failure(errno.EACCES, b"/root-only/bin/tool")
+    assert str(error).rstrip(".") == "tool: this user may not search /root-only/bin"
+    assert error.exit_code == 126
