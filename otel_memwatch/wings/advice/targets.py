@@ -40,8 +40,10 @@ def text(advice: Advice) -> str:
             f"  sizes        minimum {least} MiB (with less it may be killed), full speed {full} MiB"
         )
     if advice.median is not None and advice.largest is not None:
+        # Without an upper bound, 0 is the lower one.
+        middle = f"median {size(advice.median)}, " if advice.median else ""
         lines.append(
-            f"  needed       median {size(advice.median)}, largest at most {size(advice.largest)} ({count(advice.runs, 'run')})"
+            f"  needed       {middle}largest at most {size(advice.largest)} ({count(advice.runs, 'run')})"
         )
     if advice.line is not None:
         line, unit, named = advice.line, float(MIB), size(MIB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import time
 
 from otel_memwatch.errors import Unavailable
@@ -25,7 +26,7 @@ from otel_memwatch.text import (
 from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
     from otel_memwatch.wings.index.run_fields import RunField
@@ -78,16 +79,40 @@ def cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
 
 def memory(row: IndexedRun) -> str:
     """Return a run's memory for a table: one figure, or the bounds."""
-    if row.memory is None:
+    return _between(_joint(_memory_ends([row]), max))
+
+
+def _memory_ends(rows: Iterable[IndexedRun]) -> list[tuple[float, float]]:
+    """Return the bounds of each known memory, in bytes: equal for one figure, infinite without an upper bound."""
+    ends: list[tuple[float, float]] = []
+    for row in rows:
+        if row.memory is None:
+            continue
+        low: float = row.memory
+        high: float = row.memory
+        if row.certainty == Certainty.INTERVAL.value:
+            low, high = row.memory if row.low is None else row.low, math.inf if row.high is None else row.high
+        elif row.certainty == Certainty.CENSORED.value:
+            low = row.low or 0
+        ends.append((low, high))
+    return ends
+
+
+def _joint(ends: Sequence[tuple[float, float]], of: Callable[[Iterable[float]], float]) -> Range | None:
+    """Return the bounds of the largest memory, or of another figure that rises with each; `None`: none is known."""
+    if not ends:
+        return None
+    low, high = of([low for low, _ in ends]), of([high for _, high in ends])
+    return low, None if math.isinf(high) else high
+
+
+def _between(bounds: Range | None) -> str:
+    if bounds is None:
         return "-"
-    if row.certainty == Certainty.INTERVAL.value:
-        low = row.memory if row.low is None else row.low
-        if row.high is None:
-            return f">= {size(low)}" if low else "-"
-        return f"<= {size(row.high)}" if rounds_to_zero(low, row.high) else size_range(low, row.high, "-")
-    if row.certainty == Certainty.CENSORED.value:
-        return size_range(row.low, row.memory, "-") if row.low else f"<= {size(row.memory)}"
-    return size(row.memory)
+    low, high = bounds
+    if high is None:
+        return f">= {size(low)}" if low else "-"
+    return f"<= {size(high)}" if rounds_to_zero(low, high) else size_range(low, high, "-")
 
 
 def local(unix: float) -> str:
@@ -123,11 +148,11 @@ def totals(rows: Sequence[IndexedRun]) -> str:
     """Summarize all runs: "72 runs, 3 failed, the largest 1.20 GiB, 4 h 03 min in all, 3 h 10 min of CPU"."""
     failures = sum(1 for row in rows if failed(row))
     broken = sum(1 for row in rows if row.state == "broken")
-    peaks = [row.memory for row in rows if row.memory is not None]
+    peaks = _memory_ends(rows)
     parts = [count(len(rows), "run")]
     parts += [f"{failures} failed"] if failures else []
     parts += [f"{broken} broken"] if broken else []
-    parts += [f"the largest {size(max(peaks))}"] if peaks else []
+    parts += [f"the largest {_between(_joint(peaks, max))}"] if peaks else []
     parts.append(f"{duration(sum(row.seconds or 0.0 for row in rows))} in all")
     used = [row.cpu for row in rows if row.cpu is not None]
     parts += [f"{duration(sum(used))} of CPU"] if used else []
@@ -150,6 +175,10 @@ def failed(row: IndexedRun) -> bool:
 # -- groups
 
 
+Range = tuple[float, "float | None"]
+"""Lower and upper bound in bytes; equal for one figure. Without an upper bound, the second is `None`."""
+
+
 class RunGroup(NamedTuple):
     """Figures of runs with the same values of some fields; `None`: unknown for all of them."""
 
@@ -166,6 +195,10 @@ class RunGroup(NamedTuple):
     """Median duration."""
     cpu: float | None
     """CPU seconds of all runs."""
+    largest_range: Range | None
+    """Lower and upper bound of the largest memory."""
+    median_range: Range | None
+    """Lower and upper bound of the median."""
 
 
 def group_name(row: IndexedRun, by: Sequence[RunField] | None) -> str:
@@ -184,7 +217,7 @@ def groups(rows: Iterable[IndexedRun], by: Sequence[RunField] | None) -> list[Ru
         together.setdefault(group_name(row, by), []).append(row)
     made = []
     for name, members in together.items():
-        memory = [row.memory for row in members if row.memory is not None]
+        memory, ends = [row.memory for row in members if row.memory is not None], _memory_ends(members)
         seconds = [row.seconds for row in members if row.seconds is not None]
         cpu = [row.cpu for row in members if row.cpu is not None]
         several = len(memory) > 1 and any(memory)
@@ -195,6 +228,8 @@ def groups(rows: Iterable[IndexedRun], by: Sequence[RunField] | None) -> list[Ru
                 failed=sum(1 for row in members if failed(row)),
                 largest=max(memory, default=None),
                 median=statistics.median(memory) if memory else None,
+                largest_range=_joint(ends, max),
+                median_range=_joint(ends, statistics.median),
                 spread=statistics.stdev(memory) / statistics.fmean(memory) if several else None,
                 seconds=statistics.median(seconds) if seconds else None,
                 cpu=sum(cpu) if cpu else None,
@@ -215,8 +250,8 @@ def group_cells(found: Sequence[RunGroup]) -> list[tuple[str, ...]]:
             group.value,
             str(group.runs),
             str(group.failed) if group.failed else "-",
-            "-" if group.largest is None else size(group.largest),
-            "-" if group.median is None else size(group.median),
+            _between(group.largest_range),
+            _between(group.median_range),
             "-" if group.spread is None else share(group.spread, 1),
             "-" if group.seconds is None else duration(group.seconds),
             "-" if group.cpu is None else duration(group.cpu),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from otel_memwatch.run.figures import FIGURES
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from otel_memwatch.wings.index.listing import group_lines, groups, lines, unused
+from otel_memwatch.wings.index.listing import group_lines, groups, lines, totals, unused
 from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
 GOOD = IndexedRun(
@@ -41,6 +43,31 @@ def test_a_large_spread_is_a_whole_percentage():
 def test_a_lower_bound_of_nothing_is_not_shown(low, high, words):
     row = GOOD._replace(certainty="interval", memory=low, low=low, high=high)
     assert all(word in lines([row], None)[1] for word in words)
+
+
+MIB = 1 << 20
+RANGE = GOOD._replace(certainty="interval", memory=27 * MIB, low=27 * MIB, high=165 * MIB)
+AT_MOST = RANGE._replace(memory=0, low=0, high=5 * MIB)
+AT_LEAST = RANGE._replace(high=None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "largest", "median"),
+    [
+        ([RANGE], "27.0-165 MiB", "27.0-165 MiB"),
+        ([AT_MOST], "<= 5.0 MiB", "<= 5.0 MiB"),
+        ([AT_LEAST], ">= 27.0 MiB", ">= 27.0 MiB"),
+        ([GOOD, AT_MOST, RANGE], "27.0-165 MiB", "1.0-5.0 MiB"),
+        ([GOOD, GOOD, AT_LEAST], ">= 27.0 MiB", "1.0 MiB"),
+        ([GOOD, GOOD._replace(memory=3 * MIB)], "3.0 MiB", "2.0 MiB"),
+        ([GOOD._replace(certainty="censored", memory=9 * MIB)], "<= 9.0 MiB", "<= 9.0 MiB"),
+    ],
+)
+def test_a_group_of_ranges_has_ranges(rows, largest, median):
+    """The lower bound stood there as if it were the figure, and for `dd` as a user it was 0 B."""
+    line = group_lines(groups(rows, [COLUMNS["state"]]), "state")[1]
+    assert re.split(" {2,}", line)[2:4] == [largest, median]
+    assert f"the largest {largest}," in totals(rows)
 
 
 @pytest.mark.parametrize("row", [row for row in FIGURES if row.field], ids=lambda row: row.name)
