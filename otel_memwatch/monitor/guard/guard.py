@@ -81,7 +81,7 @@ class Guard:
     Attributes:
         limit: the hard limit; `None` without one.
         verdict: the verdict, if the guard ended the run: the fields of its event.
-        thawer: helper process if the run may be frozen.
+        thawer: helper process if the run may be frozen. The caller ends it.
 
     """
 
@@ -213,8 +213,6 @@ class Guard:
         self._set_priority(self._nice)  # reports are as urgent as without a guard
         if self.verdict is not None or self._terminating is not None:
             self._processes.end()
-        if self.thawer is not None:
-            self.thawer.end()
 
     def write_end(self, end: ChildExit | Ending, peak: Mapping[str, Any] | None) -> None:
         """Write the verdict of a run that the guard did not end: finished, or killed by a signal. Later calls do nothing.

@@ -295,6 +295,8 @@ class RunResources:
         if self.guard is not None:
             version_2 = self._cgroup is not None and self._cgroup.version == 2
             self.guard.prepare(freezes=version_2 or self._scope is not None)
+            if self.guard.thawer is not None:  # it may be in a cgroup that we remove
+                self._release.callback(self.guard.thawer.end)
         if self._scope is not None:
             self._scope.ask(pids)
 

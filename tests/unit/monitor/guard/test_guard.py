@@ -173,11 +173,19 @@ def test_probes_are_rare_after_the_last_warning() -> None:
 def test_the_guard_is_prepared_before_the_command_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Beside a fork bomb it would take seconds."""
+    """Beside a fork bomb it would take seconds. Its helper ends even if the command does not start."""
     ready: list[str] = []
 
+    class Helper:
+        def end(self) -> None:
+            ready.append("ended")
+
+    def prepare(guard: Guard, *, freezes: bool) -> None:
+        ready.append("prepared")
+        guard.thawer = Helper()  # type: ignore[assignment]
+
     def launch(*_: object, forked: Callable[[list[int]], None], **__: object) -> None:
-        monkeypatch.setattr(Guard, "prepare", lambda _, *, freezes: ready.append("prepared"))
+        monkeypatch.setattr(Guard, "prepare", prepare)
         forked([7])  # the child waits
         raise CommandNotStarted("bomb", 127)
 
@@ -187,7 +195,7 @@ def test_the_guard_is_prepared_before_the_command_starts(
     assert run.prepare()
     with contextlib.closing(run), pytest.raises(CommandNotStarted):
         run.launch()
-    assert ready == ["prepared"]
+    assert ready == ["prepared", "ended"]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(60.0, [1, 2, 3]), (-1.0, [3])])
