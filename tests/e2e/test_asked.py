@@ -31,6 +31,9 @@ def test_what_was_asked_is_compared_with_what_was_used(tmp_path: Path) -> None:
     assert "unused_gib_hours" in wasted
     assert wasted.splitlines()[1].startswith("./a ")
     assert wasted.splitlines()[-1].startswith("1 run left ")
+    none = call("runs", "b", "--wasted", cwd=tmp_path)
+    assert (none.stdout, none.returncode) == ("", 0)
+    assert "No run has a known request" in none.stderr
     compared = call("compare", "a", "b", cwd=tmp_path).stdout
     assert "base: " in compared
     assert "(a); 0." in compared

@@ -229,8 +229,12 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
     if bound.runs == 1 and high - best.low > max(_WIDE_RUN * best.low, 4 * MIB):
         basis = f"from one run of {size_range(best.low, high, '-')}"
         notes.append(
-            f"the run needed between {size(best.low)} and {size(high)}; the upper end counts"
-            " (a run as root or in its own cgroup has an exact figure)"
+            f"the run needed between {size(best.low)} and {size(high)}; the upper end counts ("
+            + (
+                "a shorter --interval narrows the range)"
+                if bounded[0].own_cgroup
+                else "a run as root or in its own cgroup has an exact figure)"
+            )
         )
     if bound.wide:
         basis = f"{count(len(whole), 'run')}, {bound.wide} of them with a wide range"

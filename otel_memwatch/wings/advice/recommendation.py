@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.advice.prediction import ScaledBound
 
 MIB = 1 << 20
+FULL_SPEED = "full speed"
+"""First words of notes on this size."""
 
 
 class Advice(NamedTuple):
@@ -54,13 +56,16 @@ class Advice(NamedTuple):
 
 
 def tight(advice: Advice) -> Advice:
-    """Return the advice with the minimum as its request."""
+    """Return the advice with the minimum as its request, and one note on files instead of those on full speed."""
     if advice.memory is None or advice.minimum is None or advice.minimum >= advice.memory:
         return advice
     line, files = advice.line, advice.files
     if line is not None:
         line = line._replace(above=line.above - files, least=line.least - files)
-    return advice._replace(memory=advice.minimum, files=0, line=line)
+    notes = [note for note in advice.notes if not note.startswith(FULL_SPEED)]
+    if len(notes) < len(advice.notes):
+        notes.append("the job may read files from disk again, or wait for the disk to write, and may hang")
+    return advice._replace(memory=advice.minimum, files=0, line=line, notes=tuple(notes))
 
 
 def mebibytes(value: float) -> int:

@@ -15,7 +15,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.prediction import Interval, above_mean, mean_of, median_of, prediction_bound
-from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
+from otel_memwatch.wings.advice.recommendation import FULL_SPEED, MIB, mebibytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +68,11 @@ def finished(
         unwritten = min(memory - minimum, max((row.unwritten_bytes for row in rows), default=0))
         if unwritten >= LEAST_CACHE:
             notes.append(
-                f"full speed includes {size(unwritten)} of data that waits to be written; with less the job waits for the disk"
+                f"{FULL_SPEED} includes {size(unwritten)} of data that waits to be written; with less the job waits for the disk"
             )
         if memory - minimum - unwritten >= LEAST_CACHE:
             notes.append(
-                f"full speed includes {size(memory - minimum - unwritten)} of program files, libraries and data files; with less "
+                f"{FULL_SPEED} includes {size(memory - minimum - unwritten)} of program files, libraries and data files; with less "
                 "the job reads them from disk again and may hang"
             )
         notes.append(_range_of_files(rows, minimum, memory))
@@ -120,7 +120,7 @@ def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -
     )
     there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
     return (
-        f"full speed needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: {why}{there}; "
+        f"{FULL_SPEED} needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: {why}{there}; "
         "--trade measures it"
     )
 

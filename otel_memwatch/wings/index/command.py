@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LIST = "list"
 _WASTED = "run,name,duration,asked,memory,unused_gib_hours,asked_cores,cores,unused_core_hours,command"
 """Columns of `--wasted`."""
+_NO_REQUEST = "No run has a known request: --limit, or the limit of a container or scheduler."
 _EPILOG = "\n".join(
     (
         "\b",
@@ -128,6 +129,7 @@ def list_command(
     chosen = None if columns is None else run_fields.columns(columns, "--columns")
     by = None if group is None else run_fields.columns(group, "--group")
     found, looked_at = _selected(directories, condition, last)
+    recorded = bool(found)
     if wasted:
         chosen = chosen or run_fields.columns(_WASTED, "--wasted")
         found = [row for row in found if row.asked is not None or row.asked_cores is not None]
@@ -143,7 +145,8 @@ def list_command(
         say(clean(page))
         return
     if form in ("text", "markdown") and not found:
-        click.echo(f"otel-memwatch: {_no_runs(directories, looked_at)}", err=True)
+        said = _NO_REQUEST if recorded else _no_runs(directories, looked_at)
+        click.echo(f"otel-memwatch: {said}", err=True)
         return
     if show_changes:
         from otel_memwatch.wings.index import changes, changes_formats

@@ -141,7 +141,9 @@ def shown(column: RunField, value: Any) -> str:
         return duration(value)
     if column.kind == "moment":
         return local(value)
-    return clean(str(value)) if column.kind == "text" else digits(value, 3 if column.kind == "rounded" else 6)
+    if column.kind == "rounded":
+        return digits(round(value, 3), 3)
+    return clean(str(value)) if column.kind == "text" else digits(value, 6)
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:
@@ -164,7 +166,8 @@ def unused(rows: Sequence[IndexedRun]) -> str:
     memory, cores = (sum(hours or 0.0 for hours in column) for column in (
         [row.unused_gib_hours for row in rows], [row.unused_core_hours for row in rows],
     ))  # fmt: skip
-    return f"{count(len(rows), 'run')} left {digits(memory, 3)} GiB-hours and {digits(cores, 3)} core-hours unused"
+    hours = f"{digits(round(memory, 3), 3)} GiB-hours and {digits(round(cores, 3), 3)} core-hours"
+    return f"{count(len(rows), 'run')} left {hours} unused"
 
 
 def failed(row: IndexedRun) -> bool:

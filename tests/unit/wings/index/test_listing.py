@@ -88,3 +88,4 @@ def test_unused_resources_are_a_lower_bound() -> None:
     assert row._replace(high=None).unused_gib_hours is None
     assert row._replace(asked=1 << 30).unused_gib_hours == 0
     assert unused([row, row, GOOD]) == "3 runs left 4 GiB-hours and 6 core-hours unused"
+    assert unused([row._replace(seconds=0.04, cpu=0.0)]) == "1 run left 0 GiB-hours and 0 core-hours unused"
