@@ -35,7 +35,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from otel_memwatch.units import parse_size
 from otel_memwatch.wings.advice.advice import advise, job_of
@@ -334,15 +334,10 @@ def main() -> None:
         if asked.quick:
             quick(pressure, work, asked.quick, asked.seed)
         else:
-            kept: dict[str, Any] = {"load": os.getloadavg()[2], "knees": {}}
-            if asked.stored:
-                kept = json.loads(RESULTS.read_text())
-            stored = kept["knees"]
+            stored = json.loads(RESULTS.read_text()) if asked.stored else {}
             knees = table(pressure, names, work, asked.repeat, () if asked.knees else SHARES, stored)
             if asked.save:
-                RESULTS.write_text(
-                    json.dumps({"load": kept["load"], "knees": {**stored, **knees}}, indent=1) + "\n"
-                )
+                RESULTS.write_text(json.dumps({**stored, **knees}, indent=1) + "\n")
     finally:
         pressure.close()
         if not asked.work:
@@ -401,7 +396,7 @@ def summary(knees: dict[str, tuple[int, int]]) -> str:
 
 def markdown(columns: int = 8) -> str:
     """Return the stored knees for README, several programs in a row."""
-    knees = json.loads(RESULTS.read_text())["knees"]
+    knees = json.loads(RESULTS.read_text())
     cells = [
         f"{name}: {knee} → {advice} ({ratio(knee, advice):.2f})" for name, (knee, advice) in knees.items()
     ]

@@ -169,7 +169,7 @@ def read_from_memory(rows: Sequence[IndexedRun]) -> list[str]:
     if not most:
         return []
     return [
-        f"calls read {size(most)} of files that were in memory before the run; full speed may need them, --trade measures it"
+        f"calls read {size(most)} from files that were in memory before the run; full speed may need them, --trade measures it"
     ]
 
 
