@@ -282,6 +282,12 @@ class RunRecording:
 
     # -- values of the cgroup
 
+    def keep_group(self) -> None:
+        """Read the cgroup that is the target now, as its last process may have ended. Any thread may call this."""
+        for source in self.sources:
+            if source.name == "cgroup":
+                source.keep_last()
+
     def latest_of_group(self, series: MetricSeries) -> int | None:
         """Return the last known value of a series of the cgroup; `None`: absent or unknown."""
         return group_value(self.sampler.columns, self.sampler.latest(), series)

@@ -97,7 +97,7 @@ def attach(
         _report_first_sample(monitor, ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
     if group is not None:
-        why = _wait_for_group(group.path, why, wake)
+        why = _wait_for_group(monitor, group.path, why, wake)
     problems = [] if stacks is None else stacks.finish()
     ended = time.monotonic()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
@@ -242,9 +242,13 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
             return _ENDED
 
 
-def _wait_for_group(path: str, why: str, wake: int) -> str:
+def _wait_for_group(monitor: Monitor, path: str, why: str, wake: int) -> str:
     """Wait until no process of a group is left, one process after the other; return why the recording ends, in words."""
-    while why == _ENDED and (pid := oldest_member(path)) is not None:
+    while why == _ENDED:
+        monitor.keep_group()  # at once: a service manager is about to remove it
+        pid = oldest_member(path)
+        if pid is None:
+            break
         pidfd = _open_pidfd(pid)
         why = _wait_for_end(pid, pidfd, None, wake)
         if pidfd is not None:

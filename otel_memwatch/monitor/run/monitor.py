@@ -126,6 +126,12 @@ class Monitor:
         except Exception as error:  # noqa: BLE001 - the supervisor goes on
             self.messages.problem(f"cannot record the end of process {child.pid}: {describe(error)}")
 
+    def keep_group(self) -> None:
+        """Read the cgroup that is the target, as its last process may have ended. Raises nothing."""
+        if self._recording is not None:
+            with contextlib.suppress(Exception):  # the last sample reads it, or the peak has no upper bound
+                self._recording.keep_group()
+
     def oom_kills(self) -> int | None:
         """Return the number of OOM kills in the cgroup since the first sample; `None`: unknown."""
         from otel_memwatch.monitor.recording.run_info import OOM_KILLS

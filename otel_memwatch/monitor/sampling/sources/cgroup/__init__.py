@@ -153,6 +153,11 @@ class Cgroup:
         """Return whether memory was charged or released since the last sample (2 us), so a sample now narrows the bounds."""
         return not self._removed and self._readings.has_moved()
 
+    def keep_last(self) -> None:
+        """Read the target now, for the last sample, if no process is left: its maker may remove it before that."""
+        if self.groups.target:
+            self._readings.keep_last()
+
     def read(self, now: float) -> Sequence[Value]:
         """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""
         if not self._removed:

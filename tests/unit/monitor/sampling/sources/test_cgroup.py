@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -372,6 +373,27 @@ def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, ver
     assert read["memory.file"] is not None
     assert not {"memory.window", "memory.window.gap", "outside"} & set(read)
     assert peak.read_text() == "900\n"
+    source.close()
+
+
+@pytest.mark.parametrize("populated", [0, 1])
+def test_a_target_that_is_removed_at_its_end_has_its_last_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, populated: int
+) -> None:
+    """They are those after its last process; while one lives, the watermark may still rise."""
+    context = version2(tmp_path, cgroup__events=f"populated {populated}\nfrozen 0\n")
+    path = tmp_path / "cgroup/a/b"
+    source = open_source(context._replace(target_group=str(path)))
+    values(source)
+    (path / "memory.peak").write_text("950\n")
+    source.keep_last()
+
+    def removed(fd: int, size: int, offset: int) -> bytes:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(os, "pread", removed)
+    assert values(source, 2.0).get("memory.peak") == (None if populated else 950)
+    monkeypatch.undo()
     source.close()
 
 
