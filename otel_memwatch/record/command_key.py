@@ -31,6 +31,8 @@ _WITH_SUBCOMMANDS = frozenset(
     }
 )  # fmt: skip
 """Programs with a subcommand as first word that is not an option."""
+_TEXT_BY_E = frozenset({"perl", "ruby", "node"})
+"""Interpreters that take a program's text by `-e`; the others take it by `-c`."""
 _LAUNCHERS = frozenset({"env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec"})
 """Programs that run the rest of their arguments."""
 _SAID_FIRST = frozenset(
@@ -55,7 +57,8 @@ def command_key(argv: Sequence[str]) -> str:
         if kind == "text":
             if program in _SHELLS and not _SHELL_SIGNS & set(what) and what.split():
                 return command_key(what.split())  # a single command, which the shell only starts
-            return f"{program} -c {_shortened(what)}"
+            option = "-e" if program in _TEXT_BY_E else "-c"
+            return f"{program} {option} {_shortened(what)}"
         return what or program
     if program == "java":
         return _java(words[1:])
@@ -109,9 +112,9 @@ def _interpreted(program: str, rest: Sequence[str]) -> tuple[str, str]:
         word = rest[index]
         if program == "python" and word == "-m":
             return "module", rest[index + 1] if index + 1 < len(rest) else ""
-        text = word == "-c" if program != "node" else word in ("-e", "--eval", "-p")
-        if program in ("perl", "ruby"):
-            text = word == "-e"
+        text = word == ("-e" if program in _TEXT_BY_E else "-c")
+        if program == "node":
+            text = word in ("-e", "--eval", "-p")
         if program in _SHELLS and word.startswith("-") and not word.startswith("--") and word.endswith("c"):
             text = True  # `bash -lc`
         if text:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.filter import Condition
     from otel_memwatch.wings.index.run_search import Signature
 
-_VERSION = 14
+_VERSION = 15
 """Version of the rows: raise it if rows are made in another way, so old ones are made anew."""
 _PATIENCE = 0.2
 """Seconds to wait for another reader that is writing."""

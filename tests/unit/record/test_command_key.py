@@ -25,6 +25,8 @@ from otel_memwatch.record.command_key import command_key, command_label
         ("java -cp . Words", "java Words", "java Words"),
         ("node --require x server.js", "server.js", "server"),
         ("bash job.sh 3", "job.sh", "job"),
+        ("perl -e sleep", "perl -e sleep", "perl"),
+        ("node --eval 1", "node -e 1", "node"),
         ("", "", ""),
     ],
 )
