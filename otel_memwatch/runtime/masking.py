@@ -100,7 +100,7 @@ def public_name(argv: Sequence[str]) -> str:
     """Return a command's name for export: its program, and its first argument if that is a script."""
     if not argv:
         return ""
-    names = [os.path.basename(argv[0]) or argv[0]]
+    names = [(os.path.basename(argv[0]) or argv[0]).removesuffix(":")]  # of the title "nginx: master process"
     names += [
         os.path.basename(word) for word in argv[1:2] if word.lower().endswith(_SCRIPTS) and "=" not in word
     ]

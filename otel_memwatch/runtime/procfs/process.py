@@ -275,8 +275,11 @@ def parse_arguments(data: bytes) -> tuple[str, ...]:
 
 
 def without_padding(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return argv without the padding of a process that wrote a title over its arguments (setproctitle).
+    """Return argv; of a process that wrote a title over its arguments (setproctitle), the words of the title.
 
-    Real commands do not have so many empty arguments and no other one: "ray::IDLE" has a thousand of them.
+    It leaves one argument with spaces, "redis-server *:6379", or a thousand empty ones behind it: "ray::IDLE". Real commands have
+    neither. As one word, a title would be named by its last directory, and a secret in it would not be recognized.
     """
-    return argv[:1] if len(argv) > _MOST_EMPTY and not any(argv[1:]) else argv
+    if len(argv) > _MOST_EMPTY and not any(argv[1:]):
+        argv = argv[:1]
+    return tuple(argv[0].split()) or argv if len(argv) == 1 and argv[0][:1] not in ("/", ".") else argv

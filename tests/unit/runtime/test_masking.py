@@ -58,6 +58,7 @@ def test_addresses() -> None:
         (["/usr/bin/python3", "/home/me/train.py", "S3CRET"], "python3 train.py"),
         (["deploy", "S3CRET"], "deploy"),
         (["sh", "-c", "S3CRET.sh"], "sh"),
+        (["nginx:", "master", "process", "nginx", "-c", "/S3CRET"], "nginx"),
         ([], ""),
     ],
 )

@@ -103,6 +103,11 @@ def test_arguments() -> None:
     assert process.parse_arguments(b"a\0\0b c\0") == ("a", "", "b c")
     assert process.parse_arguments(b"") == ()
     assert process.parse_arguments(b"ray::IDLE" + bytes(900)) == ("ray::IDLE",), "a title over the arguments"
+    assert process.parse_arguments(b"nginx: worker -c /a/b\0") == ("nginx:", "worker", "-c", "/a/b"), (
+        "a title"
+    )
+    assert process.parse_arguments(b"/opt/two words/run\0") == ("/opt/two words/run",)
+    assert process.parse_arguments(b" \0") == (" ",)
     assert process.parse_arguments(b"printf\0\0\0") == ("printf", "", "")
     assert process.parse_arguments(b"\xff\0")[0].encode("utf-8", "surrogateescape") == b"\xff"
 
