@@ -338,7 +338,8 @@ def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds
         largest=round(max(highs)) if highs else None,
         # From the averages of the runs: `cores_over_time` reads samples.
         cores=used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None,
-        seconds=time_needed([row.seconds for row in rows if row.seconds], odds),
+        # A recording of a running process shows no duration of the job.
+        seconds=time_needed([row.seconds for row in rows if row.seconds and row.mode != "attach"], odds),
         at_least=need.at_least, guess=need.guess, different=need.different,
         line=need.line, input_name=need.input_name, notes=need.notes,
     )  # fmt: skip

@@ -26,9 +26,9 @@ def processors(advice: Advice) -> int:
     return max(1, math.ceil((advice.cores or 1.0) - 0.1))
 
 
-def minutes(advice: Advice) -> int:
-    """Return the whole minutes of the time limit, at least one."""
-    return max(1, math.ceil((advice.seconds or 0.0) / _MINUTE))
+def _time_limit(advice: Advice, form: Callable[[int], str]) -> list[str]:
+    """Return a line with the whole minutes of the time limit, at least one; none if no duration is known."""
+    return [] if advice.seconds is None else [form(max(1, math.ceil(advice.seconds / _MINUTE)))]
 
 
 def text(advice: Advice) -> str:
@@ -107,14 +107,13 @@ def _request(advice: Advice) -> str:
 
 def slurm(advice: Advice) -> str:
     """Return lines for the head of a batch script. Memory is for a node, because the whole job runs on one."""
-    whole = minutes(advice)
     assert advice.memory is not None
     return "\n".join(
         [
             *_comments(advice, "# "),
             f"#SBATCH --mem={mebibytes(advice.memory)}M",
             f"#SBATCH --cpus-per-task={processors(advice)}",
-            f"#SBATCH --time={whole // 60:02d}:{whole % 60:02d}:00",
+            *_time_limit(advice, lambda whole: f"#SBATCH --time={whole // 60:02d}:{whole % 60:02d}:00"),
         ]
     )
 
@@ -168,7 +167,7 @@ def snakemake(advice: Advice) -> str:
             f"threads: {processors(advice)}",
             "resources:",
             f"    mem_mb={memory},",
-            f"    runtime={minutes(advice)},",
+            *_time_limit(advice, lambda whole: f"    runtime={whole},"),
         ]
     )
 
@@ -187,7 +186,7 @@ def nextflow(advice: Advice) -> str:
             f"    withName: '{name}' {{",
             f"        memory = {memory}",
             f"        cpus = {processors(advice)}",
-            f"        time = {minutes(advice)}.min",
+            *_time_limit(advice, lambda whole: f"        time = {whole}.min"),
             "    }",
             "}",
         ]

@@ -36,6 +36,14 @@ def test_memory_is_never_less_than_a_run_has_needed_and_little_more() -> None:
     assert 90 < advice.seconds < 150
 
 
+def test_a_recording_of_a_running_service_gives_no_time_limit() -> None:
+    (advice,) = advise([row(100, mode="attach")], by=job_of)
+    assert advice.seconds is None
+    assert sentence(advice).endswith("2 processors")
+    for name in ("slurm", "snakemake", "nextflow"):
+        assert "time" not in TARGETS[name](advice), name
+
+
 def test_a_run_that_the_guard_ended_is_a_lower_bound() -> None:
     """--timeout ended it with exit code 0 before its largest step."""
     (advice,) = advise(
