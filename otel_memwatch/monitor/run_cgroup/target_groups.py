@@ -21,6 +21,7 @@ from glob import glob
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.monitor.run_cgroup.own_cgroup import systemd_runs
 from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
@@ -173,6 +174,8 @@ def _absent(kind: str, name: str, *, in_other_hierarchy: bool) -> UsageError:
             f'The memory of {kind} "{name}" is not counted separately.',
             "for a unit, set MemoryAccounting=yes and restart it",
         )
+    if kind == "unit" and not systemd_runs():
+        return UsageError(f'systemd does not run here, so there is no unit "{name}".', "pass a PID or a NAME")
     hints = {
         "unit": "systemctl list-units lists them",
         "container": "pass its ID, or run as the user that started it",
