@@ -76,9 +76,9 @@ class GrowthShape(NamedTuple):
     """The first and the last floor."""
 
 
-def least_rise(start: float, error: float) -> float:
-    """Return the least rise that matters, in bytes."""
-    return max(_LEAST_BYTES, _LEAST_SHARE * start, _ERRORS * error)
+def least_rise(start: float, error: float, least: int = _LEAST_BYTES) -> float:
+    """Return the least rise that matters, in bytes, and at least `least`."""
+    return max(least, _LEAST_SHARE * start, _ERRORS * error)
 
 
 def judge(points: Sequence[Point], error: float = 0.0) -> GrowthShape | None:

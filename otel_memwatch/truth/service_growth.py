@@ -49,8 +49,8 @@ _ALIKE = 0.1
 """Largest correlation of neighbouring residuals: above it, the floors have steps, follow a curve, or wander."""
 _SMALL = 0.03
 """Share of the rise below which residuals have no shape that matters."""
-_LEAST_SHARE = 0.04
-"""Least rise, as a share of the first floor."""
+_LEAST_SHARE, _LEAST_BYTES = 0.04, 2 << 20
+"""Least rise, as a share of the first floor, and in bytes: a service runs for weeks, so half of that of a job."""
 LEAST_SECONDS = 2.5 * 3600
 """Seconds before which a service is not judged."""
 _EARLY_SECONDS = 900.0
@@ -117,7 +117,7 @@ def _line(
     slope, residuals = _fitted(floors)
     start, end = floors[0], floors[-1]
     rise = slope * (end.position - start.position)
-    if rise < max(least_rise(start.value, error), _LEAST_SHARE * start.value):
+    if rise < max(least_rise(start.value, error, _LEAST_BYTES), _LEAST_SHARE * start.value):
         return None
     rates = half_rates(floors)
     growth = GrowthShape(UNKNOWN, rise, slope, min(rates), max(rates), start, end)
