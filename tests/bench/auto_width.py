@@ -1,12 +1,13 @@
 """Ranges of peaks with `--interval auto` in an old run, compared with those at 10 Hz.
 
-    python -m tests.bench.auto_width services [--seconds 90] [--only NAME]
+    python -m tests.bench.auto_width services [--seconds 90] [--only NAME] [--rounds 1]
     python -m tests.bench.auto_width zoo [--count 200] [--seed 1] [--mode off] [--user user]
 
 The schedule begins as in a run of three hours, so the longest interval is 10 s. `--spare 1`: the run has also used up its
 budget of short intervals, as one that changes all the time.
 
-* services: two monitors attach to each loaded service of `tests.bench.services` at once
+* services: two monitors attach to each loaded service of `tests.bench.services` at once. `--rounds`: so often; the ratio is the
+  geometric mean of all. The bound of a tree depends on the moments of its samples, so two monitors at 10 Hz differ, too (`--same`).
 * zoo: each composition of `tests.zoo` runs once with each interval, and is checked for false bounds
 
 Printed: upper divided by lower bound of each figure with both intervals, and the ratio of these widths.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -26,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.services import SERVICES, loaded
+from tests.bench.services import SERVICES, Service, loaded
 from tests.zoo import trial
 from tests.zoo.compositions import KINDS, drawn
 from tests.zoo.surroundings import prepare
@@ -64,19 +66,15 @@ def figures(peaks: dict[str, Any], name: str = "") -> Iterator[tuple[str, float,
             yield from figures(value, f"{name}{key} ")
 
 
-def compared(name: str, often: dict[str, Any], seldom: dict[str, Any]) -> list[float]:
+def compared(name: str, often: dict[str, Any], seldom: dict[str, Any]) -> dict[str, float]:
     """Print the figures of two records; return the ratios of their widths."""
-    known, ratios = {key: (low, high) for key, low, high in figures(often)}, []
-    for key, (low, high) in known.items():
-        other = next(((a, b) for found, a, b in figures(seldom) if found == key), None)
-        if other is None:
-            print(f"| {name} | {key} | {low / MIB:.1f}-{high / MIB:.1f} | none | |", flush=True)
-            ratios.append(float("inf"))
-            continue
-        ratios.append(other[1] / other[0] / (high / low))
+    others, ratios = {key: (low, high) for key, low, high in figures(seldom)}, {}
+    for key, low, high in figures(often):
+        other = others.get(key)
+        ratios[key] = math.inf if other is None else other[1] / other[0] / (high / low)
+        shown = "none" if other is None else f"{other[0] / MIB:.1f}-{other[1] / MIB:.1f}"
         print(
-            f"| {name} | {key} | {low / MIB:.1f}-{high / MIB:.1f} | {other[0] / MIB:.1f}-{other[1] / MIB:.1f} | {ratios[-1]:.2f} |",
-            flush=True,
+            f"| {name} | {key} | {low / MIB:.1f}-{high / MIB:.1f} | {shown} | {ratios[key]:.2f} |", flush=True
         )
     return ratios
 
@@ -85,24 +83,39 @@ def services(chosen: argparse.Namespace) -> list[float]:
     """Compare two monitors of each service."""
     ratios: list[float] = []
     for name, service in SERVICES.items():
-        if chosen.only not in (None, name):
-            continue
-        with tempfile.TemporaryDirectory() as home, loaded(service, 10.0) as pid:
-            starts = {"10 Hz": [sys.executable, "-m", "otel_memwatch"], "auto": aged(chosen.spare)}
-            monitors = [
-                subprocess.Popen(
-                    [*words, "attach", str(pid), "--quiet", "--interval", "100ms", "--out", f"{home}/{which}"]
+        rounds = [
+            _round(name, service, chosen) for _ in range(chosen.rounds if chosen.only in (None, name) else 0)
+        ]
+        of_each: dict[str, list[float]] = {}
+        for key, ratio in (pair for one in rounds for pair in one.items()):
+            of_each.setdefault(key, []).append(ratio)
+        for key, found in of_each.items():
+            ratios.append(statistics.geometric_mean(found))
+            if chosen.rounds > 1:
+                print(
+                    f"| {name} | {key} | {len(found)} rounds | {min(found):.2f}-{max(found):.2f} | {ratios[-1]:.2f} |"
                 )
-                for which, words in starts.items()
-            ]
-            time.sleep(chosen.seconds)
-            for one in monitors:
-                one.terminate()
-            for one in monitors:
-                one.wait()
-            found = [json.loads(Path(home, which, "run.json").read_text())["peaks"] for which in starts]
-        ratios += compared(name, *found)
     return ratios
+
+
+def _round(name: str, service: Service, chosen: argparse.Namespace) -> dict[str, float]:
+    """Compare two monitors once."""
+    plain = [sys.executable, "-m", "otel_memwatch"]
+    starts = {"10 Hz": plain, "other": plain if chosen.same else aged(chosen.spare)}
+    with tempfile.TemporaryDirectory() as home, loaded(service, 10.0) as pid:
+        monitors = [
+            subprocess.Popen(
+                [*words, "attach", str(pid), "--quiet", "--interval", "100ms", "--out", f"{home}/{which}"]
+            )
+            for which, words in starts.items()
+        ]
+        time.sleep(chosen.seconds)
+        for one in monitors:
+            one.terminate()
+        for one in monitors:
+            one.wait()
+        found = [json.loads(Path(home, which, "run.json").read_text())["peaks"] for which in starts]
+    return compared(name, *found)
 
 
 def zoo(chosen: argparse.Namespace) -> list[float]:
@@ -125,9 +138,8 @@ def zoo(chosen: argparse.Namespace) -> list[float]:
             for problem in (*often.problems, *seldom.problems):
                 print(f"{problem}\n    {seldom.how}", flush=True)
             if often.peaks["tree"] and seldom.peaks["tree"]:
-                ratios += compared(
-                    "+".join(leaf.kind for leaf in trial.leaves(often.part)), often.peaks, seldom.peaks
-                )
+                name = "+".join(leaf.kind for leaf in trial.leaves(often.part))
+                ratios += compared(name, often.peaks, seldom.peaks).values()
     return ratios
 
 
@@ -138,6 +150,8 @@ def main() -> None:
     parser.add_argument("--spare", type=float, default=1500.0, help="samples of the budget that are left")
     parser.add_argument("--seconds", type=float, default=90.0, help="of each service")
     parser.add_argument("--only", choices=SERVICES)
+    parser.add_argument("--rounds", type=int, default=1, help="of each service")
+    parser.add_argument("--same", action="store_true", help="compare two monitors at 10 Hz")
     parser.add_argument("--count", type=int, default=200, help="compositions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mode", choices=trial.MODES, default="off")
