@@ -130,6 +130,9 @@ def would_be_exact(run: RecordedRun) -> str:
         return f"for {figure}: run in a dedicated cgroup (without --cgroup off)"
     if peak.high is not None and peak.high - (peak.low or 0) <= 2 * error + EXACT_BYTES:
         return f"the kernel's counters of {processors} processors are off by up to {size(error)}"
+    around = run.peaks.cgroup
+    if run.mode == "attach" and around is not None and Evidence.AROUND_NOT_REACHED in around.evidence:
+        return "the upper bound is a peak of the cgroup from before the recording"
     interval = run.settings.get("interval")
     long = interval == AUTO or (isinstance(interval, int | float) and interval > _NEARER)
     if long and not _LESS_CACHE.isdisjoint(peak.evidence):

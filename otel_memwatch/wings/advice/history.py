@@ -86,6 +86,7 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
     if (
         now.seconds
         and last.seconds
+        and "attach" not in (now.mode, last.mode)  # a recording of a service ends at any time
         and abs(now.seconds / last.seconds - 1) > _SLOWER
         and max(now.seconds, last.seconds) > 1
     ):
