@@ -30,11 +30,11 @@ LEAST_RUNS = 4
 """Smallest number of runs on each side of a step."""
 _MOST_RUNS = 2000
 """Newest runs of a job that are searched; the cost grows with the square."""
-_PROPOSED = 6.5
+_PROPOSED = 6.0
 """Gain in squared error, in units of the noise's variance, that proposes a step."""
 _DRIFT = 12.0
 """Gain that each parameter must add to prefer steps to a drift, or a drift to a step."""
-_KEPT, _KEPT_NEW = 18.0, {4: 16.0, 5: 10.0, 6: 11.0, 7: 12.0, 8: 13.0, 9: 14.0}
+_KEPT, _KEPT_NEW = 18.0, {4: 15.0, 5: 9.5, 6: 12.5, 7: 15.0, 8: 17.0, 9: 18.0}
 """Gain that confirms a step; that of the newest step by the runs on its shorter side.
 
 A growing history is judged again at each run, so noise has many chances, most of them with the fewest runs. A step that has
@@ -48,10 +48,11 @@ _OUTLIERS = 3.0
 """Standard deviations from a running median beyond which a value is clipped."""
 _NEIGHBOURS = 7
 """Width of the running median, in runs."""
-_EXPLAINED, _EXPLAINED_SHORT, _LONG = 11.5, 13.0, 60
-"""Twice the log-likelihood that each step adds to a dependence of each run on the run before it; with fewer runs than `_LONG`.
+_EXPLAINED, _EXPLAINED_SHORT = 9.5, 120.0
+"""Twice the log-likelihood that each step adds to a dependence of each run on the run before it, and what short histories add.
 
-Noise that lasts for several runs is rarely seen as such in fewer than 60 runs. This comparison needs no estimate of it in advance.
+Noise that lasts for several runs is rarely seen as such in few runs: the second number is divided by the number of runs. This
+comparison needs no estimate of the noise in advance.
 """
 _TAILS, _TAILED, _MOST_TAILED = 0.2, 5.0, 3.0
 """Share of the noise's excess kurtosis that is added to its variance, the smallest that counts, in 1 / sqrt(runs), the largest.
@@ -100,7 +101,7 @@ class FigureChange(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """FigureChange as a share of the value before; `None`: it was 0."""
+        """Size as a share of the value before; `None`: it was 0."""
         return self.size / self.before if self.before else None
 
 
@@ -129,6 +130,7 @@ def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[F
 
 def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> list[FigureChange]:
     import numpy as np
+    from scipy import stats
 
     values = np.array([float(getattr(row, figure.field)) for row in rows])
     share, least = _EFFECTS[figure.unit]
@@ -145,9 +147,6 @@ def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> li
             before, after = float(np.median(values[one])), float(np.median(values[other]))
             runs = _possible_runs(values, part.start, part.first, part.end)
         else:
-            import numpy as np
-            from scipy import stats
-
             risen = np.clip((np.arange(part.start, part.end) - part.last) / (part.first - part.last), 0, 1)
             fitted = stats.linregress(risen, values[part.start : part.end])
             half = float(stats.t.isf(_ERROR / 2, max(1, len(risen) - 2)) * fitted.stderr)
@@ -194,8 +193,6 @@ def parts(values: Any, share: float, least: float) -> list[SeriesChange]:
 
     floor = max(share * abs(float(np.median(values))), least) / 5
     # Standard deviation between neighbours. Larger differences count as three deviations: steps, outliers.
-    import numpy as np
-
     apart = np.abs(np.diff(values)) / np.sqrt(2)
     deviation = float(np.sqrt((np.minimum(apart, 3 * float(np.median(apart)) / 0.6745) ** 2).mean()))
     noise = max(deviation, floor, 1e-300)
@@ -268,6 +265,8 @@ def _ramp(values: Any, start: int, end: int) -> tuple[float, SeriesChange]:
 
 def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> list[int]:
     """Return the steps that exceed the noise between them: the weakest is dropped until all do."""
+    import numpy as np
+
     steps = list(steps)
     separated: dict[tuple[int, int, int], bool] = {}
     while steps:
@@ -276,10 +275,7 @@ def _confirmed(values: Any, clipped: Any, noise: float, steps: list[int]) -> lis
         gains = []
         for a, b, c in zip(ends, ends[1:], ends[2:], strict=False):
             if (a, b, c) not in separated:
-                before = values[a:b]
-                after = values[b:c]
-                import numpy as np
-
+                before, after = values[a:b], values[b:c]
                 ordered = np.sort(before)
                 below = np.searchsorted(ordered, after, "left") + np.searchsorted(ordered, after, "right")
                 pairs = float(below.sum()) / (2 * len(before) * len(after))
@@ -337,7 +333,7 @@ def _explains(values: Any, ends: Sequence[int], fewer: Sequence[int]) -> bool:
 
     saved = np.log(unexplained(fewer) / unexplained(ends))
     # Each level that is fitted makes the rest smaller than the noise.
-    required = _EXPLAINED if len(values) >= _LONG else _EXPLAINED_SHORT
+    required = _EXPLAINED + _EXPLAINED_SHORT / len(values)
     return bool((len(values) - len(ends) + 1) * saved >= required * (len(ends) - len(fewer)))
 
 
