@@ -8,10 +8,12 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from otel_memwatch.cli import COMMANDS, module_of
 from otel_memwatch.record.made_of import MadeOf, MemoryPart, ProcessParts, write_made_of
 from otel_memwatch.record.stacks import Capture, CapturedThread, StackFrame, Stacks, write_stacks
 from otel_memwatch.reports import REPORTS
@@ -53,12 +55,30 @@ SURROUNDINGS = {
     "heaps": [
         {
             "pid": 7, "time": 5001.0, "anonymous": 9 << 20, "private": 9 << 20, "threads": 1,
-            "allocators": {f"{SECRET}-heap": {"live": 1 << 20, "free": 1 << 20, "scattered": 0}},
+            "allocators": {
+                f"{SECRET}-heap": {"live": 1 << 20, "free": 1 << 20, "scattered": 0},
+                "jvm": {"live": 1 << 20, "free": 1 << 20, "scattered": 0, "collector": f"{SECRET}-collector"},
+            },
         }
     ],
+    "target_group": {"kind": "unit", "name": f"{SECRET}-unit.service", "born": False},
+    "findings": [{"kind": "leak", "name": OPERATION, "file": f"{SECRET}-leak.py", "command": f"{SECRET}-leaking", "bytes": 1 << 20}],
     "limit": {"bytes": 1 << 30, "by": "control group", "breached": False, "peak": 1 << 20, "operation": None, "largest": LARGEST},
 }  # fmt: skip
-"""Fields of a record that a test cannot plant from outside: cgroup, CI, GPUs, heaps."""
+"""Fields of a record that a test cannot plant from outside: cgroup, CI, GPUs, heaps, service, findings."""
+GUARDED = {
+    "verdict": {
+        "kind": "stalled",
+        "at": 5001.0,
+        "exit_code": None,
+        "signal": 9,
+        "operation": OPERATION,
+        "largest": LARGEST,
+        "events": f"{SECRET}-events",
+        "anything": [f"{SECRET}-cause"],
+    },
+}
+"""A run that the guard ended: `compare` leaves it out."""
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +181,7 @@ def is_safe(data: bytes) -> bool:
 def test_secrets_are_planted_in_the_record(run: Path) -> None:
     record = b"".join(one.read_bytes() for one in run.glob("*.json*")).decode()
     names = "folder script name sample tag run patient attribute child team argument branch allocator cgroup pipeline title "
+    names += "unit leak leaking collector "
     names += "chosen version-tag gpu card reason failure heap largest container.id k8s.pod.name service.name trouble"
     assert [name for name in names.split() if f"{SECRET}-{name}" not in record] == []
     assert COMMIT in record
@@ -243,14 +264,93 @@ def test_no_byte_of_a_page_of_two_runs_has_a_secret(run: Path, tmp_path: Path, h
     assert (OPERATION in page.read_text()) == (how == "--redact")
 
 
-def test_no_byte_of_a_bundle_or_a_page_of_runs_has_a_secret(run: Path, tmp_path: Path) -> None:
-    bundle, page = tmp_path / "b.tar.gz", tmp_path / "runs.html"
+def test_no_byte_of_a_bundle_has_a_secret(run: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "b.tar.gz"
     told(run, "bundle", str(run), "--redact", "-o", str(bundle))
     data = gzip.decompress(bundle.read_bytes())
     assert is_safe(data)
     assert OPERATION.encode() in data
-    told(run, "runs", str(run), "--redact", "--page", str(page))
-    assert is_safe(page.read_bytes())
-    assert "Redacted" in page.read_text()
     told(run, "bundle", str(run), "-o", str(tmp_path / "plain.tar.gz"))
     assert SECRET.encode() in gzip.decompress((tmp_path / "plain.tar.gz").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def mixed(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run, a damaged one, a measurement of another tool and recipes of make, side by side."""
+    place = tmp_path_factory.mktemp("mixed") / f"{SECRET}-runs"
+    guarded = shutil.copytree(run, place / f"{SECRET}-run") / "run.json"
+    guarded.write_text(json.dumps(json.loads(guarded.read_text()) | GUARDED))
+    (place / f"{SECRET}-damaged").mkdir()
+    (place / f"{SECRET}-damaged" / "run.json").write_text(f'{{"name": "{SECRET}-damage')
+    trace = place.parent / f"{SECRET}-trace.txt"
+    names = [
+        "task_id",
+        "hash",
+        "name",
+        "tag",
+        "container",
+        "status",
+        "exit",
+        "realtime",
+        "peak_rss",
+        "script",
+    ]
+    values = (
+        f"1 ab/12 {SECRET}-task {SECRET}-label {SECRET}-image COMPLETED 0 1s 100MB {SECRET}-command".split()
+    )
+    trace.write_text("\t".join(names) + "\n" + "\t".join(values) + "\n")
+    told(run, "runs", "import", str(trace), "--into", str(place), "--tag", f"team={SECRET}-imported")
+    recipe = {
+        "schema": 1, "id": f"20261101T000000Z-{SECRET}-7", "command": ["sh", "-c", f"cc {SECRET}-recipe"], "cwd": f"/{SECRET}-source",
+        "host": {"name": f"{SECRET}-builder", "system": "Linux", "release": "6.8", "machine": "x86_64", "cpus": 2},
+        "environment": {"SNAKEMAKE_RULE": f"{SECRET}-rule", "GITHUB_REF": f"{SECRET}-ref"},
+        "stat": f"101 ({SECRET}) Z 100 99 99 0 -1 0 11000 0 0 0 0 0 0 0 20 0 1 0 10000 0 0\n",
+        "target": {"pid": 101, "start": 100.0, "floor": 3 << 20}, "started": {"wall": 1.7e9, "monotonic": 100.0},
+        "ended": {"wall": 1.7e9 + 0.5, "monotonic": 100.5}, "exit": {"exit_code": 0, "signal": None},
+        "processors": 2, "page_bytes": 4096, "usage": {"max_rss": 40 << 20, "cpu_user": 0.3, "cpu_system": 0.1},
+    }  # fmt: skip
+    (place / "recipes.jsonl").write_text(json.dumps(recipe, separators=(",", ":")) + "\n")
+    return place
+
+
+GROUPS = ("", "name", "host", "command", "cwd", f"tag.{CHOSEN[0]}", "name,commit")
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_no_byte_of_a_page_of_runs_has_a_secret(mixed: Path, tmp_path: Path, by: str) -> None:
+    page = tmp_path / "runs.html"
+    told(mixed, "runs", str(mixed), *(("--group", by) if by else ()), "--redact", "--page", str(page))
+    data = page.read_bytes()
+    assert is_safe(data)
+    assert b"Redacted" in data
+
+
+def test_runs_of_every_kind_are_planted_in_the_page(mixed: Path, tmp_path: Path) -> None:
+    page = tmp_path / "runs.html"
+    told(mixed, "runs", str(mixed), "--page", str(page))
+    planted = ("name", "task", "recipe", "damaged")
+    assert [name for name in planted if f"{SECRET}-{name}".encode() not in page.read_bytes()] == []
+
+
+def test_no_byte_of_a_run_that_another_tool_measured_or_the_guard_ended_has_a_secret(
+    mixed: Path, tmp_path: Path
+) -> None:
+    records = {one.parent: one.read_text() for one in mixed.glob("*/run.json")}
+    for planted in ("task", "events"):
+        (run,) = (one for one, text in records.items() if f"{SECRET}-{planted}" in text)
+        bundle = tmp_path / f"{planted}.tar.gz"
+        told(mixed, "bundle", str(run), "--redact", "-o", str(bundle))
+        assert is_safe(gzip.decompress(bundle.read_bytes()))
+        for form in ("json", "markdown"):
+            assert is_safe(told(mixed, "report", str(run), "--redact", "--format", form))
+
+
+def test_every_command_that_redacts_is_searched() -> None:
+    redacting = {
+        name
+        for name in COMMANDS
+        for command in [import_module(module_of(name)).command]
+        for one in (command, *getattr(command, "commands", {}).values())
+        if any(parameter.name == "redact" for parameter in one.params)
+    }
+    assert redacting == {"report", "export", "bundle", "runs", "compare"}
