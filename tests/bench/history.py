@@ -4,12 +4,13 @@ python -m tests.bench.history DIRECTORY [COMMITS] [--repeat N]
 
 Each commit is checked out into a temporary work tree and runs as plain Python with the installed dependencies. Commits that
 fail to run are listed as failed. DIRECTORY receives the runs and the page. Steps of memory are traced to their commits by
-bisection.
+bisection; a step that a merge brought, to the commits of the merged line.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import contextlib
 import json
 import statistics
@@ -75,22 +76,26 @@ def trace(tree: str, change: dict[str, Any], place: Path) -> None:
         json.loads(Path(change[key], "run.json").read_text())["vcs"][REVISION]
         for key in ("last_run", "first_run")
     )
-    between = _git("rev-list", "--first-parent", "--reverse", f"{last}~{3 * reach}..{first}").split()
-    low, high = 0, len(between) - 1
     middle = (change["before"] + change["after"]) / 2
-    while low < high:
-        at = (low + high) // 2
-        runs = place / f"{change['figure']}-{between[at][:10]}"
+
+    def is_after(commit: str) -> bool:
+        runs = place / f"{change['figure']}-{commit[:10]}"
         if not runs.exists():
             for _ in range(3):
-                measure(tree, between[at], runs)
+                measure(tree, commit, runs)
         rows = json.loads(_ours("runs", str(runs), "--json", "--columns", change["figure"]))
         value = statistics.median(next(iter(row.values())) for row in rows)
-        if (value > middle) == (change["after"] > change["before"]):
-            high = at
-        else:
-            low = at + 1
-    commit = _git("log", "-1", "--format=%h of %cs: %s", between[low]).strip()
+        return (value > middle) == (change["after"] > change["before"])
+
+    line = f"{last}~{3 * reach}..{first}"
+    while True:
+        between = _git("rev-list", "--first-parent", "--reverse", line).split()
+        at = bisect.bisect_left(between, True, hi=len(between) - 1, key=is_after)
+        merged = _git("log", "-1", "--format=%P", between[at]).split()[1:]
+        if not merged or not is_after(merged[0]):
+            break
+        line = f"{between[at]}^1..{merged[0]}"  # the merge brought the step: search the line that it merged
+    commit = _git("log", "-1", "--format=%h of %cs: %s", between[at]).strip()
     print(f"{change['figure']} {change['change'] / (1 << 20):+.1f} MiB at {commit}", flush=True)
 
 
