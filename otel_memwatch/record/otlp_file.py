@@ -17,7 +17,7 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Peak, ProcessRecord, RecordedOperation, Value
-from otel_memwatch.record.fields import mapping, moment, number, text, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, texts, whole
 from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRACES_OTLP_FILE
 from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.record.reader import Record
@@ -393,7 +393,9 @@ def _peak(found: Mapping[str, Any], *, ended: bool = True) -> Peak | None:
     if value is None:
         return None
     low, high, estimate = (whole(found.get(name)) for name in ("low", "high", "estimate"))
-    return exported_peak(value, text(found.get("certainty")), low, high, estimate, ended=ended)
+    peak = exported_peak(value, text(found.get("certainty")), low, high, estimate, ended=ended)
+    excluded_bytes = whole(found.get("excluded_bytes")) or 0
+    return peak and peak._replace(excludes=texts(found.get("excludes")), excluded_bytes=excluded_bytes)
 
 
 def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:

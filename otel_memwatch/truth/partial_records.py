@@ -10,7 +10,7 @@ _TICK_ROUNDING = 0.001
 
 _EXPORTED = (Evidence.OTLP,)
 
-PEAK_FIELDS = ("certainty", "low", "high", "estimate")
+PEAK_FIELDS = ("certainty", "low", "high", "estimate", "excludes", "excluded_bytes")
 """Exported fields of a peak beside its value."""
 
 
@@ -98,12 +98,14 @@ def exported_peak(
     return Peak.interval(least, high, estimate=estimate, evidence=_EXPORTED)
 
 
-def exported_fields(peak: Peak, prefix: str) -> dict[str, int | str]:
-    """Return the certainty and the bounds of a peak, for export."""
+def exported_fields(peak: Peak, prefix: str) -> dict[str, int | str | tuple[str, ...]]:
+    """Return the certainty of a peak, its bounds and what they exclude, for export."""
     known = {
         "certainty": peak.certainty.value,
         "low": peak.low,
         "high": peak.high,
         "estimate": peak.estimate,
+        "excludes": peak.excludes or None,
+        "excluded_bytes": peak.excluded_bytes or None,
     }
     return {f"{prefix}{name}": value for name, value in known.items() if value is not None}

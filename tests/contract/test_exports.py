@@ -203,6 +203,7 @@ TENTH = MIB // 10
 def test_an_export_keeps_the_certainty_of_each_peak(tmp_path, with_spans):
     """Without a cgroup near bounds of the tree are a range, since kernel memory is in neither; a process may be exact."""
     near = {"bytes": 667 * TENTH, "low": 667 * TENTH, "high": 674 * TENTH, "estimate": 670 * TENTH}
+    near |= {"excludes": ["kernel", "files in memory"], "excluded_bytes": 5 * TENTH}
     exact = {"bytes": 690 * TENTH, "low": 685 * TENTH, "high": 695 * TENTH, "certainty": "exact"}
     censored = {"bytes": 90 * TENTH, "low": None, "high": 90 * TENTH, "certainty": "censored"}
     built = RunDirectory(tmp_path / "run")
@@ -220,6 +221,7 @@ def test_an_export_keeps_the_certainty_of_each_peak(tmp_path, with_spans):
         peak, found = getattr(run.peaks, name), getattr(back, name)
         assert found[:4] == peak[:4], name
         assert found.estimate == peak.estimate
+        assert (found.excludes, found.excluded_bytes) == (peak.excludes, peak.excluded_bytes)
         assert found.how == "OTLP"
 
 
