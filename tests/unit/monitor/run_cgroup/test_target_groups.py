@@ -83,8 +83,14 @@ def test_several_matches_are_listed(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_of_the_name_and_memory_that_is_not_counted(tmp_path: Path) -> None:
+def test_nothing_of_the_name_and_memory_that_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proc = machine(tmp_path, "/system.slice/nginx.service")
+    monkeypatch.setattr(target_groups, "systemd_runs", lambda: False)
+    with pytest.raises(UsageError, match="systemd does not run here"):
+        find_group("unit", "apache", proc)
+    monkeypatch.setattr(target_groups, "systemd_runs", lambda: True)
     for kind, name in (("unit", "apache"), ("container", "web"), ("pod", "web"), ("job", "1")):
         with pytest.raises(UsageError, match=f'No process of {kind} "{name}'):
             find_group(kind, name, proc)
