@@ -117,7 +117,7 @@ def test_a_cancelled_task_ends_a_command_that_ignores_sigterm(tmp_path: Path, st
         ([], {}, "not a list of words"),
         (["true"], {"events": "3"}, "no setting 'events'"),
         (["true"], {"limitt": "3"}, "There is no setting 'limitt'"),
-        (["true"], {"warn": "200%"}, "not a share between"),
+        (["true"], {"warn": "200%"}, "not a share above 0% and below 100%"),
         (["true"], {"stdout": -1}, "reads no pipe"),
     ],
 )
