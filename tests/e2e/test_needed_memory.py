@@ -10,21 +10,41 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_memwatch.runtime.procfs.system import read_allocated
 from tests.support.control_group import memory_parent
-from tests.support.wrapped import MIB, PROGRAM, environment, work, wrap
+from tests.support.wrapped import MIB, PROGRAM, Wrapped, environment, work, wrap
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SLACK = 3 * MIB
 """What both groups may be charged ahead, and the program itself."""
 
+ATTEMPTS = 3
+"""Runs, one of which has to be undisturbed: other programs widen a bound, or keep the monitor from taking samples."""
+
 needs_v1 = pytest.mark.skipif(
     not (memory_parent() / "memory.max_usage_in_bytes").exists(),
     reason="in version 2 a group with processes cannot have a group with the memory controller inside",
 )
+
+
+def watched(command: list[str], path: Path, name: str) -> Wrapped:
+    """Run a command without a cgroup."""
+    options = ["--quiet", "--no-report", "--cgroup", "off"]
+    done = wrap(command, *options, out=path / name, cwd=path)
+    assert done.code == 0, done.err
+    return done
+
+
+def refereed(script: str, path: Path, name: str) -> tuple[dict[str, Any], int, int]:
+    """Run a script. Return the tree's peak, the watermark of its cgroup, and the kernel's part of it."""
+    done = watched(work(script), path, name)
+    (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
+    watermark, kernel = map(int, line.split()[1:3])
+    return done.info["peaks"]["tree"], watermark, kernel
 
 
 @needs_v1
@@ -47,45 +67,38 @@ needs_v1 = pytest.mark.skipif(
     ],
 )
 def test_bounds_hold_and_shared_pages_count_once(tmp_path: Path, script: str, most: float | None) -> None:
-    before = read_allocated()
-    done = wrap(
-        work(f"G {script} w g"),
-        "--quiet",
-        "--no-report",
-        "--cgroup",
-        "off",
-        out=tmp_path / "run",
-        cwd=tmp_path,
-    )
-    assert done.code == 0, done.err
-    (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
-    watermark, kernel = map(int, line.split()[1:3])
-    tree = done.info["peaks"]["tree"]
-    assert tree["low"] <= watermark + SLACK, tree
-    if tree["high"] is None:
-        assert most is None, tree
-        return
-    assert tree["high"] >= watermark - kernel - SLACK, tree
-    if most is not None:
-        # Huge pages are counted for the whole machine: those of other programs widen the bound.
+    ratios = []
+    for attempt in range(ATTEMPTS):
+        before = read_allocated()
+        tree, watermark, kernel = refereed(f"G {script} w g", tmp_path, f"run-{attempt}")
         after = read_allocated()
         assert before is not None
         assert after is not None
+        assert tree["low"] <= watermark + SLACK, tree
+        if tree["high"] is None:
+            assert most is None, tree
+            return
+        assert tree["high"] >= watermark - kernel - SLACK, tree
+        # Huge pages are counted for the whole machine: those of other programs widen the bound.
         others = (after.huge - before.huge + after.collapsed - before.collapsed) * 2 * MIB
-        assert tree["high"] <= most * watermark + SLACK + others, tree
+        ratios.append((tree["high"] - SLACK - others) / watermark)
+        if most is None or ratios[-1] <= most:
+            return
+    raise AssertionError(ratios)
 
 
 @needs_v1
 @pytest.mark.quiet  # a worker has to be seen before it gains, and afterwards
 def test_what_workers_gain_for_themselves_was_there_at_once(tmp_path: Path) -> None:
-    script = "G a60 " + 3 * "( s500 a30 s700 ) " + "w g"
-    options = ["--quiet", "--no-report", "--cgroup", "off"]
-    done = wrap(work(script), *options, out=tmp_path / "run", cwd=tmp_path)
-    assert done.code == 0, done.err
-    (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
-    tree = done.info["peaks"]["tree"]
-    assert 145 * MIB <= tree["low"] <= int(line.split()[1]) + SLACK, tree
-    assert tree["high"] is None or tree["high"] >= 150 * MIB, tree
+    script, lows = "G a60 " + 3 * "( s500 a30 s700 ) " + "w g", []
+    for attempt in range(ATTEMPTS):
+        tree, watermark, _ = refereed(script, tmp_path, f"run-{attempt}")
+        assert tree["low"] <= watermark + SLACK, tree
+        assert tree["high"] is None or tree["high"] >= 150 * MIB, tree
+        lows.append(tree["low"])
+        if lows[-1] >= 145 * MIB:
+            return
+    raise AssertionError(lows)
 
 
 def test_memory_filled_by_another_program_takes_the_ledger_away(tmp_path: Path) -> None:
@@ -125,10 +138,10 @@ def test_memory_filled_by_another_program_takes_the_ledger_away(tmp_path: Path) 
 def test_a_file_in_memory_is_needed_while_it_exists(tmp_path: Path) -> None:
     if not Path("/dev/shm").is_dir():
         pytest.skip("needs /dev/shm")
-    file = f"/dev/shm/memwatch-test-{tmp_path.name}"
+    file, highs = f"/dev/shm/memwatch-test-{tmp_path.name}", []
     script = f"head -c 80M /dev/zero > {file}; sleep 0.5; rm {file}"
-    options = ["--quiet", "--no-report", "--cgroup", "off"]
-    done = wrap(["sh", "-c", script], *options, out=tmp_path / "run", cwd=tmp_path)
-    assert done.code == 0, done.err
-    tree = done.info["peaks"]["tree"]
-    assert tree["high"] is None or tree["high"] >= 80 * MIB, tree
+    for attempt in range(ATTEMPTS):
+        highs.append(watched(["sh", "-c", script], tmp_path, f"run-{attempt}").info["peaks"]["tree"]["high"])
+        if highs[-1] is None or highs[-1] >= 80 * MIB:
+            return
+    raise AssertionError(highs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -298,6 +299,7 @@ def test_memory_that_is_being_released_is_no_more_than_the_machine_has_not_freed
     )
     counts = "\n".join(f"{name} 1000" for name in names.split())
     monkeypatch.setattr(allocations, "vmstat_error", lambda pages, cpus: 0)
+    monkeypatch.setattr(fault_bounds, "_LATE", math.inf)  # of a loaded machine
     watched = Watched(tmp_path)
     vmstat = watched.proc.path / "vmstat"
 
