@@ -9,11 +9,11 @@ cause              if
 processes          a role has more or fewer processes at the peak
 process            a role other than the main process has as many, of another size
 operation          memory that the main process gained during an operation, up to the peak, differs
+function           the main process grew more or less while a function of the program ran, as captured in both runs
 longer run         the head grew only after the time at which the base ended
 threads            the main process has more or fewer threads, and at most 10 MiB for each of them is left
 stacks             the stack of the main thread differs
 input              the input or the bytes read grew, and memory with them
-function           the main process grew more or less while a function of the program ran, as captured in both runs
 page tables        the page tables of the processes differ
 kernel             the other kernel memory of the cgroup differs
 sharing            processes of one family share more or fewer pages, as after fork
@@ -279,18 +279,13 @@ def _values(run: RecordedRun, metric: str) -> list[tuple[float, float]]:
 def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, least: int) -> list[Cause]:
     found = _of_processes(was, now, least)
     main = sum(now.roles.get("", ())) - sum(was.roles.get("", ()))
-    left = main
-    for cause in _of_operations(was, now, least):
-        found.append(cause)
-        left -= cause.bytes
+    left = main - _add(found, _of_operations(was, now, least))
     if {*was.roles, *now.roles} == {""}:
         # A process alone shares no pages. Its size was sampled, maybe before its last growth: the smaller rest is certain.
         whole = now.memory - was.memory - (now.kernel - was.kernel) - (main - left)
         left = int(math.copysign(min(abs(left), abs(whole)), left)) if left * whole > 0 else 0
-    longer = _longer(one, other, left, least)
-    if longer is not None:
-        found.append(longer)
-        left -= longer.bytes
+    left -= _add(found, _of_functions(was, now, left, least))
+    left -= _add(found, _longer(one, other, left, least))
     threads = now.threads - was.threads
     if threads and abs(left) >= least and 0 < left / threads <= _THREAD:
         words = f"with {count(abs(threads), 'thread')} {'more' if threads > 0 else 'fewer'}"
@@ -301,8 +296,6 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         left -= part
     if abs(left) >= least and (words := _input(one, other, left)):
         found.append(Cause("input", left, words))
-        left = 0
-    found += _of_functions(was, now, left, least)
     parts = sum(map(sum, now.roles.values())) - sum(map(sum, was.roles.values()))
     rest = now.memory - was.memory - parts
     kernel = now.kernel - was.kernel
@@ -318,6 +311,12 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
     if abs(rest) >= least and was.roles.get("") and now.roles.get(""):
         _add_sharing(found, rest, was, now, least)
     return found
+
+
+def _add(found: list[Cause], causes: list[Cause]) -> int:
+    """Add causes; return their sum in bytes."""
+    found += causes
+    return sum(cause.bytes for cause in causes)
 
 
 def _add_sharing(found: list[Cause], rest: int, was: _Makeup, now: _Makeup, least: int) -> None:
@@ -396,7 +395,7 @@ def _of_operations(was: _Makeup, now: _Makeup, least: int) -> list[Cause]:
     return found
 
 
-def _longer(one: RecordedRun, other: RecordedRun, left: int, least: int) -> Cause | None:
+def _longer(one: RecordedRun, other: RecordedRun, left: int, least: int) -> list[Cause]:
     """Return the growth of the longer run after the time at which the shorter one ended, if they were alike until then."""
     short, long, sign = (one, other, 1) if other.seconds >= one.seconds else (other, one, -1)
     if (
@@ -404,19 +403,19 @@ def _longer(one: RecordedRun, other: RecordedRun, left: int, least: int) -> Caus
         or long.seconds < _LONGER * short.seconds
         or short.seconds < 5 * (short.interval or 0.1)
     ):
-        return None
+        return []
     until = short.seconds - (short.interval or 0.1)
     usage = [_largest_until(run, until) for run in (short, long)]
     whole = _largest_until(long, math.inf)
     if None in (*usage, whole):
-        return None
+        return []
     before, same, most = (int(value or 0) for value in (*usage, whole))
     # Up to that time both were as large, and the shorter one grew too: else a later phase is the cause.
     half = _largest_until(short, until / 2)
     if abs(same - before) > max(least, 0.2 * abs(left)) or half is None or before - half < least:
-        return None
+        return []
     words = f"after {duration(short.seconds)}, when the {'base' if sign > 0 else 'head'} had ended"
-    return Cause("longer run", sign * min(abs(left), most - same), words)
+    return [Cause("longer run", sign * min(abs(left), most - same), words)]
 
 
 def _largest_until(run: RecordedRun, until: float) -> float | None:

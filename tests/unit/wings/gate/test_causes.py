@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_memwatch import catalog
 from otel_memwatch.run import load
 from otel_memwatch.wings.gate.causes import _causes, _Makeup
 from tests.support import recorded
+from tests.support.run_directory import STARTED, RunDirectory, column
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from otel_memwatch.run import RecordedRun
 
 MIB = 1 << 20
 
@@ -87,3 +91,25 @@ def test_a_kind_of_memory_is_a_cause(
     recorded.short(tmp_path / "run")
     run = load(tmp_path / "run")
     assert {cause.kind: cause.bytes // MIB for cause in _causes(run, run, was, now, MIB)} == expected
+
+
+def growing(path: Path, seconds: float) -> RecordedRun:
+    """A run of 10 samples a second that grows by 10 MiB at each."""
+    built = RunDirectory(path, ended={"wall": 1_767_225_600 + seconds, "monotonic": STARTED + seconds})
+    built.columns([column(catalog.MEMWATCH_TREE_MEMORY_USAGE)])
+    for number in range(1, round(10 * seconds)):
+        built.tick(number / 10, 10 * number * MIB)
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("functions", "expected"),
+    [(({}, {}), {"longer run": 100}), (({"build": 100}, {"build": 180}), {"function": 80, "longer run": 20})],
+    ids=["no captures", "captures"],
+)
+def test_captured_stacks_explain_more_than_the_time_does(
+    tmp_path: Path, functions: tuple[dict[str, int], dict[str, int]], expected: dict[str, int]
+) -> None:
+    base, head = growing(tmp_path / "base", 1.0), growing(tmp_path / "head", 2.0)
+    was, now = (captured(memory, **sizes) for memory, sizes in zip((90, 190), functions, strict=True))
+    assert {cause.kind: cause.bytes // MIB for cause in _causes(base, head, was, now, MIB)} == expected
