@@ -266,13 +266,12 @@ class Guard:
         while len(marks) > 2 and mark.time - marks[1].time >= seconds:
             marks.popleft()
         lost = self._lost(max(seconds * _EARLY - gap, seconds / 2), ledger)
-        warn = lost is None and not self._stall_warned
-        if warn:
+        if lost is None and not self._stall_warned:
             lost = self._lost(seconds * _WARN_STALLED, ledger)
         if lost is None:
             return
         facts = {"stalled_seconds": round(lost, 3), "limit_seconds": seconds}
-        if warn:
+        if not self._stall_warned:  # a warning comes first, even if readings are late
             self._stall_warned = True
             self._write("warning", "stalled", largest=self._processes.largest(), **facts)
         elif self._decide("stalled", largest=self._processes.largest(), **facts):

@@ -344,6 +344,12 @@ def test_a_run_without_progress_is_warned_of_and_ended(every: float) -> None:
     assert processes.asked == ["end"]
 
 
+@pytest.mark.parametrize("every", [3.0, 4.0, 5.0, 6.0])
+def test_readings_that_come_late_warn_first(every: float) -> None:
+    events, _, _ = events_of(lambda now: 0.9 if now > 20.3 else 0.0, every)
+    assert events.kinds == [("warning", "stalled"), ("verdict", "stalled")]
+
+
 def test_a_stall_that_sets_in_slowly_counts_from_its_first_tenth() -> None:
     events, _, last = events_of(lambda now: min(0.92, max(0.0, (now - 20) * 0.2)))
     assert events.kinds[-1] == ("verdict", "stalled")
