@@ -53,7 +53,8 @@ class Thawer:
 
     def end(self) -> None:
         """End the helper, and wait for it."""
-        os.close(self._orders)
+        orders, self._orders = self._orders, -1  # an order that comes later must not reach another file
+        os.close(orders)
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)

@@ -488,6 +488,16 @@ def test_a_child_that_comes_and_goes_while_the_tick_is_taken_may_keep_what_its_p
     assert 40 * MIB <= watched.high() <= 43 * MIB
 
 
+def given_back(path: Path) -> Watched:
+    """A tree whose process gives back 60 MiB before the next sample."""
+    watched = Watched(path)
+    watched.high()
+    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    return watched
+
+
 @pytest.mark.parametrize(
     ("born", "pids", "most"),
     [
@@ -505,11 +515,7 @@ def test_a_child_born_while_the_tick_is_taken_has_what_it_maps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, born: dict[str, Any] | None, pids: int, most: int
 ) -> None:
     """60 MiB are given back at a tick, and a child may be born before its memory is read: then it may have a part."""
-    watched = Watched(tmp_path)
-    watched.high()
-    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
-    watched.high()
-    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    watched = given_back(tmp_path)
     looked = watched.tree._read_watermarks
 
     def meanwhile(*, all_of_them: bool) -> None:
@@ -528,11 +534,7 @@ def test_a_child_born_while_the_tick_is_taken_has_what_it_maps(
 def test_births_that_never_pause_leave_what_was_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = Watched(tmp_path)
-    watched.high()
-    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
-    watched.high()
-    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    watched = given_back(tmp_path)
     discovery, newest = watched.tree._tree.discovery, [101]
 
     def births(pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]) -> list[int]:
