@@ -36,6 +36,9 @@ _POLL_SECONDS = 0.2
 _RESTART_POLL_SECONDS = 0.25
 """Seconds between two searches for a group that has ended."""
 
+_EVENTS_BYTES = 64
+"""More bytes than cgroup.events has up to the number of "populated"."""
+
 _ENDED = "ended"
 """Reason of a recording's end: the target has ended."""
 
@@ -95,9 +98,10 @@ def attach(
         stacks.begin(directory, pid, None, helpers)
     if ready_fd is not None:
         _report_first_sample(monitor, ready_fd)
-    why = _wait_for_end(pid, pidfd, stop_fd, wake)
-    if group is not None:
-        why = _wait_for_group(monitor, group.path, why, wake)
+    if group is None:
+        why = _wait_for_end(pid, pidfd, stop_fd, wake)
+    else:
+        why = _wait_for_group(monitor, group, (pid, pidfd), stop_fd, wake)
     problems = [] if stacks is None else stacks.finish()
     ended = time.monotonic()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
@@ -220,15 +224,22 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
-    """Wait until the recording has to end; return why, in words."""
+def _wait_for_end(
+    pid: int, pidfd: int | None, stop_fd: int | None, wake: int, events: int | None = None
+) -> str:
+    """Wait until the recording has to end; return why, in words. `events`: cgroup.events of a group that may end first."""
     reasons = {wake: "recording stopped by a signal"}
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"
     if pidfd is not None:
         reasons[pidfd] = _ENDED
     while True:
-        ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
+        seconds = None if pidfd is not None else _POLL_SECONDS
+        ready = readable(reasons, seconds, () if events is None else (events,))
+        if events is not None and events in ready:
+            if _is_empty(events):
+                return _ENDED
+            continue
         if pidfd is not None and pidfd in ready:
             return reasons[pidfd]
         if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":
@@ -242,18 +253,37 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
             return _ENDED
 
 
-def _wait_for_group(monitor: Monitor, path: str, why: str, wake: int) -> str:
-    """Wait until no process of a group is left, one process after the other; return why the recording ends, in words."""
-    while why == _ENDED:
-        monitor.keep_group()  # at once: a service manager is about to remove it
-        pid = oldest_member(path)
-        if pid is None:
-            break
-        pidfd = _open_pidfd(pid)
-        why = _wait_for_end(pid, pidfd, None, wake)
+def _wait_for_group(
+    monitor: Monitor, group: TargetGroup, main: tuple[int, int | None], stop_fd: int | None, wake: int
+) -> str:
+    """Wait until no process of a group is left, one process after the other; return why the recording ends, in words.
+
+    The kernel wakes us at a change of cgroup.events. A service manager waits for the same change, and then removes the group.
+    """
+    (pid, pidfd), events = main, None
+    if group.version == 2:
+        with contextlib.suppress(OSError):
+            events = os.open(f"{group.path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+    while True:
+        why = _wait_for_end(pid, pidfd, stop_fd, wake, events)
+        if why == _ENDED:
+            monitor.keep_group()  # at once
         if pidfd is not None:
             os.close(pidfd)
-    return why
+        left = oldest_member(group.path) if why == _ENDED else None
+        if left is None:
+            if events is not None:
+                os.close(events)
+            return why
+        pid, pidfd = left, _open_pidfd(left)
+
+
+def _is_empty(events: int) -> bool:
+    """Return whether the group of an open cgroup.events has no process, or was removed. Its next change then wakes us."""
+    try:
+        return b"populated 0" in os.pread(events, _EVENTS_BYTES, 0)
+    except OSError:
+        return True
 
 
 def _exists(pid: int) -> bool:

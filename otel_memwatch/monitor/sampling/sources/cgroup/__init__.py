@@ -191,7 +191,12 @@ class Cgroup:
                 self._unchanged = [*(get(same) for get in self._fast), *self._not_due]
         if not due:
             return values + self._not_due
-        details = self._readings.details()
+        try:
+            details = self._readings.details()
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return values + self._not_due  # it was removed after the readings above
         if late:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from otel_memwatch.runtime.kernel import read_once, usable_processors
+from otel_memwatch.runtime.kernel import usable_processors
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -123,15 +123,20 @@ class _Files:
         """Last content of the watermark's file, if `peak` read it."""
         self._last: dict[str, bytes] = {}
         """Contents of the open files by path after the end of the last process (`keep_last`)."""
+        self._populated = f"{groups.memory}/cgroup.events"
+        if groups.target:
+            with contextlib.suppress(OSError):
+                self._optional(self._populated)  # stays open
 
     def keep_last(self) -> None:
         """Read the open files now for the run's last sample, if no process is left (version 2; 0.1 ms).
 
-        A service manager may remove the cgroup before that sample. Another thread than the sampler's calls this.
+        A service manager may remove the cgroup before that sample. Another thread than the sampler's calls this. The files of
+        every sample were opened first, so they are read first.
         """
         self._last = last = {}
         with contextlib.suppress(OSError):
-            if b"populated 0" in read_once(f"{self._groups.memory}/cgroup.events"):
+            if b"populated 0" in (self._optional(self._populated) or b""):
                 for path, fd in list(self._descriptors.items()):
                     if fd >= 0:
                         last[path] = os.pread(fd, _MOST_BYTES, 0)

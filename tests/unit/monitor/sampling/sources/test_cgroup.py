@@ -377,8 +377,9 @@ def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("populated", [0, 1])
+@pytest.mark.parametrize("removed_at", ["the next sample", "memory.swap.current"])
 def test_a_target_that_is_removed_at_its_end_has_its_last_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, populated: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, populated: int, removed_at: str
 ) -> None:
     """They are those after its last process; while one lives, the watermark may still rise."""
     context = version2(tmp_path, cgroup__events=f"populated {populated}\nfrozen 0\n")
@@ -386,11 +387,18 @@ def test_a_target_that_is_removed_at_its_end_has_its_last_values(
     source = open_source(context._replace(target_group=str(path)))
     values(source)
     (path / "memory.peak").write_text("950\n")
-    source.keep_last()
+    pread = os.pread
 
     def removed(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.ENODEV, "No such device")
 
+    def until_removed(fd: int, size: int, offset: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(removed_at):
+            monkeypatch.setattr(os, "pread", removed)
+        return (pread if os.pread is until_removed else removed)(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", until_removed)
+    source.keep_last()
     monkeypatch.setattr(os, "pread", removed)
     assert values(source, 2.0).get("memory.peak") == (None if populated else 950)
     monkeypatch.undo()
