@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 
 from otel_memwatch.errors import MemwatchError, describe
 from otel_memwatch.runtime.own_python import python_command
@@ -26,6 +27,10 @@ _POLL_SECONDS = 0.02
 _LATER_POLL_SECONDS = 0.2
 _SOON = 100
 """Polls until the pause between them is longer: an image may be fetched for minutes."""
+_RUNTIMES = b"crun", b"runc"
+"""Starts of the short names that a container's main process has until the command runs."""
+_STARTING_POLL_SECONDS, _STARTING_POLLS = 0.005, 400
+"""Pause between two readings of that name, and most readings: a command may have such a name."""
 _ENDS_ALONE = 1.0
 """Seconds after the client's end in which its container ends too."""
 _TRIES = 5
@@ -36,6 +41,19 @@ _OF_BOTH = ("quiet", "summary", "report", "interval")
 """Settings of the client's run that apply to the container's."""
 _OF_CLIENT = ("prometheus", "upload", "textfile", "tracker", "stacks")
 """Settings that only the client's run has: two runs cannot share a port or a file."""
+
+_MODULES = (
+    "psutil",
+    "otel_memwatch.monitor.run.attach",
+    "otel_memwatch.monitor.recording.recording",
+    "otel_memwatch.monitor.sampling.sampler",
+    *(
+        f"otel_memwatch.monitor.sampling.sources.{name}"
+        for name in ("process_tree", "host", "cgroup", "pressure", "run_queue", "memory_detail")
+    ),
+    "otel_memwatch.record.writer",
+)
+"""Modules of a recording's first sample. Loading them takes 0.1 s, in which a short container would end."""
 
 _HINTS = {
     "docker": " (pass --cidfile FILE to docker run)",
@@ -106,13 +124,31 @@ def main(arguments: Sequence[str]) -> None:
 def _wait_for(client: Client, pid: int) -> TargetGroup | None:
     """Return the container's group as soon as it has a process; `None`: the client ended before that."""
     from otel_memwatch.monitor.run_cgroup.new_containers import find_new
+    from otel_memwatch.runtime.lazy import load_module
 
+    for name in _MODULES:
+        load_module(name)
     polls = 0
     while (group := find_new(client, pid)) is None:
         polls += 1
         if readable([0], _POLL_SECONDS if polls < _SOON else _LATER_POLL_SECONDS):
             return find_new(client, pid)
-    return group
+    return _started(group)
+
+
+def _started(group: TargetGroup) -> TargetGroup:
+    """Wait until the runtime has started the command; return its group, which the runtime may have made below."""
+    from otel_memwatch.monitor.run_cgroup.target_groups import innermost
+    from otel_memwatch.runtime.kernel import read_once
+    from otel_memwatch.runtime.procfs.control_group import oldest_member
+
+    with contextlib.suppress(OSError):
+        for _ in range(_STARTING_POLLS):
+            pid = oldest_member(group.path)
+            if pid is None or not read_once(f"/proc/{pid}/comm").startswith(_RUNTIMES):
+                break
+            time.sleep(_STARTING_POLL_SECONDS)
+    return group._replace(path=innermost(group.path))
 
 
 def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> None:

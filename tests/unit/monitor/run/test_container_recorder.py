@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_memwatch.monitor.run import attach, container_recorder
+from otel_memwatch.monitor.run_cgroup import target_groups
 from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
+from otel_memwatch.runtime import kernel
 from otel_memwatch.runtime.procfs import control_group
 
 if TYPE_CHECKING:
@@ -39,3 +41,16 @@ def test_the_process_after_those_that_end_before_the_command_is_recorded(
         with pytest.raises(attach.NoProcessError):
             container_recorder._record(GROUP, str(tmp_path / "run"), given)
     assert tried == list(range(100, 100 + min(5, ended + 1)))
+
+
+def test_the_group_is_the_one_in_which_the_runtime_has_started_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """crun makes a group below the scope of the service manager, after its first process is in the scope."""
+    names = iter([b"crun\n", b"crun\n", b"busybox\n"])
+    monkeypatch.setattr(control_group, "oldest_member", lambda _: 7)
+    monkeypatch.setattr(kernel, "read_once", lambda _: next(names))
+    monkeypatch.setattr(
+        target_groups, "innermost", lambda path: path if next(names, None) else f"{path}/container"
+    )
+    assert container_recorder._started(GROUP).path == f"{GROUP.path}/container"
