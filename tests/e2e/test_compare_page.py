@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.accessible import violations
-from tests.support.browser import Opened, browser
+from tests.support.browser import CUT_TABLES, Opened, browser
 from tests.support.wrapped import PROGRAM, environment
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -130,8 +130,7 @@ def test_without_scripts_and_on_a_phone_it_has_all_figures(chrome: Any, place: P
     opened = Opened(chrome, place / "page.html").wait()
     opened.page.set_viewport_size({"width": 360, "height": 700})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
-    cut = "[...document.querySelectorAll('#figures .scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
-    assert opened.page.evaluate(cut) == 0
+    assert opened.page.evaluate(CUT_TABLES) == []
     opened.page.emulate_media(media="print")
     opened.page.set_viewport_size({"width": 720, "height": 1000})
     assert opened.page.locator("figure.paper svg").is_visible()

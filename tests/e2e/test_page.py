@@ -18,7 +18,8 @@ from otel_memwatch.reports import write
 from otel_memwatch.run import load
 from otel_memwatch.text import change, duration, peak_figure, size
 from tests.support import recorded
-from tests.support.browser import Opened, browser
+from tests.support.accessible import violations
+from tests.support.browser import CUT_TABLES, Opened, browser
 from tests.support.wrapped import PROGRAM, environment, rendered
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\"\x1b[31m"
@@ -314,12 +315,24 @@ def test_every_kind_of_run_fits_on_a_phone_and_on_paper(chrome: Any, scene: str,
         color_scheme="dark",
         is_mobile=True,
         has_touch=True,
-        screen={"width": 390, "height": 844},
+        screen={"width": 360, "height": 740},
     ).wait()
-    opened.page.set_viewport_size({"width": 390, "height": 844})
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    opened.page.set_viewport_size({"width": 360, "height": 740})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert opened.page.evaluate(CUT_TABLES) == []
+    assert violations(opened.page) == []
     opened.page.emulate_media(media="print")
     assert opened.page.locator("figure svg").is_visible()
     assert not opened.page.locator("#charts").is_visible()
+    assert violations(opened.page) == []
     assert opened.errors == []
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_no_complaint(chrome: Any, run_directory: Path, scheme: str) -> None:
+    opened = Opened(chrome, run_directory / "report.html", color_scheme=scheme).wait()
+    opened.page.get_by_role("button", name="Group by name").click()
+    opened.page.locator("#operations tbody button.name").first.click()  # its details are open
+    assert violations(opened.page) == []
     opened.close()

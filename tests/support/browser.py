@@ -41,6 +41,11 @@ def browser() -> Iterator[Any]:
             made.close()
 
 
+CUT_TABLES = """[...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1)
+    .map((one) => one.innerText.slice(0, 80))"""
+"""JavaScript: the beginnings of the tables that have to be scrolled sideways."""
+
+
 class Opened:
     """A page that was opened from a file, with what it asked the network for and what went wrong in it."""
 

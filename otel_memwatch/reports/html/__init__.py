@@ -29,12 +29,12 @@ SCRIPTS = ("uPlot.iife.min.js", "parts.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "552kshMoSWLx7KAiA71YkODBekyfvyvo0ivzX99LaAM=",
+    "page.css": "sZjND5Leqf/SUD1AttX0EwiNJAthEc0mRY7Axu3us5A=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "parts.js": "oB8AplYvsyhBfpboD3jNDLJIPNdcfd7zSJjD0gBJWJs=",
-    "runs.js": "0nJ6iqKRC2odGMbct9N7TJFACqI2+AHHdTI1TgmOZo8=",
+    "runs.js": "Qbv64WhSmYvu1SixumnC6/7AC4KS1qW7DoiCBFTHlUo=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
-    "page.js": "/viaV77dpYpigA9UOjAnaOImR8v2ZgvOgPlejPrB6y0=",
+    "page.js": "zlKU1Hkp+Vksa9VfFQ522TeCWb9M/R0BW0FJYST/agU=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

@@ -26,8 +26,6 @@ class Columns(NamedTuple):
     """Text of the cells that are emphasized."""
     wide: Sequence[str] = ()
     """Columns that an HTML page omits on a phone."""
-    stacked: bool = False
-    """On a phone, the cells of a row are words of a paragraph, for tables with long texts."""
 
 
 class Page(Protocol):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from otel_memwatch.reports.pages import Columns
 
+_PHONE_COLUMNS = 4
+"""Columns of figures that fit on a phone. It shows the rows of wider tables, and of those with names, as paragraphs."""
+
 
 class HtmlPage:
     """HTML; the content of each section is an element with an id, which a script may replace."""
@@ -87,12 +90,22 @@ class HtmlPage:
                 # A heading without text would be announced as one.
                 kind = name if text else "td"
                 scope = "col" if kind == "th" else None
-                shown.append(tag(kind, indent + escaped(text), scope=scope, class_=" ".join(classes) or None))
+                label = columns.header[index] if stacked and name == "td" and "number" in classes else None
+                shown.append(
+                    tag(
+                        kind,
+                        indent + escaped(text),
+                        scope=scope,
+                        class_=" ".join(classes) or None,
+                        data_label=label,
+                    )
+                )
             return tag("tr", "".join(shown))
 
+        narrow = [index for index in used if columns.header[index] not in columns.wide]
+        stacked = bool(columns.names) or len(narrow) > _PHONE_COLUMNS
         head, body = row("th", columns.header), "\n".join(row("td", cells) for cells in rows)
-        stacked = "stacked" if columns.stacked else None
-        table = tag("table", tag("thead", head) + tag("tbody", body), class_=stacked)
+        table = tag("table", tag("thead", head) + tag("tbody", body), class_="stacked" if stacked else None)
         # The tab key reaches it, as it may have to scroll.
         label = ", ".join(text for text in columns.header if text)
         self.raw(tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label))

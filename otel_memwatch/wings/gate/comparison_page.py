@@ -71,7 +71,7 @@ def html(comparison: Comparison, base: Side, head: Side, *, redacted: bool) -> b
             page.item(line)
     others = [one for one in comparison.figures if not one.name.startswith((OPERATION, OPERATION_PROCESS))]
     page.section(f"Figures ({len(others)})")
-    page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed", stacked=True))
+    page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed"))
     if len(runs) == len(sides):
         _pairs(runs["base"], runs["head"], page)
         found = flame(runs["head"], runs["base"])

@@ -75,12 +75,12 @@ def html(
     page.section(f"Changes ({len(found)})")
     page.table(
         [changes_formats.cells(one, directory, messages) for one in found],
-        Columns(changes_formats.HEADER, changes_formats.ALIGNED, wide=("started",), stacked=True),
+        Columns(changes_formats.HEADER, changes_formats.ALIGNED, wide=("started",)),
     )
     page.paragraph(missing)
     page.section(f"Runs ({len(rows)})")
     cells = [listing.cells(row, 60) for row in kept[-_STATIC:][::-1]]
-    page.table(cells, Columns(listing.HEADER, listing.ALIGNED, stacked=True))
+    page.table(cells, Columns(listing.HEADER, listing.ALIGNED))
     if len(rows) > len(kept):
         page.paragraph(
             f"{count(len(rows) - len(kept), 'run')} of {len(rows)} left out: "

@@ -463,7 +463,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
       else { order = one; down = !one.sortText; }
       mark(); fill();
     } } }, one.title);
-    return element("th", { scope: "col", class: looks(one) }, one.title ? button : "");
+    return one.title ? element("th", { scope: "col", class: looks(one) }, button) : element("td", { class: looks(one) });
   });
   function mark() {
     columns.forEach((one, i) => {
@@ -474,7 +474,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
   function line(row) {
     const tr = element("tr", { class: [row.top ? "top" : "", row.bad || row.status === "error" ? "bad" : ""].join(" ").trim() || null, "data-bytes": row.peak ? row.peak[0] : null, "data-tree-bytes": row.tree ? row.tree[0] : null });
     columns.forEach((one) => {
-      const td = element("td", { class: looks(one) });
+      const td = element("td", { class: looks(one), "data-label": one.number ? one.title : null });
       if (one.first) {
         const pad = element("span", { class: "indent" });
         if (!order && !word) pad.style.width = `${Math.min(row.depth || 0, 14) * 1.1}em`;
@@ -514,7 +514,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
     state.textContent = word || time ? `${found.length} of ${rows.length} shown${time ? " (" + duration(time[0]) + " to " + duration(time[1]) + ")" : ""}.` : "";
   }
   const tools = rows.length > 8 || groups ? element("div", { class: "tools" }, search, ways) : null;
-  holder.replaceChildren(...[tools, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...headers)), body)), more, state].filter(Boolean));
+  holder.replaceChildren(...[tools, element("div", { class: "scroll" }, element("table", { class: "stacked" }, element("thead", {}, element("tr", {}, ...headers)), body)), more, state].filter(Boolean));
   const table = { timeFilter: (range) => { time = range; shown = SHOWN; fill(); } };
   tables.push(table);
   fill();
@@ -526,15 +526,15 @@ function operationsTable() {
   if (!found) return;
   const several = new Set(found.rows.map((row) => row.pid)).size > 1, trees = found.rows.some((row) => row.tree);
   const columns = [
-    { title: "Operation", first: true, sort: (r) => r.name, sortText: true },
-    several ? { title: "Pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => maybe(r.pid, String) } : null,
-    { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => maybe(r.start, duration) },
-    { title: "Time", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
-    trees ? { title: "Needed", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? (r.largest > 0 ? size(r.largest) : "") : peakFigure(r.tree)) } : null,
+    { title: "operation", first: true, sort: (r) => r.name, sortText: true },
+    several ? { title: "pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => maybe(r.pid, String) } : null,
+    { title: "start", wide: true, number: true, sort: (r) => r.start, show: (r) => maybe(r.start, duration) },
+    { title: "duration", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
+    trees ? { title: "needed", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? (r.largest > 0 ? size(r.largest) : "") : peakFigure(r.tree)) } : null,
     trees ? { title: "", sort: () => 0, show: (r) => (r.times ? (r.largest > 0 ? "largest" : "") : certaintyWord(r.tree)) } : null,
-    { title: "Resident", optional: true, wide: true, number: true, sort: (r) => r.resident ?? (r.peak || [])[0], show: (r) => (r.times ? maybe(r.resident, size) : peakFigure(r.peak)) },
+    { title: "resident", optional: true, wide: true, number: true, sort: (r) => r.resident ?? (r.peak || [])[0], show: (r) => (r.times ? maybe(r.resident, size) : peakFigure(r.peak)) },
     { title: "", optional: true, wide: true, sort: () => 0, show: (r) => (r.times ? (r.resident === undefined ? "" : "largest") : certaintyWord(r.peak)) },
-    { title: "Change", optional: true, wide: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
+    { title: "change", optional: true, wide: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
     { title: "CPU", wide: true, number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
     { title: "", sort: () => 0, show: (r) => [r.top ? "the run's peak" : "", r.status === "error" ? "failed" + (r.error ? ": " + r.error : "") : r.status === "open" ? "open at the end" : ""].filter(Boolean).join(", ") },
   ].filter((one) => one && (!one.optional || found.rows.some((row) => one.show(row) !== "")));
@@ -559,16 +559,16 @@ function processesTable() {
   if (!found.rows.length) return;
   const reads = found.rows.some((row) => row.read), writes = found.rows.some((row) => row.write);
   const columns = [
-    { title: "Process", first: true, sort: (r) => r.name, sortText: true },
-    { title: "Pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => String(r.pid) },
-    { title: "Resident", number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
+    { title: "process", first: true, sort: (r) => r.name, sortText: true },
+    { title: "pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => String(r.pid) },
+    { title: "resident", number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
     { title: "", sort: () => 0, show: (r) => certaintyWord(r.peak) },
-    { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => duration(r.start) },
-    { title: "Life", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
+    { title: "start", wide: true, number: true, sort: (r) => r.start, show: (r) => duration(r.start) },
+    { title: "life", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
     { title: "CPU", wide: true, number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
-    reads ? { title: "Read", wide: true, number: true, sort: (r) => r.read, show: (r) => maybe(r.read, size) } : null,
-    writes ? { title: "Written", wide: true, number: true, sort: (r) => r.write, show: (r) => maybe(r.write, size) } : null,
-    { title: "End", wide: true, sort: (r) => r.end, sortText: true, show: (r) => r.end },
+    reads ? { title: "read", wide: true, number: true, sort: (r) => r.read, show: (r) => maybe(r.read, size) } : null,
+    writes ? { title: "written", wide: true, number: true, sort: (r) => r.write, show: (r) => maybe(r.write, size) } : null,
+    { title: "end", wide: true, sort: (r) => r.end, sortText: true, show: (r) => r.end },
   ].filter(Boolean);
   const holder = $("processes");
   makeTable(holder, "processes", columns, found.rows, { groups: null, detail: (r) => [r.command, r.how ? `peak from ${r.how}` : ""].filter(Boolean).join(" \u2014 ") });

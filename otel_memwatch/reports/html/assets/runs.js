@@ -247,7 +247,7 @@ function table(holder) {
     });
     TABLE.forEach((one, i) => (one === order ? heads[i].setAttribute("aria-sort", down ? "descending" : "ascending") : heads[i].removeAttribute("aria-sort")));
     body.replaceChildren(...found.slice(0, shown).map((run) => element("tr", { class: runs.bad[run] ? "bad" : null },
-      ...TABLE.map((one) => element("td", { class: one.number ? "number" : null }, one.show(run))))));
+      ...TABLE.map((one) => element("td", { class: one.number ? "number" : null, "data-label": one.number ? one.title : null }, one.show(run))))));
     more.hidden = found.length <= shown;
     more.textContent = `${found.length - shown} more`;
     state.textContent = words ? `${found.length} of ${COUNT} runs shown.` : "";
