@@ -185,6 +185,26 @@ def test_the_recording_of_a_path_ends_with_its_group(tmp_path: Path, made: Group
         assert "Waiting" not in ended(watcher)
 
 
+def test_a_group_that_is_removed_before_its_last_reading_has_no_upper_bound(tmp_path: Path) -> None:
+    """A service manager removes a group with its last process; a busy machine may delay the monitor."""
+    made = Group(None)
+    with spiking(made) as one:
+        watcher = start(tmp_path, "--cgroup", str(made.path), "--out", "run")
+        wait_for_samples(tmp_path / "run")
+        one.spike(50)
+        wait_for_next(tmp_path / "run")
+        watcher.send_signal(signal.SIGSTOP)
+        one.end()
+        made.remove()
+        watcher.send_signal(signal.SIGCONT)
+        ended(watcher)
+    tree = tree_of(tmp_path / "run")
+    assert tree["low"] >= 50 * MIB
+    assert tree["high"] is None
+    (mark,) = json.loads((tmp_path / "run/run.json").read_text())["marks"]
+    assert "removed before its last reading" in mark["text"]
+
+
 def test_a_unit_that_restarts_is_recorded_again(tmp_path: Path) -> None:
     """A recording by name is a series of runs: the group was removed, and made again."""
     name = f"memwatch-test-{os.getpid()}.service"

@@ -288,6 +288,10 @@ class RunRecording:
             if source.name == "cgroup":
                 source.keep_last()
 
+    def lost_group(self) -> bool:
+        """Return whether the cgroup that is the target was removed before its last reading."""
+        return any(one.name == "cgroup" and one.groups.target and one.removed for one in self.sources)
+
     def latest_of_group(self, series: MetricSeries) -> int | None:
         """Return the last known value of a series of the cgroup; `None`: absent or unknown."""
         return group_value(self.sampler.columns, self.sampler.latest(), series)

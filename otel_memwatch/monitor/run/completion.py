@@ -221,8 +221,10 @@ def _processes(recording: RunRecording) -> list[ProcessRecord]:
 
 
 def _note_missing_ticks(recording: RunRecording) -> None:
-    """Note the time from which the record lacks samples although the run continued."""
+    """Note a missing last sample of the cgroup, and the time from which the record lacks samples although the run continued."""
     writer = recording.writer
+    if recording.lost_group():
+        writer.note_mark("the cgroup was removed before its last reading, so its peak has no upper bound")
     if recording.watched_to_the_end and not writer.missing:
         return
     started = float(writer.info["started"]["monotonic"])

@@ -108,7 +108,8 @@ class Cgroup:
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
-        self._removed = False
+        self.removed = False
+        """True if it was removed before a sample, which then has no values."""
         self._readings = readings(groups)
         alone = groups.own or groups.target
         self._below = GroupsBelow(groups.memory, ours=groups.own) if alone else None
@@ -151,7 +152,7 @@ class Cgroup:
 
     def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Return whether memory was charged or released since the last sample (2 us), so a sample now narrows the bounds."""
-        return not self._removed and self._readings.has_moved()
+        return not self.removed and self._readings.has_moved()
 
     def keep_last(self) -> None:
         """Read the target now, for the last sample, if no process is left: its maker may remove it before that."""
@@ -160,13 +161,13 @@ class Cgroup:
 
     def read(self, now: float) -> Sequence[Value]:
         """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""
-        if not self._removed:
+        if not self.removed:
             try:
                 return self._values(now)
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
-                self._removed = True
+                self.removed = True
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:
