@@ -13,7 +13,6 @@ from otel_memwatch.run.build_actions import (
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import (
-    bounds,
     certainty,
     clean,
     count,
@@ -38,7 +37,7 @@ _SERVED = (
 )
 
 _OUTPUT, _PROGRAM = 60, 16
-_HEADER = ("resident", "", "needed", "duration", "CPU", "program", "output")
+_HEADER = ("resident", "", "needed up to", "duration", "CPU", "program", "output")
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
@@ -72,7 +71,7 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
         (
             peak_figure(action.peak),
             certainty(action.peak),
-            bounds(action.seen, action.needed, "By"),
+            size(action.needed),
             duration(action.seconds),
             "-" if action.cpu_seconds is None else duration(action.cpu_seconds),
             shorten(clean(action.program), _PROGRAM),
@@ -101,12 +100,12 @@ def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]
     room = f"{size(fits.within)}{whose}"
     if fits.jobs == 0:
         return [f"Not even the largest action fits into {room}."]
-    needed = bounds(fits.seen, fits.needed, "By")
+    needed = f"need up to {size(fits.needed)}"
     processors = run.host.get("cpus")
     if fits.every:
-        fit = f"All at once need {needed} of {room}: memory does not limit -j."
+        fit = f"All at once {needed} of {room}: memory does not limit -j."
     else:
-        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once need {needed}."
+        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once {needed}."
         if fits.jobs == 1:
             fit = f"-j 1 fits into {room}: the two largest at once do not."
     if isinstance(processors, int) and 0 < processors < fits.jobs:

@@ -99,15 +99,15 @@ class BuildAction(NamedTuple):
     peak: Peak | None
     """Peak of that process."""
     needed: int
-    """Memory of all its processes at one moment: the upper bound of the largest, if known, and the seen sizes of the others.
-    The tree's upper bound at that time limits it."""
+    """Resident sizes of all its processes at one moment, with the upper bound of the largest, if known. The tree's upper bound
+    at that time limits it."""
     start: float
     """Seconds since the start of the run."""
     seconds: float
     cpu_seconds: float | None
     processes: int
     seen: int
-    """Memory of all its processes at one moment by their lower bounds or seen sizes; `needed` may be far above it."""
+    """`needed` by the lower bound of the largest process: the order of the table."""
 
 
 class Parallelism(NamedTuple):
@@ -119,8 +119,6 @@ class Parallelism(NamedTuple):
     within: int
     every: bool
     """True if all actions fit."""
-    seen: int
-    """Bytes that these actions certainly took or were seen with, with everything that runs beside them."""
 
 
 def output_of(argv: Sequence[str] | None) -> str | None:
@@ -184,12 +182,12 @@ def beside_actions(processes: Sequence[ProcessFigures]) -> int:
 
 def parallelism(actions: Sequence[BuildAction], beside: int, within: int) -> Parallelism:
     """Return the largest `-j` at which the largest actions, all at once, fit into `within` bytes; 0: not even one."""
-    needed, seen, jobs = beside, beside, 0
+    needed, jobs = beside, 0
     for action in sorted(actions, key=lambda one: -one.needed):
         if needed + action.needed > within:
-            return Parallelism(jobs, needed, within, every=False, seen=seen)
-        needed, seen, jobs = needed + action.needed, seen + action.seen, jobs + 1
-    return Parallelism(jobs, needed, within, every=True, seen=seen)
+            return Parallelism(jobs, needed, within, every=False)
+        needed, jobs = needed + action.needed, jobs + 1
+    return Parallelism(jobs, needed, within, every=True)
 
 
 def _tops(processes: Sequence[ProcessFigures]) -> list[int | None]:
@@ -238,10 +236,9 @@ def _action(
     # The largest process counts with its upper bound; without one, with its measured peak.
     most = 0 if peak is None else max(peak.bytes, peak.high or 0)
     needed = _at_once((one, most if one is largest else _seen(one)) for one in belonging)
-    seen = _at_once((one, _seen(one)) for one in belonging)
-    if needed > seen:
-        by_tree = tree_bound(top.start - CLOCK_TICK, min(until, end))
-        needed = needed if by_tree is None else max(seen, min(needed, by_tree))
+    by_tree = tree_bound(top.start - CLOCK_TICK, min(until, end))
+    if by_tree is not None:
+        needed = min(needed, by_tree)
     return BuildAction(
         output=output,
         times=1,
@@ -252,7 +249,7 @@ def _action(
         seconds=max(0.0, until - top.start),
         cpu_seconds=sum(known) if known else None,
         processes=len(belonging),
-        seen=seen,
+        seen=min(needed, _at_once((one, _seen(one)) for one in belonging)),
     )
 
 
