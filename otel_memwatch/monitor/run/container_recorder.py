@@ -154,16 +154,18 @@ def _started(group: TargetGroup) -> TargetGroup:
 def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> None:
     from otel_memwatch.config import settings
     from otel_memwatch.monitor.run.attach import NoProcessError, attach
+    from otel_memwatch.record.format import RUN_FILE, SAMPLES_FILE
     from otel_memwatch.runtime.procfs.control_group import oldest_member
 
     flags = {name: given[name] == "True" for name in ("quiet", "report")}
     chosen = settings("attach", {**given, **flags, "out": directory})
     chosen.update(dict.fromkeys(_OF_CLIENT), name=chosen["name"] or group.name)
     # The first processes of runc end in the container's group before the command starts there.
+    at_once = f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once."
     for tries_left in reversed(range(_TRIES)):
         pid = oldest_member(group.path)
         if pid is None:
-            say(f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once.")
+            say(at_once)
             return
         try:
             ended = attach(pid, chosen, say, stop_fd=os.dup(0), group=group)
@@ -171,7 +173,12 @@ def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> Non
         except NoProcessError:
             if not tries_left:
                 raise
-    if not ended and oldest_member(group.path) is not None:
+    if not os.path.exists(f"{directory}/{SAMPLES_FILE}"):
+        say(at_once)
+        with contextlib.suppress(OSError):  # a run without a sample
+            os.unlink(f"{directory}/{RUN_FILE}")
+            os.rmdir(directory)
+    elif not ended and oldest_member(group.path) is not None:
         say(
             f"otel-memwatch: {group.kind} {group.name} still runs. To record it further: otel-memwatch attach "
             f"--{group.kind} {group.name}"

@@ -35,6 +35,8 @@ def test_the_process_after_those_that_end_before_the_command_is_recorded(
     monkeypatch.setattr(control_group, "oldest_member", lambda _: next(pids))
     monkeypatch.setattr(attach, "attach", try_to_attach)
     given = {"quiet": "True", "report": "False"}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/samples.jsonl").touch()
     if ended < 5:
         container_recorder._record(GROUP, str(tmp_path / "run"), given)
     else:
@@ -54,3 +56,18 @@ def test_the_group_is_the_one_in_which_the_runtime_has_started_the_command(
         target_groups, "innermost", lambda path: path if next(names, None) else f"{path}/container"
     )
     assert container_recorder._started(GROUP).path == f"{GROUP.path}/container"
+
+
+def test_a_container_that_ends_before_the_first_sample_leaves_a_sentence_and_no_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def attach_in_vain(*_: Any, **__: Any) -> bool:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run/run.json").touch()
+        return True
+
+    monkeypatch.setattr(control_group, "oldest_member", lambda _: 7)
+    monkeypatch.setattr(attach, "attach", attach_in_vain)
+    container_recorder._record(GROUP, str(tmp_path / "run"), {"quiet": "True", "report": "False"})
+    assert "only the client was recorded: container box ended at once" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
