@@ -36,6 +36,8 @@ _POLL_SECONDS = 0.2
 _RESTART_POLL_SECONDS = 0.25
 """Seconds between two searches for a group that has ended."""
 
+_EXIT_SECONDS = 0.2
+"""Longest wait for the rest of a process's exit, after it has left its cgroup: the last sample would count it as alive."""
 _EVENTS_BYTES = 64
 """More bytes than cgroup.events has up to the number of "populated"."""
 
@@ -269,6 +271,8 @@ def _wait_for_group(
         if why == _ENDED:
             monitor.keep_group()  # at once
         if pidfd is not None:
+            if why == _ENDED:
+                readable([pidfd], _EXIT_SECONDS)
             os.close(pidfd)
         left = oldest_member(group.path) if why == _ENDED else None
         if left is None:
