@@ -77,8 +77,8 @@ _UNKNOWN = math.nan
 _TOGETHER = 4096
 """Samples of a record that are added at a time."""
 
-_WAITING = 512
-"""Limit of the samples that wait to enter a bucket: a bucket of a month has some ten thousand."""
+_WAITING = 128
+"""Limit of the samples that wait to enter buckets: a bucket of a month has some ten thousand."""
 
 
 class Curve(NamedTuple):
@@ -127,6 +127,13 @@ class _Extremes:
         if low == low:  # noqa: PLR0124 - not NaN
             self.known = True
 
+    def begin_all(self, values: Iterable[Value]) -> None:
+        """Add a bucket for each value; `None`: unknown."""
+        added = array("d", [_UNKNOWN if value is None else value for value in values])
+        self.low.extend(added)
+        self.high.extend(added)
+        self.known = self.known or any(value == value for value in added)  # noqa: PLR0124 - not NaN
+
     def take(self, low: float, high: float, *, counter: bool = False) -> None:
         """Add the smallest and the largest of some values to the last bucket; the last value of a counter replaces the others."""
         self.known = True
@@ -160,14 +167,16 @@ class _Buckets:
         self._place: int | None = None
         """Number of the stretch of time that the last bucket covers."""
         self._waiting: list[Sequence[Value]] = []
-        """Samples of the last bucket that its figures lack: adding some hundreds at once takes a tenth of the time."""
+        """Samples that the figures lack: those of the last bucket or, if a bucket is one sample, of the last buckets. Adding
+        some at once takes a tenth of the time."""
 
     def add(self, time: float, values: Sequence[Value]) -> None:
         """Add a sample."""
         if self.width and self._place == math.floor(time / self.width):
             self.last[-1] = time
         else:
-            self.fold()
+            if self.width:
+                self.fold()
             self._open(time)
         self._waiting.append(values)
         if len(self._waiting) >= _WAITING:
@@ -200,13 +209,13 @@ class _Buckets:
             self._put(parts)
 
     def fold(self) -> None:
-        """Update the figures of the last bucket."""
-        if len(self._waiting) == 1:
-            self._put(
-                [(_UNKNOWN, _UNKNOWN) if value is None else (value, value) for value in self._waiting[0]]
-            )
+        """Add the waiting samples to the figures."""
+        columns = zip(*self._waiting, strict=True)
+        if self._waiting and not self.width:
+            for (figure, _), column in zip(self._row, columns, strict=True):
+                figure.begin_all(column)
+            self._begun = False
         elif self._waiting:
-            columns = zip(*self._waiting, strict=True)
             extremes = []
             for (_, counter), column in zip(self._row, columns, strict=True):
                 known = [value for value in column if value is not None and value == value]  # noqa: PLR0124
@@ -258,6 +267,7 @@ class _Buckets:
 
         A doubling joins at most two stretches, so more than a quarter of the buckets remain, however long the pauses between samples.
         """
+        self.fold()
         begins = list(range(len(self.last)))
         while len(begins) > self._points // 2:
             self.width = self.width * 2 or 2 * self._step

@@ -390,8 +390,8 @@ class RunRecording:
                 self.writer.update()
 
     def _note_java(self, readings: Sequence[HeapReading]) -> None:
-        aggregator = self.batcher.aggregator
-        if not readings or aggregator is None:
+        # The batcher's aggregator is asked last: it processes the batch first.
+        if not readings or (aggregator := self.batcher.aggregator) is None:
             return
         from otel_memwatch.run.heaps import written_heap
 
