@@ -34,6 +34,8 @@ class SampleBatcher:
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._samples = 0
+        self._before: Sequence[Value] | None = None
+        """`_figures` of the last record that was processed."""
 
     @property
     def history(self) -> SampleHistory | None:
@@ -91,9 +93,13 @@ class SampleBatcher:
 
         self._columns, self._make = columns, sample_maker(columns)
         self._fast = sum(not column.period for column in columns)
+        self._no_slow = (None,) * (len(columns) - self._fast)
         self._machine = [
-            place for place, column in enumerate(columns) if column.metric == catalog.SYSTEM_MEMORY_USAGE
+            place
+            for place, column in enumerate(columns[: self._fast])
+            if column.metric == catalog.SYSTEM_MEMORY_USAGE
         ]
+        self._before = None
 
     def process(self, record: ProcessRecord) -> None:
         """Add a record of a process."""
@@ -134,22 +140,23 @@ class SampleBatcher:
         self._samples = 0
 
     def _alike(self) -> Iterator[bool]:
-        """Yield for each record of the batch whether it is a sample between two of the same values.
+        """Yield for each record of the batch whether it is a sample between two of the same values, and has no slow ones.
 
         Such a sample has nothing for the aggregator but its time. The machine's memory, which other programs change, does
         not count.
         """
         figures = [self._figures(record) for record in self._waiting]
-        for before, now, after in zip([None, *figures], figures, [*figures[1:], None]):  # noqa: B905 - the first is longer
-            yield now is not None and before == now == after
+        before, self._before = self._before, figures[-1] if figures else None
+        neighbours = zip([before, *figures], figures, [*figures[1:], None])  # noqa: B905 - the first is longer
+        for record, (before, now, after) in zip(self._waiting, neighbours, strict=True):
+            alike = now is not None and before == now == after
+            yield alike and record[1].values[self._fast :] == self._no_slow  # type: ignore[union-attr] # has figures
 
     def _figures(self, record: ProcessRecord | tuple[Sequence[Column], Snapshot]) -> Sequence[Value] | None:
-        """Return the values of a sample without slow ones; `None` for a sample with some and for a record of a process."""
+        """Return the values of a sample without slow ones; `None` for a record of a process."""
         if isinstance(record, ProcessRecord) or record[0] is not self._columns:
             return None
-        values = list(record[1].values)
-        if values[self._fast :].count(None) < len(values) - self._fast:
-            return None
+        values = list(record[1].values[: self._fast])
         for place in self._machine:
             values[place] = None
         return values
