@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, are_same
 
 GROWS = """
 import sys
@@ -50,15 +50,20 @@ def test_a_process_that_has_run_is_noticed(grown_on_demand: subprocess.Popen[str
     member = Member("/proc", grown_on_demand.pid, Descriptors(descriptors))
     for _ in range(3):
         at_rest(member)
+        asleep = member.asleep()
+        assert asleep is None or are_same([asleep])
         before = member.rss
         grown_on_demand.stdin.write("\n")
         grown_on_demand.stdin.flush()
         grown_on_demand.stdout.readline()
+        assert asleep is None or not are_same([asleep])
         assert member.refresh(whole=False)
         assert member.rss > before + (7 << 20)
     at_rest(member)
+    asleep = member.asleep()
     grown_on_demand.kill()
     os.waitid(os.P_PID, grown_on_demand.pid, os.WEXITED | os.WNOWAIT)
+    assert asleep is None or not are_same([asleep])
     assert not member.is_unchanged()
     member.close()
 

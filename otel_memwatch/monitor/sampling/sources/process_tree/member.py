@@ -320,6 +320,11 @@ class Member:
         self._schedule = None
         return False
 
+    def asleep(self) -> tuple[int, int, bytes] | None:
+        """Return a file and its content for `are_same`: while it has this content, the process has not run; `None`: unknown."""
+        file, schedule = self._schedule_file, self._schedule
+        return None if file is None or schedule is None else file.as_read(schedule)
+
     def _note_schedule(self, schedule: bytes | None) -> None:
         """Note the counters read right before its stat, which had not changed, if only its main thread can run."""
         if self.stat.threads == 1 and self.stat.state in _ASLEEP and not self.shares_memory:

@@ -17,7 +17,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, are_same
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.procfs.mounted import hides_others
@@ -111,6 +111,8 @@ class Membership:
         """`rests` has read the machine's counts for this sample."""
         self._whole = True
         """Argument `whole` of this sample's `update`."""
+        self._asleep: list[tuple[int, int, bytes]] = []
+        """Files that show that no member has run; empty: unknown."""
         self._walk_pace = context.pace(WALK_SECONDS)
         self._group_round = 0
         """Index of the member of a large tree with the cgroup to read next."""
@@ -123,6 +125,7 @@ class Membership:
         changes = TickDelta()
         self._reading_since = monotonic()
         self._whole = whole
+        self._asleep = []
         if whole or self.exits:
             self.find_resets(now)
         self.pids.open()
@@ -149,7 +152,15 @@ class Membership:
         if self.exits or now >= self._walk_pace.next or not self.pids.rest():
             return False
         self._opened = self.bounds is None or self.bounds.open(now, at_once=False)
-        return all(member.is_unchanged() for member in self.members.values())
+        if self._asleep and are_same(self._asleep):
+            return True
+        self._asleep = []
+        if not all(member.is_unchanged() for member in self.members.values()):
+            return False
+        asleep = [file for member in self.members.values() if (file := member.asleep()) is not None]
+        if len(asleep) == len(self.members):
+            self._asleep = asleep
+        return True
 
     def find_resets(self, now: float) -> None:
         """Record members with a watermark that another program has reset."""

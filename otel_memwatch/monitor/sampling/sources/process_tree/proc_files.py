@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+from itertools import repeat
+from operator import eq
 
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RESERVED = 128
 """Descriptors reserved for the rest of the monitor."""
@@ -79,6 +85,10 @@ class KeptFile:
         except OSError:  # the process has ended, or no descriptor is open
             return False
 
+    def as_read(self, data: bytes) -> tuple[int, int, bytes]:
+        """Return the arguments with which `are_same` checks for this content; the file is open."""
+        return self._descriptor, len(data) + 1, data
+
     def read_all(self) -> bytes:
         """Return the whole file. The kernel returns about a page per read. Raises `OSError`."""
         data = part = self.read()
@@ -95,3 +105,12 @@ class KeptFile:
             os.close(self._descriptor)
             self._descriptor = -1
             self._descriptors.free += 1
+
+
+def are_same(files: Iterable[tuple[int, int, bytes]]) -> bool:
+    """Return whether all of these files still have the content that `KeptFile.as_read` noted (1 us for each)."""
+    descriptors, lengths, contents = zip(*files, strict=True)
+    try:
+        return all(map(eq, map(os.pread, descriptors, lengths, repeat(0)), contents))
+    except OSError:  # a process has ended
+        return False
