@@ -116,6 +116,8 @@ class RunRecording:
         self.batcher = SampleBatcher()
         self.telemetry: Telemetry | None = None
         self.files: FileUse | None = None
+        self._moved = True
+        """A figure of a process has changed since the last reading of files."""
         self._java: JavaHeaps | None = None
         self._composition: Composition | None = None
         self._level_column = 0
@@ -370,8 +372,11 @@ class RunRecording:
         for action in (*self.followed.actions, self._peaks_so_far, self._growth_so_far, self._stall_checks):
             if snapshot.time >= action.due:
                 action.run_if_due(snapshot.time)
-        if self.files is not None and snapshot.time >= self.files.due:
-            self.files.read(self.tree.pids(), snapshot.time)
+        self._moved = self._moved or not self.tree.resting
+        files = self.files
+        if files is not None and snapshot.time >= files.due and (self._moved or not files.named_none):
+            self._moved = False
+            files.read(self.tree.pids(), snapshot.time)
         if self._java is not None and snapshot.time >= self._java.due:
             self._note_java(self._java.read(self.tree.pids(), snapshot.time))
         if self._composition is not None and (level := snapshot.values[self._level_column]):

@@ -49,6 +49,8 @@ class FileUse:
         self.due = 0.0
         """Monotonic seconds of the next reading."""
         self._pause = PERIOD
+        self.named_none = False
+        """The last reading found no process that was worth it: as long as none runs, none will be."""
 
     def read(self, pids: Sequence[int], now: float) -> None:
         """Read the files of these processes if a reading is due and within the budget."""
@@ -61,6 +63,7 @@ class FileUse:
         worth_it = self._read(pids, allowed - self._spent)
         self._spent += time.thread_time() - before
         self.due = now + (self._pause if worth_it else FIRST)
+        self.named_none = not worth_it
         if worth_it:
             self._pause = min(LONGEST, 1.5 * self._pause)
 

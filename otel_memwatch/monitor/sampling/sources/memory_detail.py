@@ -145,7 +145,8 @@ class MemoryDetail:
         done, self._done = self._done, None
         if done is None:
             if not self._bounds_needed and self._thread is None:
-                self.pace.next = self._next  # until then only bounds can require a round
+                # Until then, and until the budget has caught up, only bounds can require a round.
+                self.pace.next = max(self._next, now + (self._spent - self._allowed) / share)
             return self.idle
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
