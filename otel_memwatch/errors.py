@@ -72,6 +72,9 @@ class Unanswered(Unavailable):
 class CommandNotStarted(MemwatchError):  # noqa: N818 - named for what happened
     """A command that could not be executed; the exit code is a shell's: 127 (not found) or 126 (not executable)."""
 
+    errno: int | None = None
+    """Number of the system call's error; `None`: none failed, for example because an argument contains a null byte."""
+
     def __init__(self, message: str, exit_code: int, hint: str | None = None) -> None:
         super().__init__(message, hint)
         self.exit_code = exit_code

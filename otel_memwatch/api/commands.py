@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _OURS = ("events", "repeat", "warmup")
 """Settings of `wrap` that these functions use themselves, or that make several runs."""
-_NOT_STARTED = (126, 127)
 
 
 def run_command(
@@ -59,7 +58,8 @@ def run_command(
 
     Raises:
         UsageError: unknown or invalid setting. Nothing was started.
-        CommandNotStarted: the command does not exist or cannot be executed; `exit_code` is 127 or 126.
+        CommandNotStarted: the command does not exist or cannot be executed. The message is the reason, `errno` the error of
+            the system call, and `exit_code` 127 or 126.
         RunError: the command was not recorded.
 
     """
@@ -78,8 +78,8 @@ def run_command(
             process.terminate()  # see take_signal() of the guard
             raise
         finally:
-            code = process.wait()
-    return wrapped.run(code)
+            process.wait()
+    return wrapped.run()
 
 
 async def run_command_async(
@@ -123,8 +123,8 @@ async def run_command_async(
                 process.terminate()
             raise
         finally:
-            code = await asyncio.shield(process.wait())
-    return wrapped.run(code)
+            await asyncio.shield(process.wait())
+    return wrapped.run()
 
 
 class _WrappedCommand:
@@ -145,6 +145,7 @@ class _WrappedCommand:
         self.reader, self._writer = os.pipe()
         self.words = command_line("wrap", f"--events={self._writer}", *words)
         self._started: Event | None = None
+        self._failure: Event | None = None
 
     @contextlib.contextmanager
     def closing_writer(self) -> Iterator[tuple[int]]:
@@ -159,13 +160,17 @@ class _WrappedCommand:
         event: Event = json.loads(line)
         if event["event"] == "start":
             self._started = event
+        if event["event"] == "not_started":
+            self._failure = event
         return event if event["event"] == "warning" else None
 
-    def run(self, code: int) -> Run:
-        """Return the run of the ended `wrap`, which had this exit code."""
+    def run(self) -> Run:
+        """Return the run of the ended `wrap`."""
+        if (failure := self._failure) is not None:
+            error = CommandNotStarted(failure["reason"], failure["exit_code"], failure["hint"])
+            error.errno = failure["errno"]
+            raise error
         if self._started is None:
-            if code in _NOT_STARTED:
-                raise CommandNotStarted("The command was not started", code, "the reason is on stderr")
             raise RunError("The command was not recorded.", "the reason is on stderr")
         run = Run(Path(self._started["path"]))
         run.latest  # noqa: B018 - report an unreadable record now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 import time
@@ -126,10 +127,27 @@ def test_mistakes(command: Any, settings: dict[str, Any], message: str) -> None:
         run_command(command, **settings)
 
 
-def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "code", "number", "reason"),
+    [
+        ("no-such-command", 127, errno.ENOENT, "no-such-command: command not found"),
+        (
+            "./text",
+            126,
+            errno.EACCES,
+            "./text: permission denied (chmod +x ./text, or name its interpreter).",
+        ),
+        ("./sub", 126, errno.EACCES, "./sub is a directory"),
+    ],
+)
+def test_a_command_that_cannot_be_started(
+    tmp_path: Path, command: str, code: int, number: int, reason: str
+) -> None:
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "sub").mkdir()
     with pytest.raises(CommandNotStarted) as caught:
-        run_command(["no-such-command"], runs=tmp_path)
-    assert caught.value.exit_code == 127
+        run_command([command], runs=tmp_path, cwd=tmp_path)
+    assert (caught.value.exit_code, caught.value.errno, str(caught.value)) == (code, number, reason)
 
 
 def test_several_at_once_in_an_event_loop(tmp_path: Path) -> None:

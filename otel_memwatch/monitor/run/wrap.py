@@ -160,9 +160,12 @@ class RunResources:
                 meanwhile=_load(),
                 death_signal=0 if self.settings["kill_after"] is None else signal.SIGKILL,
             )
-        except CommandNotStarted:
+        except CommandNotStarted as error:
             import shutil
 
+            if self._events is not None:
+                said = {"reason": error.message, "hint": error.hint, "errno": error.errno}
+                self._events.write("not_started", None, 0.0, exit_code=error.exit_code, **said)
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self.release_target()

@@ -74,7 +74,9 @@ def launch(
         if failure is not None:
             os.waitpid(pid, 0)
             witness.end()
-            raise command.failure(*failure)
+            error = command.failure(*failure)
+            error.errno = failure[0]
+            raise error
     except CommandNotStarted:
         signals.let_go(inherited)
         raise
