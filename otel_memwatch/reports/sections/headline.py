@@ -12,7 +12,17 @@ from otel_memwatch.reports import gpu_phrases, phrases
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import cells, clean, count, duration, peak_figure, peak_sentence, shorten, size
+from otel_memwatch.text import (
+    cells,
+    certainty,
+    clean,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    shorten,
+    size,
+)
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.pages import Page
@@ -79,6 +89,8 @@ def operations(run: RecordedRun, page: Page) -> None:
     words, shown, needed = "", 0, any(one.tree_peak for one in largest)
     for figures in largest[:_OPERATIONS]:
         peak = figures.tree_peak if needed else figures.operation.peak
+        if figures.sets_run_peak and certainty(run.peaks.tree) == "exact" != certainty(peak):
+            peak = None  # a sample after its end widens its range: the run's figure says more
         status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
         notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))
         name = shorten(figures.operation.name, _NAME) + ("" if peak is None else f" {peak_figure(peak)}")

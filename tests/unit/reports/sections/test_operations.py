@@ -86,17 +86,23 @@ def test_bounds_of_a_folded_row_hold_for_each_of_its_operations(
         assert row[4:6] == expected
 
 
-def test_the_operation_of_the_peak_has_the_same_figure_in_summary_and_table() -> None:
-    """The last window of the peak ended after the operation: the summary gave it the run's 469.2 MiB, exact."""
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (Peak.exact(469 * MIB), "Spike (peak)"),
+        (Peak.interval(460 * MIB, 470 * MIB), "Spike 451-470 MiB (peak)"),
+    ],
+)
+def test_the_summary_shows_no_range_beside_the_exact_peak_of_the_run(tree: Peak, expected: str) -> None:
+    """The last window of the peak ended after the operation, whose figure is then a range."""
     spike = step(Peak.interval(451 * MIB, 470 * MIB), "Spike")._replace(sets_run_peak=True)
-    tree = Peak.exact(469 * MIB)
     run: Any = SimpleNamespace(
         marked=True, too_many_operations=False, operations=[spike], peaks=SimpleNamespace(tree=tree)
     )
     summary, table = TerminalPage(FILE), TerminalPage(FILE)
     headline.operations(run, summary)
     largest_operations(run, table)
-    assert "Spike 451-470 MiB (peak)" in summary.text()
+    assert expected in summary.text()
     assert re.search("Spike +451-470 MiB +range", table.text())
 
 
