@@ -1,10 +1,10 @@
 #!/bin/sh
 # Installs what the tests need and runs them, against the wheel as a user would install it.
 #   sh tests/run.sh                 lint, types, layers, then every test on this Python
-#   sh tests/run.sh more            the thorough tests, which repeat in large what others prove in small
+#   sh tests/run.sh more            the thorough tests, which repeat in large what others prove in small; costs beside the last release
 #   sh tests/run.sh all             also these, the long profiles, the other Pythons, the lowest versions, frameworks, coverage
 #   sh tests/run.sh coverage        how much of the package the unit tests run
-#   sh tests/run.sh PART            one more part of `all`: plain, pythons, lowest, frameworks, engines, long, machines
+#   sh tests/run.sh PART            one more part of `all`: costs, plain, pythons, lowest, frameworks, engines, long, machines
 #                                   or processors (the unit tests as on machines with 1 to 256 processors, the others as with 4)
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 # OTEL_MEMWATCH_TEST_STATE is the folder that keeps the names of retried tests for the next run (default ~/.cache/otel-memwatch-tests).
@@ -168,6 +168,18 @@ thorough_tests() {
     run_beside_others retried-thorough "thorough tests" "$venv" $beside -m thorough --durations=10
 }
 
+# CPU time of short commands and of a sample, in units of a bare interpreter, beside that of the last release. It fails nothing, because
+# machines differ and other work disturbs it: a ratio that stays above 1 from commit to commit is a regression.
+costs() {
+    say "costs beside the last release"
+    (
+        cd "$stage"
+        timeout 180 "$venv/bin/python" tests/bench/bench_waiting.py --only-us --only-short --short 5 --samples 1 \
+            --beside tests/bench/results/release.json
+    ) >"$log" 2>&1 || { cat "$log" && echo "costs: not measured" >>"$results"; }
+    sed -n "/^| /p" "$log" >>"$results"
+}
+
 # The contract test drives both implementations of operations in every run; this is the rest of their tests with the plain one.
 plain_operations() {
     # shellcheck disable=SC2086
@@ -273,11 +285,15 @@ case "${1-}" in
     # shellcheck disable=SC2086
     on_machines "1 4 64" $of_processors
     ;;
-more) thorough_tests ;;
+more)
+    thorough_tests
+    costs
+    ;;
 all)
     lint
     every_test
     thorough_tests
+    costs
     plain_operations
     coverage
     other_pythons
@@ -289,6 +305,7 @@ all)
     as_processors
     ;;
 coverage) coverage ;;
+costs) costs ;;
 plain) plain_operations ;;
 pythons) other_pythons ;;
 lowest) lowest_versions ;;

@@ -8,8 +8,8 @@ it, for us: the time from the command's end until the shell is back, against the
 
 First, short commands against the goals: the start of the command, `true` and Python under each tool, help, a recipe behind the
 recording shell, and an operation in the program. Wall and CPU time, interleaved; the minimum too, which other work on the
-machine disturbs least. `--save FILE` keeps their CPU times and that of a sample, in units of a bare Python, so the speed of the
-machine is not in it. `--beside FILE` prints them beside those of such a file, as of the last release.
+machine disturbs least. `--save FILE` keeps their CPU times and that of a sample, in units of a bare interpreter, so the speed of
+the machine is not in it. `--beside FILE` prints them beside those of such a file, as of the last release.
 """
 
 from __future__ import annotations
@@ -51,7 +51,25 @@ print(time.time(), flush=True)
 
 
 def ours(command: Sequence[str], folder: Path) -> list[str]:
-    return [*PROGRAM, "wrap", "--out", f"{folder}/run", "--", *command]
+    return wrapped(sys.executable)(command, folder)
+
+
+def installed(python: str) -> str:
+    """Return the program as users start it: the one beside an interpreter. `python -m otel_memwatch` also loads `runpy`."""
+    return str(Path(python).with_name("otel-memwatch"))
+
+
+def wrapped(python: str, *options: str) -> Start:
+    """Return how `wrap` of an interpreter is started."""
+    return lambda command, folder: [
+        installed(python),
+        "wrap",
+        *options,
+        "--out",
+        f"{folder}/run",
+        "--",
+        *command,
+    ]
 
 
 def timed(argv: Sequence[str]) -> tuple[float, str]:
@@ -90,9 +108,9 @@ class Short(NamedTuple):
     """Whether the time ends when the command runs, which prints the time."""
 
 
-def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
+def short_rows(tools: Mapping[str, Start], shell: str, interpreter: str) -> list[Short]:
     """The short commands, each under every tool, and those that only we have."""
-    python = [sys.executable, "-c", "pass"]
+    python, program = [interpreter, "-c", "pass"], installed(interpreter)
     alone = tools["alone"]
     rows = [Short(f"true, {name}", start, ["true"]) for name, start in tools.items()]
     rows += [Short(f"python, {name}", start, python, "python, alone") for name, start in tools.items()]
@@ -101,12 +119,19 @@ def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
     rows = [row._replace(goal=goals.get(row.name)) for row in rows]
     return [
         *rows,
+        Short("interpreter, alone", alone, [interpreter, "-I", "-S", "-c", "pass"]),
         Short("command runs, alone", alone, now, until_it_runs=True),
-        Short("command runs", ours, now, "command runs, alone", 25.0, until_it_runs=True),
-        Short("true, without report", bare_record, ["true"], "true, alone", 35.0),
-        Short("--help", alone, [*PROGRAM, "--help"], goal=25.0),
-        Short("--version", alone, [*PROGRAM, "--version"], goal=25.0),
-        Short("operation", alone, [sys.executable, "-c", OPERATION], "python, alone", 10.0),
+        Short("command runs", wrapped(interpreter), now, "command runs, alone", 25.0, until_it_runs=True),
+        Short(
+            "true, without report",
+            wrapped(interpreter, "--quiet", "--no-report"),
+            ["true"],
+            "true, alone",
+            35.0,
+        ),
+        Short("--help", alone, [program, "--help"], goal=25.0),
+        Short("--version", alone, [program, "--version"], goal=25.0),
+        Short("operation", alone, [interpreter, "-c", OPERATION], "python, alone", 10.0),
         Short("recipe, bash", alone, ["env", "MAKELEVEL=1", "bash", "-c", "true"]),
         Short(
             "recipe, recorded",
@@ -119,21 +144,21 @@ def short_rows(tools: Mapping[str, Start], shell: str) -> list[Short]:
     ]
 
 
-def bare_record(command: Sequence[str], folder: Path) -> list[str]:
-    return [*PROGRAM, "wrap", "--quiet", "--no-report", "--out", f"{folder}/run", "--", *command]
-
-
 def taken(
-    tools: Mapping[str, Start], rounds: int
+    tools: Mapping[str, Start], rounds: int, python: str = sys.executable
 ) -> tuple[list[Short], dict[str, list[tuple[float, float]]]]:
-    """Return the short commands, and wall and CPU seconds of each round by name. They take turns."""
+    """Return the short commands with our program beside `python`, and wall and CPU seconds of each round by name.
+
+    They take turns.
+    """
     with shells() as (folder, compared):
-        rows = short_rows(tools, compared["shells/bash"])
+        rows = short_rows(tools, compared["shells/bash"], python)
         found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
         variables = environment()
         for _ in range(rounds):
             for row in rows:
-                with tempfile.TemporaryDirectory() as used:
+                # The detached process may still make report and page.
+                with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as used:
                     argv = row.start(row.command, Path(used))
                     found[row.name].append(
                         spent(argv, folder, variables, Path(used, "moment") if row.until_it_runs else None)
@@ -189,42 +214,60 @@ def spent(
 
 
 def sample_costs(rounds: int, seconds: float = 4.0) -> dict[str, float]:
-    """CPU milliseconds of a sample of one idle process; the least of all rounds.
+    """CPU milliseconds of a sample of one idle process; the least of all rounds. A rate without two samples is left out.
 
-    Read while the run goes on, a second and a half after its begin: start and end differ more from run to run than the
-    samples of some seconds cost.
+    Read while the run goes on, a second and a half after its first samples: start and end differ more from run to run than
+    the samples of some seconds cost.
     """
     found = {}
     for hertz in (10, 100):
         costs = []
         for _ in range(rounds):
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 options = ["--quiet", "--interval", f"{1000 // hertz}ms", "--out", f"{folder}/run"]
-                argv = [*PROGRAM, "wrap", *options, "--", "sleep", f"{seconds + 2}"]
-                with subprocess.Popen(argv, env=environment(), stderr=subprocess.DEVNULL) as process:
-                    readings = []
-                    for pause in (1.5, seconds):
-                        time.sleep(pause)
-                        samples = Path(folder, "run/samples.jsonl").read_bytes().count(b"\n")
-                        readings.append((time.clock_gettime((~process.pid << 3) | 2), samples))
+                argv = [*PROGRAM, "wrap", *options, "--", "sleep", f"{seconds + 60}"]
+                process = subprocess.Popen(argv, env=environment(), stderr=subprocess.DEVNULL)
+                try:
+                    readings = [
+                        cost_so_far(process, Path(folder, "run/samples.jsonl"), after)
+                        for after in (1.5, seconds)
+                    ]
+                finally:
+                    process.terminate()
+                    process.wait()
             (before, first), (after, last) = readings
-            costs.append(1000 * (after - before) / (last - first))
-        found[f"a sample at {hertz} Hz"] = min(costs)
+            if last > first > 0:
+                costs.append(1000 * (after - before) / (last - first))
+        if costs:
+            found[f"a sample at {hertz} Hz"] = min(costs)
     return found
 
 
-def in_units(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the CPU times of short commands and of a sample in units of a bare Python."""
-    unit = figures["python, alone"]
-    together = {**figures, **sample_costs(3)}
+def cost_so_far(process: subprocess.Popen[bytes], samples: Path, pause: float) -> tuple[float, int]:
+    """CPU seconds of the monitor and its samples after a pause, which begins with the first samples on disk."""
+    until = time.monotonic() + 20
+    while not (samples.exists() and samples.stat().st_size) and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(pause)
+    lines = samples.read_bytes().count(b"\n") if samples.exists() else 0
+    return time.clock_gettime((~process.pid << 3) | 2), lines
+
+
+def in_units(figures: Mapping[str, float], rounds: int) -> dict[str, float]:
+    """Return the CPU times of short commands and of a sample, the least of so many rounds, in units of a bare interpreter.
+
+    It loads no `site`, so the packages beside it do not change the unit.
+    """
+    unit = figures["interpreter, alone"]
+    together = {**figures, **sample_costs(rounds)}
     return {name: round(cpu / unit, 4) for name, cpu in together.items() if ", alone" not in name}
 
 
 def beside(figures: Mapping[str, float], file: Path) -> str:
-    """Return a table of the CPU times in bare Pythons, now and in the file, as Markdown."""
+    """Return a table of the CPU times in bare interpreters, now and in the file, as Markdown."""
     before = json.loads(file.read_text())
     lines = [
-        "| CPU time in units of `python -c pass` | last release | now | ratio |",
+        "| CPU time in units of `python -I -S -c pass` | last release | now | ratio |",
         "| --- | --- | --- | --- |",
     ]
     for name, now in figures.items():
@@ -274,6 +317,7 @@ def main() -> None:
     parser.add_argument("--only-us", action="store_true", help="no other tools")
     parser.add_argument("--short", type=int, default=9, help="rounds of the short commands")
     parser.add_argument("--only-short", action="store_true", help="only the short commands")
+    parser.add_argument("--samples", type=int, default=3, help="rounds of the samples, of 12 s each")
     parser.add_argument("--save", type=Path, help="file for the short commands' CPU times")
     parser.add_argument("--beside", type=Path, help="such a file, of the last release")
     arguments = parser.parse_args()
@@ -284,7 +328,7 @@ def main() -> None:
     tools = tools_to_compare(only_us=arguments.only_us)
     figures = short_commands(tools, arguments.short)
     if arguments.save or arguments.beside:
-        figures = in_units(figures)
+        figures = in_units(figures, arguments.samples)
     if arguments.save:
         arguments.save.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.beside:
