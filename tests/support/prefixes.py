@@ -16,7 +16,8 @@ from tests.support.wrapped import PROGRAM, environment
 
 HERE = Path(__file__).parent
 BARE: list[str] = []
-SUPERVISED = [sys.executable, str(HERE / "supervised.py")]
+SUPERVISED = [sys.executable, str(HERE / "supervised.py"), "--plain"]
+"""With the witness in Python; `WRAP` has the compiled one."""
 WRAP = [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--"]
 WRAPPERS = {"supervise": SUPERVISED, "wrap": WRAP}
 ALL = {"bare": BARE, **WRAPPERS}

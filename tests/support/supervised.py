@@ -1,7 +1,8 @@
 """A wrapper made of nothing but `otel_memwatch.monitor.run.supervise`: what is tested is supervision alone.
 
-Usage: supervised.py [--log FILE | --slow] COMMAND...
+Usage: supervised.py [--plain] [--log FILE | --slow] COMMAND...
 
+* --plain: the witness is a fork of Python, as where no compiler was available.
 * --log: one line per reaped process is appended to FILE.
 * --slow: the child says "entering", then waits a second before it becomes the command, as for a slow service manager.
 """
@@ -14,13 +15,15 @@ import time
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.model import ChildExit
-from otel_memwatch.monitor.run.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise import end_like, launch, signals
 
 
 def main() -> None:
     arguments = sys.argv[1:]
     log = None
     before_exec = None
+    if arguments[:1] == ["--plain"]:
+        signals._COMPILED, arguments = "", arguments[1:]
     if arguments[:1] == ["--slow"]:
         before_exec, arguments = enter_slowly, arguments[1:]
     if arguments[:1] == ["--log"]:

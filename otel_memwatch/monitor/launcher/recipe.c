@@ -10,7 +10,9 @@
      stop, the end of an orphan. Signals are blocked and stay pending across exec. The shell stays the child of this
      process. The words "@" and the state are then inserted before SHELL's options (see `adopt.py`).
 
-   Python starts in 10 ms and needs 50 ms for a record. This program needs 1 ms. */
+   Python starts in 10 ms and needs 50 ms for a record. This program needs 1 ms.
+
+   Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -43,6 +45,7 @@
 #define SHELL 6      /* index of the shell in argv */
 #define OPTIONS 8    /* index of the first option */
 #define LARGEST_FILE (1 << 20)
+#define WITNESS "signal-witness"
 
 extern char **environ;
 
@@ -341,23 +344,21 @@ static void stand_witness(int questions, int replies)
 {
     char question;
     size_t room = 0;
+    sigset_t all;
     dup2(questions, 0);
     dup2(replies, 1);
     close_files(1, 1);
-    prctl(PR_SET_NAME, "signal-witness");
+    prctl(PR_SET_NAME, WITNESS);
     for (char **word = words; *word; word++)
-        room = (size_t)(*word + strlen(*word) - words[0]);
+        room = (size_t)(*word + strlen(*word) - words[0]) + 1;
     memset(words[0], 0, room); /* `pkill -f` addresses the recorder, not the group */
-    snprintf(words[0], room, "signal-witness");
+    snprintf(words[0], room, WITNESS);
+    sigfillset(&all);
     while (read(0, &question, 1) == 1) {
-        sigset_t pending;
         siginfo_t info;
         struct timespec now = {0};
         char line[64];
-        for (;;) {
-            sigpending(&pending);
-            if (sigisemptyset(&pending) || sigtimedwait(&pending, &info, &now) < 0)
-                break;
+        while (sigtimedwait(&all, &info, &now) > 0) { /* glibc 2.36's sigisemptyset ignores real-time signals */
             int length = snprintf(line, sizeof line, "%d %d\n", info.si_signo, info.si_pid);
             if (write(1, line, (size_t)length) != length)
                 _exit(0);
@@ -562,6 +563,8 @@ int main(int count, char **arguments)
     char here[PATH_MAX], runs[PATH_MAX], directory[2 * PATH_MAX], store[PATH_MAX + 32], id[256], stamp[32], trace[64];
     const char *given = getenv("OTEL_MEMWATCH_RUNS");
     words = arguments;
+    if (count == 1 && strcmp(arguments[0], WITNESS) == 0)
+        stand_witness(0, 1);
     end = OPTIONS;
     while (end < count && strcmp(arguments[end], "--") != 0)
         end++;

@@ -136,6 +136,8 @@ def _ignored_by_parent(number: int) -> bool:
 
 
 _NAME = b"signal-witness"
+_COMPILED = f"{__file__.rpartition('/run/')[0]}/launcher/recipe"
+"""Program that stands as a witness under this name; it may be absent. A fork has all our memory, and copies what we change."""
 _PATIENCE = 1.0
 """Seconds to wait for an answer. A witness that does not answer in time is dismissed."""
 _GRACE = 0.003
@@ -191,7 +193,11 @@ class Witness:
             self._answers, answers = os.pipe()
             theirs.callback(os.close, answers)
             ours.callback(os.close, self._answers)
-            pid = os.fork()
+            try:
+                pipes = [(os.POSIX_SPAWN_DUP2, questions, 0), (os.POSIX_SPAWN_DUP2, answers, 1)]
+                pid = os.posix_spawn(_COMPILED, [_NAME], {}, file_actions=pipes)
+            except OSError:
+                pid = os.fork()
             if pid == 0:
                 _stand(questions, answers)
             self.pid = pid
@@ -272,7 +278,7 @@ class Witness:
 def _stand(questions: int, answers: int) -> NoReturn:
     """Run the witness: answer each question with the pending signals, one "number sender" a line.
 
-    The questions end when the monitor ends, in any way.
+    The questions end when the monitor ends, in any way. `stand_witness` in `recipe.c` does the same.
     """
     try:
         os.dup2(questions, 0)
