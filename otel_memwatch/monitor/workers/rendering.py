@@ -318,7 +318,7 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     with contextlib.suppress(Exception):  # without the runs before this one, the summary is shorter
         from otel_memwatch.wings.advice.history import history_lines
 
-        more = history_lines(run.directory)
+        more = history_lines(run)
     return summary(run, Display(*wanted["display"]), more=more)
 
 

@@ -14,10 +14,12 @@ from otel_memwatch.text import change, duration
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.targets import sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from otel_memwatch.wings.index.run_row import row_of
+from otel_memwatch.wings.index.run_row import row_of, row_of_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from otel_memwatch.run import RecordedRun
 
 _NEWEST = 32
 """Number of runs that are read: 0.2 ms each."""
@@ -44,17 +46,17 @@ def earlier_runs(path: str) -> list[IndexedRun]:
     return sorted((row for row in rows if row.state == "finished"), key=lambda row: row.started)
 
 
-def history_lines(path: str) -> list[tuple[str, str]]:
+def history_lines(run: RecordedRun) -> list[tuple[str, str]]:
     """Return labels and texts of a finished run's summary lines about earlier runs: changes, and the advice.
 
     Empty if nothing is known.
     """
-    now = row_of(path)
+    now = row_of_ended(run, run.directory)
     if now.state != "finished" or now.memory is None:
         return []
     rows = [
         row
-        for row in earlier_runs(path)
+        for row in earlier_runs(run.directory)
         if row.started <= now.started and job_of(row) == job_of(now) and row.system == now.system
     ]
     lines = []

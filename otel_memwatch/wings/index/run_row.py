@@ -35,7 +35,7 @@ def row_of(path: str) -> IndexedRun:
     """Return the row of one run directory, read now."""
     try:
         run = _finished_run(path) or load(path)  # raises with the reason
-        return _running(run, path) if run.state == "running" else _of_run(run, path)
+        return _running(run, path) if run.state == "running" else row_of_ended(run, path)
     except RunError as error:
         name, why = os.path.basename(os.path.abspath(path)), _storable(error.message)
     try:
@@ -59,7 +59,8 @@ def _finished_run(path: str) -> RecordedRun | None:
 _INDEXED = tuple((row.field, row.of, row.is_whole) for row in FIGURES if row.field)
 
 
-def _of_run(run: RecordedRun, path: str) -> IndexedRun:
+def row_of_ended(run: RecordedRun, path: str) -> IndexedRun:
+    """Return the row of a run that does not go on."""
     ending, tree, process, request = run.ending, run.peaks.tree, run.peaks.process, asked(run)
     how = tree.how if tree else None
     figures: dict[str, Any] = {}
