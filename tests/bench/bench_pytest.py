@@ -3,7 +3,8 @@
 Run: python tests/bench/bench_pytest.py cost | planted [TESTS] | suites
 
 `cost`: the start (budget 40 ms) and an empty test (40 us), each the difference of the best of several sessions with and without
-it. Other work on the machine makes both larger: look at them on a quiet one.
+it. Other work on the machine makes both larger: look at them on a quiet one. Without compiled code a test costs twice as much,
+so it measures the installed package, and these sources only if there is none.
 `planted`: 1 000 tests that touch 1 MiB to 1 GiB, in themselves or in a child, alone and with four workers.
 `suites`: those of pluggy, attrs and numpy.lib, with and without it, and beside pytest-memray, xdist, rerunfailures, timeout
 and asyncio. It downloads their sources, and these plugins, into a temporary directory.
@@ -29,7 +30,7 @@ MIB = 1 << 20
 ROUNDS = 5
 
 TIMES = """
-import os, time, pytest
+import os, sys, time, pytest
 started, spent = time.perf_counter(), []
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,22 +46,27 @@ def pytest_runtest_protocol():
 
 def pytest_unconfigure():
     tests = sorted(spent[1:])
+    native = sys.modules.get("otel_memwatch.in_target.operations.native")
     with open(os.environ["TIMES"], "w") as out:
-        out.write(f"{spent[0]} {tests[len(tests) // 10]} {tests[len(tests) // 2]}")
+        out.write(f"{spent[0]} {tests[len(tests) // 10]} {tests[len(tests) // 2]} {int(native is not None and native.COMPILED)}")
 """
-"""A plugin that is loaded first: seconds until the first test, and of a test (the quickest tenth, and the median)."""
+"""A plugin that is loaded first: seconds until the first test, and of a test (the quickest tenth, and the median), and 1 if
+our code is compiled."""
 
 
-def session(directory: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+def session(
+    directory: Path, *options: str, python: str | Path = sys.executable, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     environment = os.environ | {"PYTHONPATH": f"{directory}:{ROOT}"} | variables
     return subprocess.run(
         command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
-def cost() -> tuple[float, float]:
-    """Print the cost of the start and of an empty test; return both in seconds."""
+def cost(python: str | Path | None = None) -> tuple[float, float]:
+    """Print the cost of the start and of an empty test; return both in seconds. `python` has the package and pytest."""
+    installed = python is not None or INSTALLED
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "times.py").write_text(TIMES)
@@ -76,12 +82,17 @@ def cost() -> tuple[float, float]:
                     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                     "PYTHONPYCACHEPREFIX": str(directory / "pyc"),
                 }
+                if installed:
+                    cached["PYTHONPATH"] = str(directory)
                 session(
-                    directory, *plugins, "test_empty.py", TIMES=str(out), **cached, PYTHONDONTWRITEBYTECODE=""
-                )
-                found = [float(word) for word in out.read_text().split()]
+                    directory, *plugins, "test_empty.py", python=python or sys.executable,
+                    TIMES=str(out), **cached, PYTHONDONTWRITEBYTECODE="",
+                )  # fmt: skip
+                *found, compiled = (float(word) for word in out.read_text().split())
                 best[ours] = [min(pair) for pair in zip(found, best.get(ours, found), strict=True)]
         start, quick, median = (after - before for before, after in zip(best[False], best[True], strict=True))
+        if not compiled:
+            print("without compiled code, which doubles the cost of a test")
         print(f"start          {start * 1e3:6.1f} ms   {start / 40e-3:.2f} of the budget")
         print(
             f"an empty test  {quick * 1e6:6.1f} us   {quick / 40e-6:.2f} of the budget (median {median * 1e6:.1f} us)"

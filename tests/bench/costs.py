@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,7 +130,10 @@ def samples(tools: Sequence[peers.Peer], seconds: float, rounds: int) -> list[Ro
 def others() -> list[Row]:
     """An empty test and a build."""
     measures.say("tests and a build")
-    _, test = bench_pytest.cost()
+    python = peers.program("otel-memwatch", "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "pytest"]
+    subprocess.run(pip, check=True)
+    _, test = bench_pytest.cost(python)
     return [
         Row("an empty test under `pytest --memwatch`", "us", {OURS: 1e6 * test}, TEST_US),
         Row(f"CPU of a build of {RECIPES} recipes", "s", {OURS: bench_shell.build(RECIPES)}, 0.01 * RECIPES),
