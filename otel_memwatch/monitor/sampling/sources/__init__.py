@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         """Reason in words why processes are reported at their end only; `None`: they are watched."""
         resting: bool
         """No figure of a process changed at the last reading."""
+        runs: int | None
+        """Samples at which a process may have run since the sample before; `None`: unknown."""
 
         def pids(self) -> Sequence[int]:
             """Living processes with memory of their own as of the last reading, the target first."""

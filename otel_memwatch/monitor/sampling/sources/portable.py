@@ -97,6 +97,7 @@ class Portable:
 
     name = "process_tree"
     resting = False
+    runs = None
     blind: str | None = None
 
     def __init__(self, context: Context) -> None:

@@ -49,6 +49,8 @@ class RunQueue:
         self._delays: dict[int, float] = {}
         """Seconds of each thread at the last reading."""
         self._total = 0.0
+        self._runs: int | None = None
+        """`TreeSource.runs` at the last reading."""
         period = context.slow_period(1.0)
         self.pace = context.pace(1.0)
         self.paces = (self.pace,)
@@ -62,6 +64,14 @@ class RunQueue:
         """Return both sums, in seconds."""
         if not self.pace.due(now):
             return self.idle
+        tree, runs = self._context.tree, self._runs
+        self._runs = None if tree is None else tree.runs
+        if runs is None or runs != self._runs:
+            self._add_delays()
+        return round(self._total, 6), parse_busy(os.pread(self._stat, 512, 0), self._ticks)
+
+    def _add_delays(self) -> None:
+        """Add the waiting of each thread since the last reading."""
         before, self._delays, every = self._delays, {}, os.sched_getaffinity(0)
         for tid, path in self._threads():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -70,7 +80,6 @@ class RunQueue:
                 # Threads that are bound to some processors may wait for each other.
                 if grown > 0 and os.sched_getaffinity(tid) == every:
                     self._total += grown
-        return round(self._total, 6), parse_busy(os.pread(self._stat, 512, 0), self._ticks)
 
     def _threads(self) -> Iterator[tuple[int, str]]:
         """Yield threads of the tree and their files."""

@@ -12,6 +12,7 @@ import pytest
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, are_same
+from otel_memwatch.monitor.sampling.sources.process_tree.sleep import Sleep
 
 GROWS = """
 import sys
@@ -79,4 +80,37 @@ def test_a_process_that_sleeps_is_not_read_again(
     assert member.is_unchanged()
     assert not member.refresh(whole=False)
     assert not member.has_waited()
+    member.close()
+
+
+def test_sleep_ends_when_a_process_runs(grown_on_demand: subprocess.Popen[str]) -> None:
+    assert grown_on_demand.stdin is not None
+    assert grown_on_demand.stdout is not None
+    member, sleep = Member("/proc", grown_on_demand.pid, Descriptors(64)), Sleep()
+    at_rest(member)
+    if member.asleep() is None:
+        pytest.skip("the kernel does not count how often a process runs")
+    sleep.begin()
+    assert not sleep.asleep
+    sleep.end(changed=False, whole=True)
+    sleep.note([member])
+    for asleep in (False, True):  # one reading of all files has to follow
+        runs = sleep.runs
+        sleep.begin()
+        assert sleep.asleep is asleep
+        assert member.keeps_size()
+        assert not member.refresh()
+        sleep.end(changed=False, whole=True)
+        assert sleep.runs == runs
+    before = member.rss
+    grown_on_demand.stdin.write("\n")
+    grown_on_demand.stdin.flush()
+    grown_on_demand.stdout.readline()
+    sleep.begin()
+    assert not sleep.asleep
+    assert sleep.runs == runs + 1
+    # If it runs after `begin`, its resident size shows it.
+    assert not member.keeps_size()
+    assert member.refresh()
+    assert member.rss > before + (7 << 20)
     member.close()

@@ -3,7 +3,7 @@
 `sample_steps` has the steps of a sample. Other modules do one step each, or a part of one:
 
 * Reading of /proc: `proc_files` keeps descriptors open, `member` reads one process, `memory_scan` reads the memory of all.
-* Membership: `membership` follows the processes of the tree, `discovery` finds new ones, `accounting` adds up counters.
+* Membership: `membership` follows the processes of the tree, `discovery` finds new ones, `accounting` adds up counters, `sleep` shows that none has run.
 * Ledgers: `ledgers` bound the processes that no sample saw.
 * Bounds of memory needed, for runs without a cgroup: `needed_memory` is the step. `fault_bounds` has the upper bound,
   `families` the lower bound and the estimate. `shared_memory` has the memory that processes share, and

@@ -10,7 +10,7 @@ from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from otel_memwatch.model import Value
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member, Totals
@@ -113,10 +113,11 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
     ]
 
 
-def slow_values(proc: str, now: float, main: Member | None, members: Collection[Member]) -> list[Value]:
-    """Return values of the columns read once a period."""
+def slow_values(
+    now: float, main: Member | None, members: Collection[Member], descriptors: Mapping[int, int | None]
+) -> list[Value]:
+    """Return values of the columns read once a period. `descriptors`: as `descriptor_counts` returns them."""
     living = [member for member in members if not member.zombie]
-    descriptors = {member.pid: descriptor_count(proc, member.pid) for member in living}
     switches = [status for member in living if (status := member.status()) is not None]
     return [
         *_main_values(now, main),
@@ -147,6 +148,11 @@ def _main_values(now: float, main: Member | None) -> Sequence[Value]:
         main.watermark.largest,
         round(now - main.start, 3),
     )
+
+
+def descriptor_counts(proc: str, members: Collection[Member]) -> dict[int, int | None]:
+    """Return the number of open descriptors of each living process by pid."""
+    return {member.pid: descriptor_count(proc, member.pid) for member in members if not member.zombie}
 
 
 def descriptor_count(proc: str, pid: int) -> int | None:

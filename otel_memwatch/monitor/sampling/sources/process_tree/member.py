@@ -294,6 +294,11 @@ class Member:
                     changed = True
         return changed
 
+    def keeps_size(self) -> bool:
+        """Return whether its statm is the same. If it has not run, the kernel may only have reclaimed pages."""
+        self.status_read = False
+        return self._statm_file.is_unchanged()
+
     def is_unchanged(self) -> bool:
         """Return whether it has not run since the last reading of its stat (1 us), or its stat is the same (5 us).
 

@@ -17,8 +17,9 @@ from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
-from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, are_same
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
+from otel_memwatch.monitor.sampling.sources.process_tree.sleep import Sleep
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import parse_first_thread, parse_stat
@@ -111,8 +112,7 @@ class Membership:
         """`rests` has read the machine's counts for this sample."""
         self._whole = True
         """Argument `whole` of this sample's `update`."""
-        self._asleep: list[tuple[int, int, bytes]] = []
-        """Files that show that no member has run; empty: unknown."""
+        self.sleep = Sleep()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._group_round = 0
         """Index of the member of a large tree with the cgroup to read next."""
@@ -125,7 +125,7 @@ class Membership:
         changes = TickDelta()
         self._reading_since = monotonic()
         self._whole = whole
-        self._asleep = []
+        self.sleep.begin()
         if whole or self.exits:
             self.find_resets(now)
         self.pids.open()
@@ -139,9 +139,11 @@ class Membership:
         if self.bounds is not None and changes.figures and not opened:
             # The machine's counts must precede the readings of the members.
             self.bounds.open(now, at_once=True)
+            self.sleep.wake()
             self._read_members(changes, now)
         if self._began is None:
             self._began = now
+        self.sleep.end(changed=changes.figures, whole=whole)
         return changes
 
     def rests(self, now: float) -> bool:
@@ -152,14 +154,12 @@ class Membership:
         if self.exits or now >= self._walk_pace.next or not self.pids.rest():
             return False
         self._opened = self.bounds is None or self.bounds.open(now, at_once=False)
-        if self._asleep and are_same(self._asleep):
+        if self.sleep.lasts():
             return True
-        self._asleep = []
-        if not all(member.is_unchanged() for member in self.members.values()):
+        members = self.members.values()
+        if not all(member.is_unchanged() for member in members):
             return False
-        asleep = [file for member in self.members.values() if (file := member.asleep()) is not None]
-        if len(asleep) == len(self.members):
-            self._asleep = asleep
+        self.sleep.note(members)
         return True
 
     def find_resets(self, now: float) -> None:
@@ -285,16 +285,20 @@ class Membership:
     def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
         before = member.stat
         try:
+            if self.sleep.asleep and member.keeps_size():
+                return
             changed = member.refresh(whole=self._whole)
             if member.shares_memory and not self._shares(member):
                 member.leaves_parent()
                 changed = member.refresh() or changed
         except GONE:
+            self.sleep.wake()
             self._vanish(member, changes, now)
             return
         stat = member.stat
         if changed:
             changes.figures = True
+            self.sleep.wake()
         if stat is before:
             return
         if stat.threads > before.threads:
@@ -376,6 +380,7 @@ class Membership:
         # sample would find the child's faults with the parent, and assume that the child began after this sample.
         # So if pids are unexplained and a parent has waited since, read all members again now.
         if self.pids.unexplained() and any(member.has_waited() for member in self.members.values()):
+            self.sleep.wake()
             self._read_members(changes, now)
 
     def _find_hidden(self, unread: Sequence[int], changes: TickDelta, now: float) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 import os
 
-from otel_memwatch.monitor.sampling.sources.process_tree.columns import IO, columns, fast_values, slow_values
+from otel_memwatch.monitor.sampling.sources.process_tree.columns import (
+    IO,
+    columns,
+    descriptor_counts,
+    fast_values,
+    slow_values,
+)
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Totals
 from otel_memwatch.monitor.sampling.sources.process_tree.membership import Membership, TickDelta
 from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
@@ -68,6 +74,8 @@ class ProcessTree:
         """Values of the next sample if nothing changes and no slow value is due."""
         self._lost_io = 0
         """Samples until the I/O of a group is known again (`_note_lost_io`)."""
+        self._descriptors: Mapping[int, int | None] = {}
+        """Open descriptors by pid, at the last reading of slow values."""
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def pids(self) -> Sequence[int]:
@@ -86,6 +94,11 @@ class ProcessTree:
         `None`: unknown.
         """
         return self._estimate
+
+    @property
+    def runs(self) -> int | None:
+        """Return the number of samples at which a process may have run since the sample before."""
+        return self._tree.sleep.runs
 
     def note_exit(self, end: ChildExit) -> None:
         """Queue the kernel's report of a reaped child. May be called from another thread."""
@@ -199,7 +212,9 @@ class ProcessTree:
             return fast + self._not_due
         for member in members:
             member.retry_io()
-        return fast + slow_values(self._proc, now, main, members)
+        if not self._tree.sleep.asleep:
+            self._descriptors = descriptor_counts(self._proc, members)
+        return fast + slow_values(now, main, members, self._descriptors)
 
 
 def _open_needed(context: Context, tree: Membership, records: Records) -> NeededMemory | None:

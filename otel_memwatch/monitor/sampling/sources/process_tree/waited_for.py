@@ -32,6 +32,7 @@ class WaitedFor:
 
     name = "process_tree"
     resting = False
+    runs = None
 
     def __init__(self, context: Context, why: str) -> None:
         self._context = context

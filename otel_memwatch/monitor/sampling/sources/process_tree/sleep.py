@@ -1,0 +1,57 @@
+"""Evidence that no member of the tree has run: the kernel's count of how often it let each of them run is the same."""
+
+from __future__ import annotations
+
+from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import are_same
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+
+
+class Sleep:
+    """Sleep of all members. A sample that reads members lasts from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.asleep = False
+        """No member has run since the last reading of all files, which found no change."""
+        self.runs = 0
+        """Samples at which a member may have run since the sample before."""
+        self._files: list[tuple[int, int, bytes]] = []
+        """The counts of all members; empty: unknown."""
+        self._slept = False
+        """They were the same at `begin`."""
+        self._read_all = False
+        """All files have been read after that, and nothing has changed since."""
+
+    def lasts(self) -> bool:
+        """Return whether no member has run since `note`."""
+        if self._files and are_same(self._files):
+            return True
+        self._files, self._read_all = [], False
+        self.runs += 1
+        return False
+
+    def note(self, members: Collection[Member]) -> None:
+        """Note the counts of members that are unchanged."""
+        files = [file for member in members if (file := member.asleep()) is not None]
+        self._files = files if len(files) == len(members) else []
+
+    def begin(self) -> None:
+        """Begin a sample that reads members."""
+        self._slept = self.lasts()
+        self.asleep = self._slept and self._read_all
+
+    def wake(self) -> None:
+        """Note that a member may have run during this sample."""
+        self.asleep = False
+
+    def end(self, *, changed: bool, whole: bool) -> None:
+        """End it. `changed`: a figure has; `whole`: it has read all files."""
+        if changed:
+            self._files, self._read_all = [], False
+            self.runs += 1
+        elif whole:
+            self._read_all = self._slept
