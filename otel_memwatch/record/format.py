@@ -25,7 +25,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     clock           {"boot_id", "monotonic_offset"}: boot of the machine that the monotonic seconds belong to, and
                     seconds by which a time namespace has moved them
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
-    vcs             commit of the working directory, if `ci` has none; exported nowhere
+    vcs             commit of the working directory; exported nowhere
     limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}. `by` is "control
                     group" or "process" (for each process). `breached` is true if the run was killed for exceeding
                     the limit, null if unknown. `operation` is the innermost operation open then. `largest` is

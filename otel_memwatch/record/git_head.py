@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.jsonl import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_REVISION = "vcs.ref.head.revision"
 _COMMIT_LENGTHS = 40, 64
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _REFS = "refs/"
@@ -33,7 +35,7 @@ def git_head(directory: str) -> Mapping[str, str]:
         return {}
     head = _content(f"{git}/HEAD")
     if _is_commit(head):
-        return {"vcs.ref.head.revision": head}
+        return {_REVISION: head}
     ref = head.removeprefix("ref: ")
     if not _is_ref(ref) or ".." in ref:
         return {}
@@ -43,23 +45,35 @@ def git_head(directory: str) -> Mapping[str, str]:
     name = {"vcs.ref.head.name": ref.removeprefix("refs/heads/")}
     for place in places:
         if _is_commit(commit := _content(f"{place}/{ref}")):
-            return {"vcs.ref.head.revision": commit, **name}
+            return {_REVISION: commit, **name}
     for place in places:
         for line in _content(f"{place}/packed-refs").splitlines():
             commit, _, packed = line.partition(" ")
             if packed == ref and _is_commit(commit):
-                return {"vcs.ref.head.revision": commit, **name}
+                return {_REVISION: commit, **name}
     return {}
 
 
-def _is_commit(text: str) -> bool:
-    return len(text) in _COMMIT_LENGTHS and _HEXADECIMAL.issuperset(text)
+def commit_of(info: Mapping[str, object]) -> str:
+    """Return the commit of a recorded run: that of its working directory, else that of the CI job; empty: unknown.
+
+    A job that measures base and head checks out both, but its variables name one commit.
+    """
+    for key in ("vcs", "ci"):
+        found = text(mapping(info.get(key)).get(_REVISION))
+        if found:
+            return found
+    return ""
 
 
-def _is_ref(text: str) -> bool:
-    name = text.removeprefix(_REFS)
+def _is_commit(word: str) -> bool:
+    return len(word) in _COMMIT_LENGTHS and _HEXADECIMAL.issuperset(word)
+
+
+def _is_ref(word: str) -> bool:
+    name = word.removeprefix(_REFS)
     plain = all(one.isalnum() or one in "_./@+-" for one in name)
-    return plain and text.startswith(_REFS) and 0 < len(name) <= _LONGEST_REF
+    return plain and word.startswith(_REFS) and 0 < len(name) <= _LONGEST_REF
 
 
 def _repository(directory: str) -> str:

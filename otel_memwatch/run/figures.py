@@ -22,6 +22,7 @@ import os
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.record.git_head import commit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import clean
 
@@ -115,6 +116,8 @@ class RunFigures(NamedTuple):
     """Command with its arguments; empty: unknown."""
     ratio: float | None = None
     """Memory as a multiple of the prediction; `None`: none."""
+    commit: str = ""
+    """Empty: unknown."""
 
 
 def largest(figures: Sequence[Figure], *, alone: bool = False) -> Figure:
@@ -331,7 +334,15 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
     if operations:
         figures.update(_operations(run, workers, basis))
     ratio = next((one.ratio for one in predictions(run) if one.name == MEMORY), None)
-    return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path), tuple(run.command), ratio)
+    return RunFigures(
+        figures,
+        conditions_of(run),
+        run.started_wall,
+        str(run.path),
+        tuple(run.command),
+        ratio,
+        commit_of(run.info),
+    )
 
 
 def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Figure]:

@@ -23,22 +23,17 @@ def run(*words: str, place: Path, **settings: str) -> str:
 
 
 def test_a_run_has_the_commit_of_its_directory_or_of_the_ci_job(tmp_path: Path) -> None:
+    in_job = {"GITHUB_ACTIONS": "true", "GITHUB_SHA": IN_CI}
+    run("wrap", "--quiet", "--out", "runs/a", "--", "true", place=tmp_path, **in_job)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/HEAD").write_text(f"{HERE}\n")
-    run("wrap", "--quiet", "--out", "runs/a", "--", "true", place=tmp_path)
-    run(
-        "wrap",
-        "--quiet",
-        "--out",
-        "runs/b",
-        "--",
-        "true",
-        place=tmp_path,
-        GITHUB_ACTIONS="true",
-        GITHUB_SHA=IN_CI,
-    )
+    # The job has checked out another commit than that of its variables: it measures the base.
+    run("wrap", "--quiet", "--out", "runs/b", "--", "true", place=tmp_path, **in_job)
     rows = json.loads(run("runs", "runs", "--json", "--columns", "commit", place=tmp_path))
-    assert [row["commit"] for row in rows] == [HERE, IN_CI]
+    assert [row["commit"] for row in rows] == [IN_CI, HERE]
+    compared = run("compare", "runs/a", "runs/b", "--format", "markdown", place=tmp_path)
+    assert f"base: true, commit {IN_CI[:10]}" in compared
+    assert f"head: true, commit {HERE[:10]}" in compared
     run("runs", "runs", "--page", "all.html", place=tmp_path)
     assert HERE[:10] in (tmp_path / "all.html").read_text()
     run("runs", "runs", "--page", "shared.html", "--redact", place=tmp_path)

@@ -345,6 +345,13 @@ def test_no_byte_of_a_run_that_another_tool_measured_or_the_guard_ended_has_a_se
             assert is_safe(told(mixed, "report", str(run), "--redact", "--format", form))
 
 
+def test_no_byte_of_a_comment_has_a_secret_except_the_name_of_the_script(run: Path) -> None:
+    """Markdown of a comparison goes to CI servers without `--redact`."""
+    data = told(run, "compare", str(run), str(run), "--format", "markdown")
+    assert b"base: " in data
+    assert SECRET.encode() not in data.replace(f"{SECRET}-script.py".encode(), b"")
+
+
 def test_every_command_that_redacts_is_searched() -> None:
     redacting = {
         name

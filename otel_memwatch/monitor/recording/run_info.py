@@ -139,8 +139,7 @@ def note_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, 
         **info.get("tags", {}),
     }
     ci = ci_attributes(environment)
-    known = "vcs.ref.head.revision" in ci
-    writer.note(resource=resource, ci=ci, vcs={} if known else git_head(info.get("cwd") or "/"), tags=tags)
+    writer.note(resource=resource, ci=ci, vcs=git_head(info.get("cwd") or "/"), tags=tags)
 
 
 _ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")

@@ -4,7 +4,7 @@ The file holds a JSON object:
 
 * "schema": 1.
 * "conditions": each distinct set of conditions once.
-* "runs": for each run its start, the index of its conditions, and its figures by name. A figure is
+* "runs": for each run its start, its commit if known, the index of its conditions, and its figures by name. A figure is
   [value, certainty, low, high, alone, basis].
 """
 
@@ -17,7 +17,7 @@ import subprocess
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
-from otel_memwatch.record.fields import moment, number
+from otel_memwatch.record.fields import moment, number, text
 from otel_memwatch.run.figures import Conditions, Figure, RunFigures
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.user_files import read_file, replace_file
@@ -58,6 +58,7 @@ def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
         "runs": [
             {
                 "started": round(run.started, 3),
+                **({"commit": run.commit} if run.commit else {}),
                 "conditions": conditions.index(run.conditions),
                 "figures": {
                     name: [f.value, f.certainty.value, f.low, f.high, f.alone, f.basis]
@@ -160,7 +161,8 @@ def _run(fields: Any, conditions: Sequence[Conditions], name: str) -> RunFigures
         raise ValueError(f"{str(position)[:_QUOTED]!r} is not the number of a condition")
     if started is None:
         raise ValueError(f"{str(fields['started'])[:_QUOTED]!r} is not a time")
-    return RunFigures(figures, conditions[position], started, name)
+    commit = text(fields.get("commit")) or ""
+    return RunFigures(figures, conditions[position], started, name, commit=commit)
 
 
 _OLD_BASES = {"the control group": "the cgroup", "sizes at ticks": "sizes at samples"}

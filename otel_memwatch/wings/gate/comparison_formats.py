@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
@@ -63,8 +64,8 @@ _MOST_ROWS = 200
 _MEASURES = {PROCESS: "process-memory", GPU: "gpu-memory", WRITTEN: "written-bytes", CPU: "cpu-seconds"}
 """Names of figures as measures of Bencher; other figures keep their names."""
 
-_COMMAND, _NAMED = 60, 3
-"""Columns of a command, and runs of a side that are named."""
+_COMMAND, _NAMED, _COMMIT = 60, 3, 10
+"""Columns of a command, runs of a side that are named, and characters of a commit."""
 HEADER, ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
 
 
@@ -174,10 +175,15 @@ def causes(explanation: Explanation) -> list[str]:
     return [*lines, *explanation.notes]
 
 
-def compared_runs(comparison: Comparison, name: Callable[[tuple[str, ...]], str]) -> list[str]:
-    """Return a line for each side with its commands, its runs, and their ratio to the predicted memory.
+def compared_runs(
+    comparison: Comparison, name: Callable[[tuple[str, ...]], str], *, public: bool = False
+) -> list[str]:
+    """Return a line for each side: commands, runs, commits, and the ratio to the predicted memory.
 
-    `name` returns a command in words.
+    Args:
+        comparison: what was compared.
+        name: returns a command in words.
+        public: leave out the paths of the runs.
     """
     lines, commands = [], []
     for label, runs in (("base", comparison.base), ("head", comparison.head)):
@@ -186,12 +192,16 @@ def compared_runs(comparison: Comparison, name: Callable[[tuple[str, ...]], str]
         found = dict.fromkeys(run.command for run in runs if run.command)
         commands.append(set(found))
         more = f" and {count(len(found) - 1, 'other command')}" if len(found) > 1 else ""
-        words = name(next(iter(found))) + more if found else "unknown command"
+        words = name(next(iter(found))) + more if found else "saved figures"
         paths = ", ".join(clean(run.name) for run in runs[:_NAMED])
         paths += f", {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+        commits = list(dict.fromkeys(run.commit for run in runs if run.commit))
+        # A placeholder of a redacted run stays whole.
+        at = "".join(f", commit {clean(one[:_COMMIT] if one.isalnum() else one)}" for one in commits[:1])
+        at += f" and {count(len(commits) - 1, 'other')}" if len(commits) > 1 else ""
         ratios = [run.ratio for run in runs if run.ratio is not None]
         ratio = f"; {digits(max(ratios), 3)} times the predicted memory" if ratios else ""
-        lines.append(f"{label}: {words} ({paths}){ratio}")
+        lines.append(f"{label}: {words}{'' if public else f' ({paths})'}{at}{ratio}")
     if len(commands) > 1 and all(commands) and commands[0].isdisjoint(commands[1]):
         lines.append("The commands differ.")
     return lines
@@ -211,7 +221,7 @@ def as_markdown(comparison: Comparison) -> str:
     )
     page.title(f"{mark} Memory: {headline(comparison)}")
     page.paragraph(f"{count(comparison.base_runs, 'base run')}, {count(comparison.head_runs, 'head run')}.")
-    for line in compared_runs(comparison, public_name):  # a comment leaves the machine: no arguments
+    for line in compared_runs(comparison, public_name, public=True):  # a comment leaves the machine
         page.item(line)
     if found:
         _markdown_table(found, page)
@@ -226,7 +236,7 @@ def as_markdown(comparison: Comparison) -> str:
     if comparison.left_out:
         page.paragraph("Excluded:")
         for one in comparison.left_out:
-            page.item(f"{one.name}: {one.why}")
+            page.item(f"{os.path.basename(one.name)}: {one.why}")
     return page.text()
 
 

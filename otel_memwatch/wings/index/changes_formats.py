@@ -7,10 +7,11 @@ import os
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.runtime import strict_json
+from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import amount, bounds, clean, count, shorten, size_in, size_scale, table
 from otel_memwatch.wings.index.commit_subjects import subjects
-from otel_memwatch.wings.index.listing import local
+from otel_memwatch.wings.index.listing import group_name, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,15 +121,22 @@ def as_markdown(found: Sequence[FigureChange], runs: int) -> str:
     newest = sorted(found, key=lambda one: one.first.started, reverse=True)
     if found:
         directory, messages = directory_of(found), messages_of(found)
-        rows = [cells(one, directory, messages) for one in newest[:_MOST_ROWS]]
+        rows = [(_public_group(one), *cells(one, directory, messages)[1:]) for one in newest[:_MOST_ROWS]]
         page.table(rows, Columns(HEADER, ALIGNED))
     if len(found) > _MOST_ROWS:
         page.paragraph(f"{count(len(found) - _MOST_ROWS, 'older change')}.")
     return page.text()
 
 
+def _public_group(change: FigureChange) -> str:
+    """Return the group without arguments if it is a command: a comment leaves the machine."""
+    of_command = not change.first.name and change.group == group_name(change.first, None)
+    return clean(public_name(change.first.command) if of_command else change.group)
+
+
 def as_json(found: Sequence[FigureChange], runs: int) -> str:
-    """Return JSON: bytes or seconds, times in Unix seconds."""
+    """Return JSON: bytes or seconds, times in Unix seconds. `subject` is that of `first_commit`."""
+    messages = messages_of(found)
     document = {
         "schema": SCHEMA,
         "runs": runs,
@@ -147,6 +155,9 @@ def as_json(found: Sequence[FigureChange], runs: int) -> str:
                 "certain": one.is_certain,
                 "last_run": one.last.path,
                 "first_run": one.first.path,
+                "last_commit": one.last.commit,
+                "first_commit": one.first.commit,
+                "subject": messages.get(one.first.commit or "") if one.is_step else None,
                 "started": one.first.started,
                 "possible_runs": one.runs,
                 "also_changed": list(one.notes),

@@ -18,8 +18,9 @@ from functools import lru_cache
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.command_key import command_key
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import number, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA, SEGMENTED_SCHEMA
+from otel_memwatch.record.git_head import commit_of
 from otel_memwatch.record.open import read_info
 from otel_memwatch.record.reader import Record
 from otel_memwatch.run.asked import asked
@@ -142,7 +143,7 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
         "rank": group.rank,
         "span": run.trace.get("span_id"),
         "parent": run.trace.get("parent_span_id"),
-        "commit": _commit(run),
+        "commit": _storable(commit_of(run.info)) or None,
     }
 
 
@@ -150,15 +151,6 @@ def _described(run: RecordedRun, path: str) -> dict[str, Any]:
 def _command(words: tuple[str, ...]) -> tuple[str, str]:
     """Return a command as JSON, and its key; many runs have the same command."""
     return dumps(words), _storable(command_key(words))
-
-
-def _commit(run: RecordedRun) -> str | None:
-    """Return the commit from the CI job's variables, or from the repository around the working directory."""
-    for key in ("ci", "vcs"):
-        found = text(mapping(run.info.get(key)).get("vcs.ref.head.revision"))
-        if found:
-            return _storable(found)
-    return None
 
 
 def _storable(value: str) -> str:

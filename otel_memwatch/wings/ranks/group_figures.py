@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from otel_memwatch.model import Certainty
+from otel_memwatch.record.git_head import commit_of
 from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
 from otel_memwatch.run.figures import (
     CPU,
@@ -49,7 +50,12 @@ def group_figures(group: RankGroup) -> RunFigures:
             found[name] = largest(known)
     found[SECONDS] = Figure.measured(group.seconds)
     return RunFigures(
-        found, conditions_of(group.numbered[0].run), group.started, group.name, tuple(group.command)
+        found,
+        conditions_of(group.numbered[0].run),
+        group.started,
+        group.name,
+        tuple(group.command),
+        commit=commit_of(group.numbered[0].run.info),
     )
 
 

@@ -22,7 +22,7 @@ RUNS = [
         Conditions("Linux 6.18 x86_64", 2, 1 << 34, "MALLOC_ARENA_MAX=1", "here"),
         1700000000.123,
     ),
-    RunFigures({}, Conditions(host="there"), 1.0),
+    RunFigures({}, Conditions(host="there"), 1.0, commit="c3" * 20),
 ]
 
 

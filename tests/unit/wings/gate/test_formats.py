@@ -15,6 +15,7 @@ from otel_memwatch.run.figures import Figure, RunFigures
 from otel_memwatch.wings.gate import budget_formats, comparison_formats
 from otel_memwatch.wings.gate.causes import Cause, Explanation
 from otel_memwatch.wings.gate.comparison import compare
+from otel_memwatch.wings.gate.judged_runs import LeftOut
 
 MIB = 1 << 20
 ODD = 'operation:a|b <script>`x`\n\x1b[31m"&'
@@ -88,6 +89,18 @@ def test_the_comment_has_what_changed_first_and_folds_the_rest():
     assert "<script>" not in text
     rows = [line for line in lines if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} <= {6, 7}
+
+
+def test_a_comment_has_no_argument_and_no_path():
+    run = RunFigures(
+        BASE, name="/home/ann/base", command=("python", "train.py", "--user=ann"), commit="c3" * 20
+    )
+    compared = compare([run], [run._replace(name="/home/ann/head")])
+    compared = compared._replace(left_out=[LeftOut("/home/ann/failed", "run failed")])
+    text = comparison_formats.as_markdown(compared)
+    assert "base: python train.py, commit c3c3c3c3c3\n" in text
+    assert "failed: run failed" in text
+    assert "ann" not in text
 
 
 def test_junit_counts_failures_and_what_is_unknown():

@@ -147,6 +147,13 @@ def test_each_group_has_a_separate_history() -> None:
     assert found.group == "a"
 
 
+def test_a_comment_has_no_argument() -> None:
+    words = '["python", "train.py", "--user=ann"]'
+    found = changes(runs([100.0] * 8 + [110.0] * 8, name="", command_json=words), None)
+    assert "--user=ann" in FORMATS["text"](found, 16)
+    assert "| python train.py | memory |" in FORMATS["markdown"](found, 16)
+
+
 def test_json_has_bytes_and_the_runs_between_which_it_stepped() -> None:
     found = changes(runs([100.0] * 8 + [110.0] * 8), None)
     document = json.loads(FORMATS["json"](found, 16))
