@@ -175,6 +175,8 @@ def position_of_peak(operations: Candidates, context: OperationContext, peaks: P
         )
         if found is not None:
             return found.operation.position if found.certain and not found.likely else None
+        if peak.at is not None:
+            return None  # no operation was open then: the one of a smaller peak did not have the run's
     return None
 
 

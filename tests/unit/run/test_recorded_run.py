@@ -12,6 +12,7 @@ import pytest
 from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.run import Peaks, RecordedRun, describe_end, load
+from tests.support import recorded
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 RSS, MAIN = column("memwatch.tree.memory.usage"), column("process.memory.usage")
@@ -549,3 +550,22 @@ def test_marks_and_limits(tmp_path: Path) -> None:
     assert run.marks == ((0.5, "disk full"), (None, "x"))
     assert run.limits["cgroup_bytes"] == 96 * MIB
     assert (run.command, run.id) == (("python", "train.py", "--epochs", "3"), "20260101T000000Z-program-4242")
+
+
+def test_no_operation_has_a_peak_that_was_reached_after_all_of_them(tmp_path: Path) -> None:
+    """Workers reach the run's peak when the only operation is over, which had the peak of the main process."""
+    run = recorded.record(
+        tmp_path / "run",
+        seconds=3.0,
+        series=[recorded.TREE, recorded.MAIN],
+        ticks=[(0.1 * i, (130 if i < 15 else 200) * MIB, 130 * MIB) for i in range(1, 30)],
+        peaks={
+            "main": recorded.peak(134, at=1.0, pid=100, how="VmHWM"),
+            "process": recorded.peak(134, at=1.0, pid=100, how="VmHWM"),
+            "tree": recorded.peak(200, at=2.1, how="cgroup watermark"),
+        },
+        processes=[*recorded.process(100, 0.0, 3.0, 134), *recorded.process(101, 1.2, 2.9, 80)],
+        operations={100: [recorded.opened(1, 0.5, "load"), recorded.closed(1, 1.0, 134)]},
+    )
+    (operation,) = load(run).operations
+    assert not operation.sets_run_peak
