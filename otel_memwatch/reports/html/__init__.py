@@ -34,7 +34,7 @@ HASHES = {
     "parts.js": "oB8AplYvsyhBfpboD3jNDLJIPNdcfd7zSJjD0gBJWJs=",
     "runs.js": "Qbv64WhSmYvu1SixumnC6/7AC4KS1qW7DoiCBFTHlUo=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
-    "page.js": "zlKU1Hkp+Vksa9VfFQ522TeCWb9M/R0BW0FJYST/agU=",
+    "page.js": "H3mkbldyQLn519vfW6Hq2kp5AMW0Vy8sK+TFG58BJhI=",
 }
 """SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 

@@ -236,6 +236,11 @@ function memoryChart(into) {
     c.setLineDash([]);
     const x = (t) => u.valToPos(t, "x", true), y = (v) => u.valToPos(v, "y", true);
     const right = u.bbox.left + u.bbox.width;
+    const words = peak && peak.at !== null ? `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}` : "";
+    const at = words ? x(Math.min(peak.at, whole)) : right, level = words ? y(peak.bytes) : 0;
+    const room = 9 * ratio + c.measureText(words).width, left = at + room + ratio > right;
+    // The line of the limit would cross the label: then put it above that line, like the label of the limit.
+    const crossed = words && near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
     if (near) {
       c.strokeStyle = c.fillStyle = colour("limit");
       c.lineWidth = 1.4 * ratio;
@@ -243,7 +248,9 @@ function memoryChart(into) {
       c.beginPath(); c.moveTo(u.bbox.left, y(limit.bytes)); c.lineTo(right, y(limit.bytes)); c.stroke();
       c.setLineDash([]);
       c.textAlign = "left";
-      c.fillText(`limit of the ${limit.whose}, ${size(limit.bytes)}`, u.bbox.left + 8 * ratio, y(limit.bytes) - 6 * ratio);
+      const text = `limit of the ${limit.whose}, ${size(limit.bytes)}`, begin = u.bbox.left + 8 * ratio;
+      const narrow = crossed && (left ? at - room : at) < begin + c.measureText(text).width;   // no room for both above the line
+      c.fillText(text, begin, y(limit.bytes) + (narrow ? 14 : -6) * ratio);
     }
     // Time without progress: a band at the bottom, as dense as the share.
     for (const [from, to, ...shares] of data.stalls) {
@@ -262,8 +269,7 @@ function memoryChart(into) {
       c.textAlign = x(time) > right - 70 * ratio ? "right" : "left";
       c.fillText("OOM kill", x(time) + (c.textAlign === "right" ? -5 : 5) * ratio, u.bbox.top + u.bbox.height - 8 * ratio);
     }
-    if (peak && peak.at !== null) {
-      const at = x(Math.min(peak.at, whole)), level = y(peak.bytes);
+    if (words) {
       c.strokeStyle = c.fillStyle = colour("ink");
       c.lineWidth = 1.6 * ratio;
       if (peak.certainty === "interval" && peak.high !== null) {
@@ -273,11 +279,7 @@ function memoryChart(into) {
       } else {
         c.beginPath(); c.arc(at, level, 4.5 * ratio, 0, 7); c.stroke();
       }
-      const words = `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}`;
-      const left = at + 10 * ratio + c.measureText(words).width > right;
       c.textAlign = left ? "right" : "left";
-      // The line of the limit would cross the label: then put it above that line, like the label of the limit.
-      const crossed = near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
       c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max((crossed ? Math.min(y(limit.bytes), level) : level) - 7 * ratio, u.bbox.top + 12 * ratio));
     }
   });
