@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,7 @@ import click
 from otel_memwatch.cli.command_group import CommandWithSettings, setting_options
 from otel_memwatch.config import parse_seconds, settings
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.run.attach import attach, attach_group
+from otel_memwatch.monitor.run.attach import attach, attach_group, attach_named
 from otel_memwatch.monitor.run_cgroup.target_groups import KINDS, find_group
 from otel_memwatch.reports.phrases import process_name
 from otel_memwatch.runtime.own_python import command_line
@@ -36,10 +37,8 @@ _NAME = 60
 @click.option(
     "--restart-wait",
     metavar="SECONDS",
-    default="60",
-    show_default=True,
-    help="Wait this long for a unit, container, pod or job to start again, and record it as a further run; 0: do not wait. "
-    "--out names one run, and so turns this off.",
+    help="Wait this long for the target to start again, and record it as a further run; 0: do not wait. "
+    "--out names one run, and so turns this off. Default: 60 for a unit, container, pod or job, 0 for a NAME.",
 )
 @click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte after the first sample.")
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor: its end of file ends the recording.")
@@ -49,7 +48,7 @@ def command(
     process: str | None,
     ready_fd: int | None,
     stop_fd: int | None,
-    restart_wait: str,
+    restart_wait: str | None,
     *,
     prepared: bool,
     **given: object,
@@ -65,23 +64,33 @@ def command(
     asked = {kind: str(name) for kind in KINDS if (name := given.pop(kind)) is not None}
     if len(asked) + (process is not None) != 1:
         raise UsageError(
-            "attach wants one target.", f"pass a PID, a NAME, or one of --{', --'.join(KINDS)}; see --help"
+            "attach needs one target.", f"pass a PID, a NAME, or one of --{', --'.join(KINDS)}; see --help"
         )
     options = settings("attach", given)
-    if process is not None:
-        pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
-        attach(pid, options, say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
-        return
     try:
-        # A path has no manager that starts it again.
-        patience = parse_seconds(restart_wait) if not options["out"] and "cgroup" not in asked else 0.0
+        patience = parse_seconds(restart_wait or ("60" if asked else "0"))
     except ValueError as error:
         raise UsageError(f"--restart-wait: {error}.") from None
-    ((kind, name),) = asked.items()
-    if attach_group(find_group(kind, name), options, say, patience):
+    if options["out"] or "cgroup" in asked:  # a path has no manager that starts it again
+        patience = 0.0
+    if asked:
+        ((kind, name),) = asked.items()
+        again = attach_group(find_group(kind, name), options, say, patience)
+    elif patience and process is not None and not _is_pid(process):
+        again = attach_named(process, partial(_find, process), options, say, patience)
+    else:
+        assert process is not None
+        pid = int(process) if _is_pid(process) else _find(process)
+        attach(pid, options, say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
+        again = False
+    if again:
         # A new process: a recording leaves threads, signal handlers and memory behind.
         run_again = command_line(*sys.argv[1:])
         os.execv(run_again[0], run_again)  # noqa: S606 - there is no shell to start it with
+
+
+def _is_pid(process: str) -> bool:
+    return process.isascii() and process.isdecimal()
 
 
 def _find(name: str) -> int:
@@ -104,7 +113,7 @@ def _find(name: str) -> int:
             argv_of[pid] = argv or [details["name"]]
     found = [pid for pid in argv_of if not _descends_from_any(pid, argv_of, parents)]
     if not found:
-        raise UsageError(f"No process of the name {name!r} runs.", "attach wants a PID; ps lists them")
+        raise UsageError(f'No process has the name "{name}".', "pass a PID; ps lists them")
     if len(found) > 1:
         listed = ", ".join(f"{pid}: {process_name(None, argv_of[pid], _NAME)}" for pid in found[:_LISTED])
         more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""

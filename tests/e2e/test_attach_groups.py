@@ -270,9 +270,9 @@ def test_targets_that_cannot_be_recorded(tmp_path: Path, made: Group) -> None:
             if systemd_runs()
             else 'systemd does not run here, so there is no unit "no-such-unit.service"',
         ),
-        (("--cgroup", str(made.path), "--pod", "x"), "attach wants one target"),
-        ((), "attach wants one target"),
-        (("--unit", "x", "4711"), "attach wants one target"),
+        (("--cgroup", str(made.path), "--pod", "x"), "attach needs one target"),
+        ((), "attach needs one target"),
+        (("--unit", "x", "4711"), "attach needs one target"),
         (("--unit", "x", "--restart-wait", "soon"), "--restart-wait"),
     ):
         watcher = start(tmp_path, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,7 +74,7 @@ def test_attach_by_name(tmp_path: Path) -> None:
     script.write_text("import sys; sys.stdin.read()")
     done = call(tmp_path, "attach", name)
     assert done.returncode == 2
-    assert f"No process of the name '{name}' runs" in done.stderr
+    assert f'No process has the name "{name}"' in done.stderr
     argv = [sys.executable, str(script)]
     jobs = [subprocess.Popen(argv, stdin=subprocess.PIPE, cwd=tmp_path) for _ in range(2)]
     try:
@@ -100,6 +101,56 @@ def test_attach_by_name(tmp_path: Path) -> None:
         for job in jobs:
             job.kill()
             job.wait()
+
+
+def test_a_process_that_restarts_is_recorded_again_by_name(tmp_path: Path) -> None:
+    """A worker that outlives the first master is not its successor."""
+    name = f"again-{os.getpid()}.py"
+    script = tmp_path / name
+    script.write_text("import os, sys\nif os.fork(): sys.stdin.read()\nelse: os.read(int(sys.argv[1]), 1)\n")
+    watcher = None
+    workers, release = os.pipe()
+    runs: list[Path] = []
+    try:
+        for number in range(2):
+            job = subprocess.Popen(
+                [sys.executable, str(script), str(workers)],
+                stdin=subprocess.PIPE,
+                cwd=tmp_path,
+                pass_fds=[workers],
+            )
+            watcher = watcher or subprocess.Popen(
+                [*PROGRAM, "attach", name, "--no-report", "--restart-wait", "60"], cwd=tmp_path, env=environment(),
+                stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert watcher.stderr is not None
+            while len(runs) <= number or not _has_sample(runs[number]):
+                assert watcher.poll() is None, watcher.stderr.read()
+                time.sleep(0.02)
+                runs = sorted((tmp_path / "memwatch-runs").glob("*"))
+            job.communicate()
+            while f'"{name}" ended. Waiting 60 s for it to start again' not in (
+                line := watcher.stderr.readline()
+            ):
+                assert line, "it ended"
+            if not number:
+                time.sleep(1.5)  # it looks for it at least once, and finds the worker
+                assert len(list((tmp_path / "memwatch-runs").glob("*"))) == 1
+                os.write(release, b"x")
+        watcher.send_signal(signal.SIGINT)
+        watcher.communicate(timeout=60)
+    finally:
+        os.close(release)
+        os.close(workers)
+        if watcher is not None:
+            watcher.kill()
+            watcher.wait()
+    assert [json.loads((run / "run.json").read_text())["name"] for run in runs] == [name, name]
+
+
+def _has_sample(run: Path) -> bool:
+    samples = run / "samples.jsonl"
+    return samples.exists() and samples.read_bytes().count(b"\n") >= 2
 
 
 def test_attach_to_a_forking_server_by_name(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from otel_memwatch.monitor.recording.trace_context import run_context
 from otel_memwatch.monitor.run.monitor import Monitor
 from otel_memwatch.monitor.run.run_directory import make_run_directory
 from otel_memwatch.monitor.run_cgroup.target_groups import find_group
+from otel_memwatch.runtime.kernel import monotonic_start, read_once
 from otel_memwatch.runtime.procfs.control_group import oldest_member
 from otel_memwatch.runtime.procfs.mounted import shows_others
-from otel_memwatch.runtime.procfs.process import without_padding
+from otel_memwatch.runtime.procfs.process import parse_stat, without_padding
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.runtime.wait_readable import readable
 
@@ -40,6 +41,13 @@ _EXIT_SECONDS = 0.2
 """Longest wait for the rest of a process's exit, after it has left its cgroup: the last sample would count it as alive."""
 _EVENTS_BYTES = 64
 """More bytes than cgroup.events has up to the number of "populated"."""
+_NAMED_POLL_SECONDS = 1.0
+"""Seconds between two searches for a process by name, which read all of /proc."""
+
+_CLOCK_SECONDS = 0.02
+"""Seconds by which the start of a process may appear too early: the kernel counts it in hundredths since the boot."""
+
+_WAITING = "otel-memwatch: {} ended. Waiting {:g} s for it to start again (Ctrl-C: stop)."
 
 _ENDED = "ended"
 """Reason of a recording's end: the target has ended."""
@@ -59,10 +67,10 @@ def attach(
     prepared: bool = False,
     group: TargetGroup | None = None,
     wake: int | None = None,
-) -> bool:
+) -> float | None:
     """Record process `pid` and its descendants until it ends, a signal arrives, or a byte arrives on `stop_fd`.
 
-    Returns whether the target ended by itself.
+    Returns the monotonic time at which the target ended by itself; `None`: the recording was stopped.
 
     Args:
         pid: the process.
@@ -82,7 +90,7 @@ def attach(
         argv = _command_of(pid)
     except NoProcessError:
         if prepared:
-            return True  # it ended before we started; the records that it wrote remain
+            return time.monotonic()  # it ended before we started; the records that it wrote remain
         raise
     environment, pidfd = _environment_of(pid), _open_pidfd(pid)
     wake = _wake_on_signals() if wake is None else wake
@@ -109,7 +117,7 @@ def attach(
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
     if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
         monitor.messages.problem(problem)
-    return why == _ENDED and not _signalled(wake)
+    return ended if why == _ENDED and not _signalled(wake) else None
 
 
 def attach_group(
@@ -127,17 +135,52 @@ def attach_group(
         "name": settings["name"] or (os.path.basename(group.path) if group.kind == "cgroup" else group.name),
     }
     wake = _wake_on_signals()
-    if not attach(pid, named, say, group=group, wake=wake) or not patience:
+    if attach(pid, named, say, group=group, wake=wake) is None or not patience:
         return False
-    say(
-        f"otel-memwatch: {group.kind} {group.name} ended. Waiting {patience:g} s for it to start again (Ctrl-C: stop)."
-    )
+
+    def runs() -> bool:
+        return oldest_member(find_group(group.kind, group.name).path) is not None
+
+    say(_WAITING.format(f"{group.kind} {group.name}", patience))
+    return _starts_again(runs, _RESTART_POLL_SECONDS, patience, wake)
+
+
+def attach_named(
+    name: str,
+    find: Callable[[], int],
+    settings: Mapping[str, Any],
+    say: Callable[[str], None],
+    patience: float,
+) -> bool:
+    """Record the process that `find` returns. Return whether it returns a younger one within `patience` seconds of its end.
+
+    The run has the name of the process. `find` raises `UsageError` if there is none, or several.
+    """
+    wake = _wake_on_signals()
+    ended = attach(find(), {**settings, "name": settings["name"] or name}, say, wake=wake)
+    if ended is None:
+        return False
+
+    def runs() -> bool:
+        # Workers of the old one may outlive it for a moment.
+        try:
+            stat = parse_stat(read_once(f"/proc/{find()}/stat"))
+        except (OSError, ValueError):
+            return False
+        return monotonic_start(stat.start) >= ended - _CLOCK_SECONDS
+
+    say(_WAITING.format(f'"{name}"', patience))
+    return _starts_again(runs, _NAMED_POLL_SECONDS, patience, wake)
+
+
+def _starts_again(runs: Callable[[], bool], pause: float, patience: float, wake: int) -> bool:
+    """Return whether a target runs again within `patience` seconds; a `UsageError` of `runs` means no."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        if readable([wake], _RESTART_POLL_SECONDS):
+        if readable([wake], pause):
             return False
         with contextlib.suppress(UsageError):
-            if oldest_member(find_group(group.kind, group.name).path) is not None:
+            if runs():
                 return True
     return False
 

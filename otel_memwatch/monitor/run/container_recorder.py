@@ -178,7 +178,7 @@ def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> Non
         with contextlib.suppress(OSError):  # a run without a sample
             os.unlink(f"{directory}/{RUN_FILE}")
             os.rmdir(directory)
-    elif not ended and oldest_member(group.path) is not None:
+    elif ended is None and oldest_member(group.path) is not None:
         say(
             f"otel-memwatch: {group.kind} {group.name} still runs. To record it further: otel-memwatch attach "
             f"--{group.kind} {group.name}"
