@@ -11,9 +11,11 @@ from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, duration, peak_sentence, size
+from otel_memwatch.truth.operation import part_of_tree
 from otel_memwatch.units import parse_local_time
 
 if TYPE_CHECKING:
+    from otel_memwatch.model import Peak
     from otel_memwatch.run import OperationFigures, RecordedRun
 
 _FORM = "%Y-%m-%d %H:%M:%S"
@@ -34,7 +36,25 @@ def figures_of_day(run: RecordedRun, day: str) -> OperationFigures:
         )
         raise UsageError(f"The run was not recorded on {day}.", f"it lasted from {lasted}")
     start, until = run.started + max(0.0, first), run.started + min(run.seconds, last)
-    return figures_between(start, until, day, run.operation_context, run.peaks)
+    found = figures_between(start, until, day, run.operation_context, run.peaks)
+    return found._replace(tree_peak=_with_run_peak(found.tree_peak, run, start, until))
+
+
+def _with_run_peak(peak: Peak | None, run: RecordedRun, start: float, until: float) -> Peak | None:
+    """Return the tree's peak between two monotonic times, at least the run's lower bound if that was seen meanwhile."""
+    whole, context = run.peaks.tree, run.operation_context
+    from_start, to_end = start <= run.started, until >= run.started + run.seconds
+    if whole is None:
+        return peak
+    if from_start and to_end:
+        return whole
+    at = whole.at if whole.low_at is None else whole.low_at
+    if at is None:
+        return peak
+    at += run.started
+    began = from_start or start <= at - context.window
+    ended = to_end or at + context.series.longest_reading <= until
+    return part_of_tree(peak, whole, throughout=began and ended)
 
 
 def text(run: RecordedRun, day: OperationFigures, display: Display = FILE) -> str:

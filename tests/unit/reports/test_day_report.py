@@ -54,6 +54,36 @@ def test_a_day_has_a_separate_peak_and_cpu_time(week: Path) -> None:
     assert wednesday["totals"]["tree_cpu_seconds"] == 24 * 60
 
 
+def test_a_day_has_the_lower_bound_of_the_run_that_was_seen_then(week: Path) -> None:
+    """The run's figure may come from a reading that no sample of the tree has: the proportional sizes of all pages."""
+    info = json.loads((week / "run.json").read_text())
+    peak = {"bytes": 950 * MIB, "low": 950 * MIB, "certainty": "interval", "evidence": ["one_sample"]}
+    info["peaks"] = {"tree": {**peak, "at": 20 * HOUR}}
+    (week / "run.json").write_text(json.dumps(info))
+    lows = [
+        json.loads(report(week, "--day", f"2026-11-{day:02}", "--json"))["tree_peak"]["low"]
+        for day in range(2, 7)
+    ]
+    assert [low // MIB for low in lows] == [100, 950, 102, 103, 103]
+
+
+def test_a_run_of_one_day_has_the_same_peak_on_it(tmp_path: Path) -> None:
+    noon = time.mktime((2026, 11, 2, 12, 0, 0, 0, 0, -1))
+    directory = RunDirectory(
+        tmp_path / "run",
+        started={"wall": noon, "monotonic": STARTED},
+        ended={"wall": noon + 2, "monotonic": STARTED + 2},
+        peaks={
+            "tree": {"bytes": 9 * MIB, "low": 7 * MIB, "high": 9 * MIB, "certainty": "interval", "at": None}
+        },
+    )
+    directory.columns([column("memwatch.tree.memory.usage"), column("memwatch.tree.memory.needed.low")])
+    for second in range(3):
+        directory.tick(second, MIB, MIB)
+    peak = json.loads(report(tmp_path / "run", "--day", "2026-11-02", "--json"))["tree_peak"]
+    assert (peak["low"], peak["high"]) == (7 * MIB, 9 * MIB)
+
+
 def test_the_first_day_begins_with_the_run(week: Path) -> None:
     text = report(week, "--day", "2026-11-02")
     assert "2026-11-02 12:00:00 to 2026-11-03 00:00:00 (12 h 00 min)" in text
