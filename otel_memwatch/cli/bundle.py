@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from otel_memwatch._version import __version__
-from otel_memwatch.errors import RunError
+from otel_memwatch.record.open import no_run
 from otel_memwatch.reports import destination
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.terminal import say
@@ -66,7 +66,7 @@ def _write(target: Path, runs: Mapping[str, Path], redact: str, *, force: bool) 
     }
     for directory in runs.values():
         if not directory.is_dir():
-            raise RunError(f"{directory} is no run directory.")
+            raise no_run(directory)
     with (
         destination(target, target.parent / "-", force=force) as out,
         tarfile.open(fileobj=out, mode="w:gz") as archive,

@@ -59,9 +59,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     except FileNotFoundError:
         if (recipe := read_recipe(directory)) is not None:
             return recipe
-        raise RunError(
-            f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them"
-        ) from None
+        raise no_run(directory) from None
     except NotADirectoryError:
         if directory.name in {RUN_FILE, SAMPLES_FILE, PROCESSES_FILE}:
             raise RunError(
@@ -87,6 +85,11 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     if has_otlp and SAMPLES_FILE not in names:
         return _otlp_record(directory, info)
     return open_record(directory, info)
+
+
+def no_run(directory: object) -> RunError:
+    """Return the error for a run directory that does not exist."""
+    return RunError(f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them")
 
 
 def read_info(path: str | os.PathLike[str], directory: int | None = None) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, RUN_FILE, RUNNING
-from otel_memwatch.record.open import read_info, read_recipe
+from otel_memwatch.record.open import no_run, read_info, read_recipe
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -79,10 +79,13 @@ def find_run(given: str | None) -> Path:
 def find_running(given: str | None) -> Path:
     """Return the run of a recorded process or monitor given by PID; for other arguments the same as `find_run`.
 
-    Raises `UsageError` if no run belongs to the process.
+    Raises `UsageError` if no run belongs to the process, and `RunError` if there is no such run.
     """
     if given is None or not (given.isascii() and given.isdecimal()) or os.path.isdir(given):
-        return find_run(given)
+        found = find_run(given)
+        if not os.path.lexists(found):
+            raise no_run(found)
+        return found
     pid = int(given)
     # `wrap` names the run directory in the environment of its command.
     wanted = f"{RUN_DIRECTORY_VARIABLE}=".encode()

@@ -15,7 +15,7 @@ from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import INDEX_FILE
 from otel_memwatch.wings.index import index as index_module
 from otel_memwatch.wings.index import index_cache
-from otel_memwatch.wings.index.find import find_paths, find_run, find_runs
+from otel_memwatch.wings.index.find import find_paths, find_run, find_running, find_runs
 from otel_memwatch.wings.index.index import index
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.support import recorded
@@ -152,6 +152,8 @@ def test_a_name_is_one_run_or_all_of_that_name() -> None:
     with pytest.raises(UsageError, match="There is no run of the name absent"):
         find_run("latest:absent")
     assert str(find_run("absent")) == "absent"
+    with pytest.raises(RunError, match="There is no run absent"):
+        find_running("absent")
 
 
 @pytest.mark.parametrize("beside", ["a program", "a directory"])
