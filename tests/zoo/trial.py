@@ -293,8 +293,8 @@ def operation_problems(
     # "At least" and "likely" name the operation in which so much was seen; a larger peak may have been in another.
     reached = (whole or {}).get("low") or 0
     if whole and whole["high"] is not None and not whole.get("operation_likely"):
-        # Without a cgroup the figure excludes kernel memory, such as sockets, which may peak in another operation.
-        seen = (truth.least - marked[name].kernel for name, truth in truths.items())
+        # Without a cgroup the figure excludes kernel memory and unmapped files, which may peak in another operation.
+        seen = (truth.least - truth.beside for truth in truths.values())
         reached = run_truth.least if own_group else max(seen, default=0)
     if named and not any(truths[name].most + SLACK >= reached for name in named if name in truths):
         yield f"false attribution: the peak was in none of {named}"
