@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count, islice, repeat
-from math import floor
+from math import floor, inf
 
 from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
 from otel_memwatch.run.attribution import Candidates, where
@@ -218,7 +218,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     | the run | its operations |
     | --- | --- |
     | faults reported at the next sample count in a window too | the same (`LedgerWindows`) |
-    | a sample's bound may be that of the window before | the next window counts, unless the run is one process |
+    | a sample's bound may be that of the window before | the next window counts, unless the run is one process seen later |
     | a window without a bound has that of its processes | no bound by faults |
     | one process had more than its files and the faults of any known window (`with_unseen_fill`) | no bound by faults |
     | memory that no fault brought, processes that were not watched | no bound by faults |
@@ -236,7 +236,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     if end <= context.watched_until:
         held = _held(operation, end, context)
         if context.by_faults:
-            by_faults = series.windows.most(operation.start, end, later=0 if context.one_process else 1)
+            by_faults = series.windows.most(operation.start, end, later=_windows_with_reports(end, context))
     if series.certain.known and not conditions.own_cgroup:
         low = series.certain.largest(operation.start, end) or 0
         seen = series.likely.largest(operation.start, end)
@@ -253,6 +253,16 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
         low = max(low, own.low or 0)
         single = own.bytes if own.certainty is Certainty.EXACT else None
     return tree_from_bounds(low, held, conditions.rss_error, single)
+
+
+def _windows_with_reports(end: float, context: OperationContext) -> int:
+    """Return the number of windows, after those of an operation, with reports about ended processes that lived in it.
+
+    The only report of a tree of one process is about the end of that process. It does not concern an operation after which a
+    sample still found memory of the process.
+    """
+    seen_alive_later = (context.series.main.largest(end, inf) or 0) > 0
+    return 0 if context.one_process and seen_alive_later else 1
 
 
 def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:

@@ -12,6 +12,9 @@ from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.run.cgroup_bounds import CgroupWindow
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ledger_bounds import LedgerBounds, LedgerWindows
+from otel_memwatch.run.operations import OperationContext, figures_between
+from otel_memwatch.run.results import Peaks
+from otel_memwatch.run.sample_history import SampleHistory
 from otel_memwatch.run.sample_series import CgroupHistory
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory
@@ -137,6 +140,32 @@ def test_operations_that_cover_the_run_reach_its_bound(carried: bool, tmp_path: 
         moments = sorted([STARTED, end, *(choose.uniform(STARTED, end) for _ in range(choose.randrange(6)))])
         parts = [history.most(*part, later=1) for part in itertools.pairwise(moments)]
         assert None in parts or max(part for part in parts if part is not None) >= whole, seed
+
+
+@pytest.mark.parametrize(("resident_after", "expected"), [(8, 8), (0, 30)])
+def test_the_end_of_a_lone_process_may_be_reported_one_sample_late(
+    resident_after: int, expected: int, tmp_path: Path
+) -> None:
+    """Its last page faults are then in the next window. Nothing is reported about a process that lives."""
+    conditions = RunConditions.of(RunDirectory(tmp_path, own_cgroup=None).info)
+    history = SampleHistory(conditions)
+    for time, resident, high in ((0.1, 8, 8), (0.2, resident_after, 8), (0.3, 0, 30)):
+        seen = Sample(STARTED + time, main=resident * MIB or None, processes=1, needed_low=0, needed=0)
+        history.add(seen._replace(needed_high=high * MIB, unseen_faults=0))
+    context = OperationContext(
+        conditions,
+        history.series(all_ended=True),
+        processes={},
+        sums=None,
+        have_left=False,
+        end=STARTED + 0.3,
+        watched_until=STARTED + 0.3,
+        by_faults=True,
+        one_process=True,
+    )
+    figures = figures_between(STARTED + 0.12, STARTED + 0.18, "Load", context, Peaks())
+    assert figures.tree_peak is not None
+    assert figures.tree_peak.high == expected * MIB
 
 
 def _history(*highs: int | None) -> CgroupHistory:

@@ -293,19 +293,24 @@ class Membership:
                 changed = member.refresh() or changed
         except GONE:
             self.sleep.wake()
+            # Its stat may be read already. Its end is compared with this stat, so what it shows counts now.
+            self._count_changes(before, member.stat)
             self._vanish(member, changes, now)
             return
-        stat = member.stat
         if changed:
             changes.figures = True
             self.sleep.wake()
-        if stat is before:
+        if member.stat is before:
             return
-        if stat.threads > before.threads:
-            self.pids.threads_began(stat.threads - before.threads)
-        if stat.child_minor_faults != before.child_minor_faults:
-            self.faults.inherited_by_member(before, stat)
+        self._count_changes(before, member.stat)
         self._records.executed(member, now)
+
+    def _count_changes(self, before: Stat, now: Stat) -> None:
+        """Count threads that began and page faults inherited between two readings of a member."""
+        if now.threads > before.threads:
+            self.pids.threads_began(now.threads - before.threads)
+        if now.child_minor_faults != before.child_minor_faults:
+            self.faults.inherited_by_member(before, now)
 
     def _vanish(self, member: Member, changes: TickDelta, now: float) -> None:
         """Remove a vanished member. Find the process that waited for it and inherited its totals and page faults.

@@ -246,6 +246,24 @@ def reaped(pid: int, time: float, stat: bytes, max_rss: int, minor_faults: int) 
     )
 
 
+@pytest.mark.usefixtures("no_descriptors")
+def test_the_children_of_a_process_that_ends_while_it_is_read_count_at_that_sample(tmp_path: Path) -> None:
+    """Its stat was read, its memory no more: the faults of a child that no sample saw are in this stat already."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, ME, minor=100)
+    proc.last_pid(50)
+    watched = open_tree(proc, adopt=True)
+    watched.tick(1.0)
+    proc.process(50, ME, minor=110, child_minor=4000)
+    proc.last_pid(51)
+    stat = (proc.path / "50/stat").read_bytes()
+    (proc.path / "50/statm").unlink()
+    assert watched.tick(1.1)["tree.unobserved"] == 1
+    watched.tree.note_exit(reaped(50, 1.15, stat, MIB, 4110))
+    tick = watched.tick(1.2)
+    assert (tick["tree.unobserved"], tick["tree.unobserved.faults"]) == (1, 4000)
+
+
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("counted", [False, True])
 def test_bytes_that_a_zombies_files_do_not_tell_are_those_of_wait4(
