@@ -1,4 +1,4 @@
-/* Usage: sampler GROUP [keep]: reads a memory cgroup of version 1 every millisecond until it has gone or SIGTERM, then prints
+/* Usage: sampler GROUP [READY]: reads a memory cgroup of version 1 every millisecond until it has gone or SIGTERM, then prints
  *
  *   LEAST MOST MAPPED KERNEL SAMPLES ANONYMOUS LASTING
  *
@@ -6,7 +6,8 @@
  * samples (the watermark, which each sample resets, less the smaller page cache of both), MAPPED and KERNEL the parts.
  * ANONYMOUS is the largest without shared memory and files in memory, LASTING the largest MAPPED of the smallest in a third of a
  * second: memory that a monitor with ten samples a second saw.
- * keep: another program resets the watermark, so MOST is LEAST and what two processors touch in a millisecond, 10 MiB.
+ * READY: a file to create after the first sample. Another program resets the watermark, so MOST is what was seen and what two
+ * processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -33,6 +34,12 @@ static long figure(int file) {
     return pread(file, text, sizeof text - 1, 0) > 0 ? atol(text) : -1;
 }
 
+static long now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 static long field(const char *text, const char *name) {
     const char *found = strstr(text, name);
     return found ? atol(found + strlen(name)) : 0;
@@ -52,7 +59,7 @@ static long lasting(long now) {
 
 int main(int count, char **words) {
     if (count < 2) return 98;
-    int keep = count > 2;
+    int keep = count > 2; /* the watermark */
     struct sched_param urgent = {.sched_priority = 10};
     sched_setscheduler(0, SCHED_FIFO, &urgent);
     signal(SIGTERM, stop);
@@ -61,6 +68,7 @@ int main(int count, char **words) {
     if (stat < 0 || peak < 0) return 97;
     static char text[16384];
     long least = 0, most = 0, mapped = 0, kernel = 0, samples = 0, cache_before = 0, anonymous = 0, lasted = 0;
+    long seen_before = 0, at_before = now_us();
     for (; !stopped; samples++) {
         long top = figure(peak);
         ssize_t size = pread(stat, text, sizeof text - 1, 0);
@@ -71,8 +79,14 @@ int main(int count, char **words) {
         long cache = field(text, "\ntotal_cache ") - shared, of_kernel = kmem < 0 ? 0 : figure(kmem);
         if (of_kernel < 0) of_kernel = 0;
         long less = samples && cache > cache_before ? cache_before : cache;
-        if (memory + of_kernel > least) least = memory + of_kernel;
         if (!keep && top - less > most) most = top - less;
+        long seen = memory + of_kernel, larger = seen > seen_before ? seen : seen_before, at = now_us();
+        long reach = larger + (at - at_before) * ((10 << 20) / 1000);
+        if (keep && reach > most) most = reach;
+        if (seen > least) least = seen;
+        seen_before = seen;
+        at_before = at;
+        if (keep && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
         if (memory > mapped) mapped = memory;
         if (memory - shared > anonymous) anonymous = memory - shared;
         long low = lasting(memory);
@@ -81,7 +95,6 @@ int main(int count, char **words) {
         cache_before = cache;
         nanosleep(&(struct timespec){0, 1000000}, 0);
     }
-    if (keep) most = least + (10 << 20);
     printf("%ld %ld %ld %ld %ld %ld %ld\n", least, most > least ? most : least, mapped, kernel, samples, anonymous, lasted);
     return 0;
 }

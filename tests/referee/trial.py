@@ -35,7 +35,7 @@ LEAST_SAMPLES = 10
 _ENTER = {
     # The run's own cgroup is sampled: one below it would make its memory.stat late, and the figure a wide range.
     "root": """echo "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)" >"$1.new"
-mv "$1.new" "$1"; sleep 0.05; sh -c "$2"; exit $?""",
+mv "$1.new" "$1"; while [ ! -e "$1.ready" ]; do sleep 0.01; done; sh -c "$2"; exit $?""",
     # Descriptor 9 was opened by root: the cgroup may be read-only here.
     "user": 'echo 0 >&9; exec 9>&-; sh -c "$2"',
 }
@@ -99,9 +99,9 @@ def sampler() -> str:
 
 
 @contextlib.contextmanager
-def sampling(place: Path, *, keep: bool) -> Iterator[subprocess.Popen[str]]:
-    """Sample a cgroup while the block runs; `keep`: without a reset of its watermark."""
-    argv = [sampler(), str(place), *(["keep"] if keep else [])]
+def sampling(place: Path, ready: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Sample a cgroup while the block runs; without a reset of its watermark if `ready`, which exists from the first sample on."""
+    argv = [sampler(), str(place), *map(str, filter(None, [ready]))]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -166,7 +166,7 @@ def run(program: Program, user: str) -> Trial:
             )  # fmt: skip
             os.close(entrance)
             place = _place(told, process) if user == "root" else referee.path
-            with sampling(place, keep=user == "root") as sampled:
+            with sampling(place, told.with_suffix(".ready") if user == "root" else None) as sampled:
                 try:
                     code = process.wait(TIMEOUT)
                 except subprocess.TimeoutExpired:
