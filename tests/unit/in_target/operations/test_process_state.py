@@ -148,6 +148,17 @@ def test_a_foreign_reset_is_reported(
     assert boundary(mark).doubt == FOREIGN
 
 
+def test_a_foreign_reset_is_not_noticed_if_no_boundary_saw_the_memory(mark: ResettableWatermark) -> None:
+    """A limit of the word exact, in the documentation: page faults would show it, and also whatever a program frees and takes again."""
+    first = mark.read_and_reset(opening=True, beside=False)
+    blip(60)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    last = mark.read_and_reset(opening=False, beside=False)
+    assert last.doubt != FOREIGN
+    assert last.segment < first.rss + 30 * MIB
+
+
 def test_what_a_boundary_uses_is_not_in_the_operation(
     mark: ResettableWatermark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
