@@ -15,6 +15,7 @@ from otel_memwatch.truth.estimates import largest_sample, likely_in_operation
 from otel_memwatch.truth.operation import (
     no_more_than,
     part_of_tree,
+    refuted_by_sample,
     tree_of_operation,
     unclosed_operation_peak,
 )
@@ -128,8 +129,8 @@ def figures_of(
     )
     peak = no_more_than(operation.peak, peaks.process)
     if operation.pid == context.conditions.root:
-        resident = context.series.main.largest(operation.start, end) or 0
-        peak = raised_by_sample(peak, resident - context.conditions.sum_error)
+        resident = (context.series.main.largest(operation.start, end) or 0) - context.conditions.sum_error
+        peak = refuted_by_sample(raised_by_sample(peak, resident), resident)
     totals = dict(operation.totals)
     for (name, name_of_tree), whole in used_by_tree:
         # The tree's use includes the process's.

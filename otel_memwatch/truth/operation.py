@@ -31,6 +31,20 @@ def operation_peak(
     return Peak(value, certainty, low, high, pid=pid, estimate=estimate, evidence=(Evidence.PROCESS_PEAK,))
 
 
+def refuted_by_sample(peak: Peak | None, sampled: int) -> Peak | None:
+    """Return "at least" for an exact peak that a sample in the operation exceeds: the program has reset its high-water mark.
+
+    Example: "exact" 22.6 MiB, measured at the end of an operation in which a sample found 62 MiB: at least 62 MiB.
+
+    Args:
+        peak: of an operation; `None`: unknown.
+        sampled: bytes that its process certainly had at a sample within it; 0: none.
+    """
+    if peak is None or peak.certainty is not Certainty.EXACT or sampled <= (peak.high or peak.bytes):
+        return peak
+    return at_least(sampled, Evidence.SAMPLES, pid=peak.pid)
+
+
 def operation_peak_so_far(low: int, pid: int) -> Peak | None:
     """Return the peak of an operation that is open, up to its process's last boundary; `None` for 0 bytes."""
     return at_least(low, Evidence.LAST_BOUNDARY, pid=pid) if low > 0 else None

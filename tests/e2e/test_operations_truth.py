@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch import load_run
+from otel_memwatch.model import Certainty
 from tests.support import counters
 from tests.support.marked import PROGRAMS, Marked, Program, read_file, run, succeed
+from tests.support.wrapped import wrap
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
@@ -377,6 +380,35 @@ def test_a_foreign_reset_is_noticed(tmp_path: Path) -> None:
     assert disturbed["high"] is None
     assert disturbed["peak"] >= 100 << 20
     assert_grown(program.one("undisturbed"), 10)
+
+
+RESETS = """
+import mmap, os, pathlib, time
+from otel_memwatch import operation
+samples = pathlib.Path(os.environ["OTEL_MEMWATCH_RUN_DIR"], "samples.jsonl")
+def ticks():
+    return samples.read_bytes().count(b"\\n") if samples.exists() else 0
+with operation("resets"):
+    memory = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for place in range(0, len(memory), mmap.PAGESIZE):
+        memory[place] = 1
+    before = ticks()
+    while ticks() < before + 3:
+        time.sleep(0.02)
+    memory.close()
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+"""
+
+
+def test_a_sample_refutes_an_exact_peak_after_a_reset_by_the_program(tmp_path: Path) -> None:
+    """No boundary saw the memory: the program's own figure is exact and too low."""
+    done = wrap([sys.executable, "-c", RESETS], out=tmp_path / "run")
+    assert done.code == 0, done.err
+    (found,) = load_run(tmp_path / "run").operations
+    assert found.operation.peak is not None
+    assert (found.operation.peak.high, found.operation.peak.certainty) == (None, Certainty.INTERVAL)
+    assert found.operation.peak.bytes >= 60 << 20
 
 
 def test_a_program_that_closes_all_descriptors_goes_on_being_recorded(tmp_path: Path) -> None:

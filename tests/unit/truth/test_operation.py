@@ -10,11 +10,28 @@ from otel_memwatch.truth.operation import (
     no_more_than,
     operation_peak,
     part_of_tree,
+    refuted_by_sample,
     together,
     tree_of_operation,
     with_children,
 )
 from tests.support.run_directory import MIB
+
+
+@pytest.mark.parametrize(
+    ("peak", "sampled", "expected"),
+    [
+        (Peak.exact(22, 1), 62, (62, None)),
+        (Peak.exact(22, 1), 23, (21, 23)),
+        (Peak.interval(20, 30), 62, (20, 30)),
+        (Peak.interval(20, None), 62, (20, None)),
+    ],
+)
+def test_a_sample_refutes_an_exact_peak(peak: Peak, sampled: int, expected: tuple[int, int | None]) -> None:
+    found = refuted_by_sample(peak, sampled)
+    assert found is not None
+    assert (found.low, found.high) == expected
+    assert refuted_by_sample(None, sampled) is None
 
 
 @pytest.mark.parametrize(
