@@ -15,7 +15,7 @@ _LONGEST = (2**31 - 1) // 1000
 """Seconds of the longest wait that poll(2) takes: 24 days."""
 
 
-def readable(descriptors: Iterable[int], seconds: float | None, changing: Iterable[int] = ()) -> list[int]:
+def readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
     """Wait for and return the descriptors that are readable or closed at the other end.
 
     Uses poll(), because select() rejects descriptors above 1023, which a program with a thousand open files may pass. A
@@ -24,12 +24,9 @@ def readable(descriptors: Iterable[int], seconds: float | None, changing: Iterab
     Args:
         descriptors: descriptors of pipes and processes; poll(2) of macOS does not support terminals.
         seconds: timeout, of at most 24 days; `None` waits for ever.
-        changing: descriptors of files of the kernel, returned if their content has changed since they were read.
     """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    for descriptor in changing:
-        poll.register(descriptor, select.POLLPRI)
     wait = None if seconds is None else math.ceil(min(seconds, _LONGEST) * 1000)
     return [descriptor for descriptor, _ in poll.poll(wait)]

@@ -284,11 +284,11 @@ class RunRecording:
 
     # -- values of the cgroup
 
-    def keep_group(self) -> None:
-        """Read the cgroup that is the target now, as its last process may have ended. Any thread may call this."""
+    def keep_group(self, contents: Mapping[str, bytes]) -> None:
+        """Keep contents of files of the target's cgroup, for a last sample after its removal. Any thread may call this."""
         for source in self.sources:
             if source.name == "cgroup":
-                source.keep_last()
+                source.keep_last(contents)
 
     def lost_group(self) -> bool:
         """Return whether the cgroup that is the target was removed before its last reading."""

@@ -26,6 +26,7 @@ from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.run_cgroup.last_reading import LastReading
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
     from otel_memwatch.monitor.sampling.stacks.worker import StackWorker
     from otel_memwatch.monitor.workers.uploading import Uploader
@@ -38,9 +39,7 @@ _RESTART_POLL_SECONDS = 0.25
 """Seconds between two searches for a group that has ended."""
 
 _EXIT_SECONDS = 0.2
-"""Longest wait for the rest of a process's exit, after it has left its cgroup: the last sample would count it as alive."""
-_EVENTS_BYTES = 64
-"""More bytes than cgroup.events has up to the number of "populated"."""
+"""Longest wait for the rest of an exit after the process has left its cgroup, and for the last reading of that cgroup."""
 _NAMED_POLL_SECONDS = 1.0
 """Seconds between two searches for a process by name, which read all of /proc."""
 
@@ -97,8 +96,8 @@ def attach(
     directory = Path(settings["out"] if prepared else make_run_directory(settings, argv, say))
     trace = run_context(environment)
     mode, started = "attach" if stop_fd is None else "watch", time.monotonic()
-    uploader, stacks = _start_uploader(settings, say), _start_stacks(settings, say)
-    helpers = frozenset(one.pid for one in (uploader, stacks) if one is not None)
+    last, uploader, stacks = _read_last(group), _start_uploader(settings, say), _start_stacks(settings, say)
+    helpers = frozenset(one.pid for one in (last, uploader, stacks) if one is not None)
     target = TargetInfo(mode, argv, pid, started, environment=environment, group=group, helpers=helpers)
     monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()
@@ -111,7 +110,7 @@ def attach(
     if group is None:
         why = _wait_for_end(pid, pidfd, stop_fd, wake)
     else:
-        why = _wait_for_group(monitor, group, (pid, pidfd), stop_fd, wake)
+        why = _wait_for_group(monitor, group.path, (pid, pidfd), (stop_fd, wake), last)
     problems = [] if stacks is None else stacks.finish()
     ended = time.monotonic()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
@@ -270,21 +269,15 @@ def _wake_on_signals() -> int:
 
 
 def _wait_for_end(
-    pid: int, pidfd: int | None, stop_fd: int | None, wake: int, events: int | None = None
+    pid: int, pidfd: int | None, stop_fd: int | None, wake: int, other: int | None = None
 ) -> str:
-    """Wait until the recording has to end; return why, in words. `events`: cgroup.events of a group that may end first."""
+    """Wait until the recording has to end, or `other` is readable, which may mean that; return why, in words."""
     reasons = {wake: "recording stopped by a signal"}
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"
-    if pidfd is not None:
-        reasons[pidfd] = _ENDED
+    reasons.update((descriptor, _ENDED) for descriptor in (pidfd, other) if descriptor is not None)
     while True:
-        seconds = None if pidfd is not None else _POLL_SECONDS
-        ready = readable(reasons, seconds, () if events is None else (events,))
-        if events is not None and events in ready:
-            if _is_empty(events):
-                return _ENDED
-            continue
+        ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
         if pidfd is not None and pidfd in ready:
             return reasons[pidfd]
         if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":
@@ -299,38 +292,56 @@ def _wait_for_end(
 
 
 def _wait_for_group(
-    monitor: Monitor, group: TargetGroup, main: tuple[int, int | None], stop_fd: int | None, wake: int
+    monitor: Monitor,
+    path: str,
+    main: tuple[int, int | None],
+    ends: tuple[int | None, int],
+    last: LastReading | None,
 ) -> str:
-    """Wait until no process of a group is left, one process after the other; return why the recording ends, in words.
+    """Wait until no process of a group is left; return why the recording ends, in words.
 
-    The kernel wakes us at a change of cgroup.events. A service manager waits for the same change, and then removes the group.
+    Args:
+        monitor: gets the last reading.
+        path: directory of the group.
+        main: PID of its main process, and the descriptor of this process.
+        ends: descriptors that end the recording, as `_wait_for_end` takes them.
+        last: reads the group at its end; `None`: nothing does.
     """
-    (pid, pidfd), events = main, None
-    if group.version == 2:
-        with contextlib.suppress(OSError):
-            events = os.open(f"{group.path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
-    while True:
-        why = _wait_for_end(pid, pidfd, stop_fd, wake, events)
-        if why == _ENDED:
-            monitor.keep_group()  # at once
-        if pidfd is not None:
-            if why == _ENDED:
-                readable([pidfd], _EXIT_SECONDS)
-            os.close(pidfd)
-        left = oldest_member(group.path) if why == _ENDED else None
-        if left is None:
-            if events is not None:
-                os.close(events)
-            return why
-        pid, pidfd = left, _open_pidfd(left)
+    pid, pidfd = main
+    left: int | None = pid
+    while left is not None:
+        if left != pid:
+            if pidfd is not None:
+                os.close(pidfd)
+            pid, pidfd = left, _open_pidfd(left)
+        why = _wait_for_end(pid, pidfd, *ends, None if last is None else last.fd)
+        there = why == _ENDED and (last is None or last.is_there())
+        left = oldest_member(path) if there else None
+        if left is None and why == _ENDED:
+            readable([pidfd] if pidfd is not None else [], _EXIT_SECONDS)
+        if last is not None:
+            last.take(_EXIT_SECONDS if left is None and why == _ENDED else 0.0)
+            if left is not None:
+                last.discard()
+            monitor.keep_group(last.contents)
+            if left is None or last.is_over:
+                last.close()
+                last = None
+    if pidfd is not None:
+        os.close(pidfd)
+    return why
 
 
-def _is_empty(events: int) -> bool:
-    """Return whether the group of an open cgroup.events has no process, or was removed. Its next change then wakes us."""
+def _read_last(group: TargetGroup | None) -> LastReading | None:
+    """Start the process for the last reading of a group; `None`: version 1, or there is no such group."""
+    if group is None or group.version == 1:
+        return None
+    from otel_memwatch.monitor.run_cgroup.last_reading import LastReading
+
     try:
-        return b"populated 0" in os.pread(events, _EVENTS_BYTES, 0)
+        return LastReading(group.path)
     except OSError:
-        return True
+        return None
 
 
 def _exists(pid: int) -> bool:

@@ -126,11 +126,10 @@ class Monitor:
         except Exception as error:  # noqa: BLE001 - the supervisor goes on
             self.messages.problem(f"cannot record the end of process {child.pid}: {describe(error)}")
 
-    def keep_group(self) -> None:
-        """Read the cgroup that is the target, as its last process may have ended. Raises nothing."""
+    def keep_group(self, contents: Mapping[str, bytes]) -> None:
+        """Keep contents of files of the target's cgroup, for a last sample after its removal."""
         if self._recording is not None:
-            with contextlib.suppress(Exception):  # the last sample reads it, or the peak has no upper bound
-                self._recording.keep_group()
+            self._recording.keep_group(contents)
 
     def oom_kills(self) -> int | None:
         """Return the number of OOM kills in the cgroup since the first sample; `None`: unknown."""

@@ -3,35 +3,95 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.run.attach import _ENDED, _wait_for_end
+from otel_memwatch.monitor.run_cgroup import last_reading
+from otel_memwatch.monitor.run_cgroup.last_reading import LastReading
 
 HIERARCHIES = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")
+FILES = ("cgroup.procs", "cgroup.stat", "cgroup.events")
+"""Files that each cgroup of version 2 has, with or without the memory controller."""
 
 
-def test_the_last_process_of_a_group_ends_the_recording_although_its_main_process_is_elsewhere() -> None:
-    """The kernel reports that a group of version 2 is empty earlier than that a process has ended."""
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cgroup of version 2."""
     root = next((path for path in HIERARCHIES if os.access(path / "cgroup.controllers", os.R_OK)), None)
     if root is None or not os.access(root, os.W_OK):
         pytest.skip("no cgroup of version 2 can be made here")
-    group = root / f"memwatch-test-{os.getpid()}"
-    group.mkdir()
-    wake, waker = os.pipe()
-    try:
+    made = root / f"memwatch-test-{os.getpid()}"
+    made.mkdir()
+    monkeypatch.setattr(last_reading, "FILES", FILES)
+    yield made
+    if made.exists():
+        made.rmdir()
+
+
+class Member:
+    """A process of a cgroup."""
+
+    def __init__(self, group: Path) -> None:
         enter = f"echo 0 >{group}/cgroup.procs; echo; read end"
-        with subprocess.Popen(["sh", "-c", enter], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as member:
-            assert member.stdin is not None
-            assert member.stdout is not None
-            member.stdout.readline()
-            events = os.open(group / "cgroup.events", os.O_RDONLY)
-            member.stdin.close()
-            assert _wait_for_end(os.getpid(), None, None, wake, events) == _ENDED
-            os.close(events)
-    finally:
-        group.rmdir()
-        os.close(wake)
-        os.close(waker)
+        self.process = subprocess.Popen(["sh", "-c", enter], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+def test_the_files_of_a_group_are_read_each_time_when_its_last_process_has_ended(group: Path) -> None:
+    last = LastReading(str(group))
+    for _ in range(2):
+        member = Member(group)
+        while last.contents:
+            last.take(0.0)
+        member.end()
+        while not last.contents:
+            last.take(60.0)
+        assert last.contents["cgroup.procs"] == b""
+        assert b"populated 0" in last.contents["cgroup.events"]
+    last.discard()
+    last.take(0.0)
+    assert last.contents == {}
+    last.close()
+
+
+def test_another_group_at_its_path_does_not_count(group: Path) -> None:
+    last = LastReading(str(group))
+    assert last.is_there()
+    group.rmdir()
+    assert not last.is_there()
+    group.mkdir()
+    assert not last.is_there()
+    last.close()
+
+
+def test_the_process_ends_with_the_recording_even_if_it_is_stopped(group: Path) -> None:
+    last = LastReading(str(group))
+    os.kill(last.pid, signal.SIGSTOP)
+    last.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(last.pid, 0)
+
+
+def test_the_process_ends_with_a_killed_monitor(group: Path) -> None:
+    """It has the standard output of the monitor, which is read to its end here."""
+    program = (
+        "import os; from otel_memwatch.monitor.run_cgroup import last_reading; "
+        f"last_reading.FILES = {FILES}; last_reading.LastReading({str(group)!r}); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+
+
+def test_a_group_that_is_gone_cannot_be_read(group: Path) -> None:
+    group.rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        LastReading(str(group))

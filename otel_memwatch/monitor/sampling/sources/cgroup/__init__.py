@@ -23,7 +23,7 @@ from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.monitor.sampling.sources import Context, Row
@@ -154,10 +154,11 @@ class Cgroup:
         """Return whether memory was charged or released since the last sample (2 us), so a sample now narrows the bounds."""
         return not self.removed and self._readings.has_moved()
 
-    def keep_last(self) -> None:
-        """Read the target now, for the last sample, if no process is left: its maker may remove it before that."""
-        if self.groups.target:
-            self._readings.keep_last()
+    def keep_last(self, contents: Mapping[str, bytes]) -> None:
+        """Keep the contents of the target's files after its last process, in case that it is removed before a sample."""
+        self._readings.keep_last(contents)
+        if contents:
+            self.removed = False  # a sample may have noticed the removal before
 
     def read(self, now: float) -> Sequence[Value]:
         """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""

@@ -122,24 +122,11 @@ class _Files:
         self._peak: bytes | None = None
         """Last content of the watermark's file, if `peak` read it."""
         self._last: dict[str, bytes] = {}
-        """Contents of the open files by path after the end of the last process (`keep_last`)."""
-        self._populated = f"{groups.memory}/cgroup.events"
-        if groups.target:
-            with contextlib.suppress(OSError):
-                self._optional(self._populated)  # stays open
+        """Contents of files by path after the end of the last process (`keep_last`)."""
 
-    def keep_last(self) -> None:
-        """Read the open files now for the run's last sample, if no process is left (version 2; 0.1 ms).
-
-        A service manager may remove the cgroup before that sample. Another thread than the sampler's calls this. The files of
-        every sample were opened first, so they are read first.
-        """
-        self._last = last = {}
-        with contextlib.suppress(OSError):
-            if b"populated 0" in (self._optional(self._populated) or b""):
-                for path, fd in list(self._descriptors.items()):
-                    if fd >= 0:
-                        last[path] = os.pread(fd, _MOST_BYTES, 0)
+    def keep_last(self, contents: Mapping[str, bytes]) -> None:
+        """Keep contents of files by name, in case that the cgroup is removed before the next sample."""
+        self._last = {f"{self._groups.memory}/{name}": data for name, data in contents.items()}
 
     def peak(self) -> int | None:
         """Return the watermark without a reset; `None`: the kernel has none."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.run_cgroup.last_reading import FILES
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.cgroup import Cgroup, open_source
 from otel_memwatch.monitor.sampling.sources.cgroup.location import find
@@ -376,31 +377,28 @@ def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, ver
     source.close()
 
 
-@pytest.mark.parametrize("populated", [0, 1])
-@pytest.mark.parametrize("removed_at", ["the next sample", "memory.swap.current"])
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
 def test_a_target_that_is_removed_at_its_end_has_its_last_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, populated: int, removed_at: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, noticed: bool
 ) -> None:
-    """They are those after its last process; while one lives, the watermark may still rise."""
-    context = version2(tmp_path, cgroup__events=f"populated {populated}\nfrozen 0\n")
+    """They are those after its last process, also if a sample noticed the removal first. Other files are missing."""
+    context = version2(tmp_path)
     path = tmp_path / "cgroup/a/b"
     source = open_source(context._replace(target_group=str(path)))
     values(source)
     (path / "memory.peak").write_text("950\n")
-    pread = os.pread
+    contents = {name: (path / name).read_bytes() for name in FILES} if kept else {}
 
     def removed(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.ENODEV, "No such device")
 
-    def until_removed(fd: int, size: int, offset: int) -> bytes:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(removed_at):
-            monkeypatch.setattr(os, "pread", removed)
-        return (pread if os.pread is until_removed else removed)(fd, size, offset)
-
-    monkeypatch.setattr(os, "pread", until_removed)
-    source.keep_last()
     monkeypatch.setattr(os, "pread", removed)
-    assert values(source, 2.0).get("memory.peak") == (None if populated else 950)
+    if noticed:
+        values(source, 2.0)
+    source.keep_last(contents)
+    assert values(source, 3.0).get("memory.peak") == (950 if kept else None)
+    assert source.removed is not kept
     monkeypatch.undo()
     source.close()
 

@@ -1,0 +1,113 @@
+"""Last reading of a cgroup that is the target, by a separate process.
+
+A service manager removes the cgroup of a unit or a rootless container as soon as its last process has ended. The kernel
+wakes those who poll cgroup.events before those who watch the file, as a service manager does. That lead is short. In the
+monitor, a woken thread may wait for another one: it gives up the interpreter's lock at every system call. A forked process
+with one thread does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import time
+
+from otel_memwatch.runtime.typed import NoReturn
+from otel_memwatch.runtime.wait_readable import readable
+
+FILES = ("memory.peak", "memory.stat", "memory.current", "memory.events")
+"""Files of every sample, in the order of their reading."""
+_MOST_BYTES = 16384
+"""Most bytes of one file."""
+_FIELD, _MESSAGE = b"\0", b"\1"
+"""In the pipe, a message has the monotonic time before the reading, then contents, each after a separator."""
+
+
+class LastReading:
+    """Forked process that reads a cgroup (version 2) whenever its last process has ended.
+
+    Raises `OSError` if the cgroup is gone or a file cannot be opened. Call it before the first thread starts.
+
+    Attributes:
+        pid: PID of the process, which is not part of the run.
+        fd: descriptor that becomes readable when the cgroup has no process, or has one again.
+        contents: contents of the files by name after the last process; empty: unknown, or there is a process.
+        is_over: true if the process has ended.
+
+    """
+
+    def __init__(self, path: str) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.is_over = False
+        self._rest = b""
+        """Beginning of a message."""
+        self._since = -math.inf
+        """Monotonic seconds; contents read earlier are of no use."""
+        self._path, self._inode = path, os.stat(path).st_ino
+        opened: list[int] = []
+        try:
+            opened.extend(
+                os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("cgroup.events", *FILES)
+            )
+            self.fd, results = os.pipe()
+            watched, self._alive = os.pipe()
+            self.pid = os.fork()
+            if not self.pid:
+                os.close(self._alive)  # its end is ours
+                _serve(opened[0], opened[1:], results, watched)
+            os.close(results)
+            os.close(watched)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def take(self, seconds: float) -> None:
+        """Read the messages so far. Wait up to so many seconds for the one about the last process."""
+        while readable([self.fd], 0 if self.contents else seconds):
+            part = os.read(self.fd, _MOST_BYTES)
+            *messages, self._rest = (self._rest + part).split(_MESSAGE)
+            for message in messages:
+                read, *fields = message.split(_FIELD)
+                self.contents = dict(zip(FILES, fields, strict=False)) if float(read) > self._since else {}
+            if not part:
+                self.is_over = True
+                return
+
+    def discard(self) -> None:
+        """Discard all contents until now, as there is a process."""
+        self.contents, self._since = {}, time.monotonic()
+
+    def is_there(self) -> bool:
+        """Return whether the cgroup exists. Another one at its path, as of a restarted unit, does not count."""
+        try:
+            return os.stat(self._path).st_ino == self._inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """End the process."""
+        os.close(self._alive)
+        os.close(self.fd)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)  # it may be stopped
+            os.waitpid(self.pid, 0)
+
+
+def _serve(events: int, files: list[int], results: int, watched: int) -> NoReturn:
+    """Send the contents of the files when the last process has ended, and no content when there is one again."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the monitor's end is ours
+        poll = select.poll()
+        poll.register(events, select.POLLPRI)
+        poll.register(watched, 0)
+        while not any(descriptor == watched for descriptor, _ in poll.poll()):
+            now, found = time.monotonic(), []
+            if b"populated 0" in os.pread(events, _MOST_BYTES, 0):
+                found = [_FIELD + os.pread(file, _MOST_BYTES, 0) for file in files]
+            os.write(results, b"%r" % now + b"".join(found) + _MESSAGE)
+    finally:
+        os._exit(0)
