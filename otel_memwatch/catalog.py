@@ -218,6 +218,9 @@ MEMWATCH_CGROUP_MEMORY_FILE = _row(
 MEMWATCH_CGROUP_MEMORY_UNWRITTEN = _row(
     "memwatch.cgroup.memory.unwritten", _U, "By", "Page cache charged to the cgroup that waits to be written to storage.",
     (), "cgroup", note="The kernel cannot reclaim it before. Only if the run has a dedicated cgroup.", profile=_ALL)
+MEMWATCH_CGROUP_MEMORY_MAPPED = _row(
+    "memwatch.cgroup.memory.mapped", _U, "By", "Page cache charged to the cgroup that processes map, without shared memory.",
+    (), "cgroup", note="Counts a page once, however many processes map it. Only if the run has a dedicated cgroup.", profile=_ALL)
 MEMWATCH_CGROUP_MEMORY_UNEVICTABLE = _row(
     "memwatch.cgroup.memory.unevictable", _U, "By", "Memory charged to the cgroup that cannot be reclaimed (mlock, "
     "memfd_secret).", (), "cgroup", note="Includes page cache and slab that are needed. Only if the run has a dedicated cgroup.")

@@ -55,7 +55,7 @@ class Run(analysis.RecordedRun):
         path: the run directory.
         id: name of the run.
         command: argv of the recorded command.
-        host: the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes".
+        host: the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes", "disk_rate".
         state: "running", "finished", or "incomplete" if the monitor died before the end.
         started_wall: Unix time of the start, in seconds.
         interval: sampling interval in seconds, as configured.

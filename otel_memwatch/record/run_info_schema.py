@@ -69,6 +69,8 @@ class HostFields(NamedTuple):
     """Processors that the run could use."""
     memory_bytes: int | None
     swap_bytes: int | None
+    disk_rate: int | None
+    """Bytes that the disk of the working directory moved in each second of its activity before the run."""
 
 
 class MonitorFields(NamedTuple):

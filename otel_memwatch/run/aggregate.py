@@ -143,7 +143,7 @@ class RunAggregator:
         self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self.ledger = StallLedger(columns, self.conditions)
-        self._working_set = WorkingSet()
+        self._working_set = WorkingSet(self.conditions.disk_rate)
         self._floors: TimeFloors | None = None
         """Memory of no file; `None` in a run of few samples, which has no growth to judge."""
         self._levels: list[tuple[float, float, float, int]] = []

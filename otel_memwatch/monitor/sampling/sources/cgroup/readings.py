@@ -45,6 +45,8 @@ class CgroupSample(NamedTuple):
     """Pages of files that were reclaimed and read again, so far."""
     unwritten: int | None = None
     """Page cache that waits to be written to storage."""
+    mapped: int | None = None
+    """Page cache that processes map, without shared memory."""
 
 
 class Details(NamedTuple):
@@ -328,6 +330,7 @@ class Version1(_Files):
             parse_key(stat, b"total_rss"),
             parse_key(stat, b"total_workingset_refault_file"),
             _unwritten(stat, b"total_dirty", b"total_writeback"),
+            _mapped(stat, b"total_mapped_file", shmem),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -409,16 +412,18 @@ class Version2(_Files):
         self._stat = stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
         slab = parse_key(stat, b"slab_reclaimable") or 0
+        shmem = parse_key(stat, b"shmem") or 0
         unevictable = parse_key(stat, b"unevictable")
         if unevictable is not None and slab:
             unevictable += slab_in_use(slab, parse_key(stat, b"slab_unreclaimable") or 0)
         return (
-            None if file is None else file - (parse_key(stat, b"shmem") or 0) + slab,
+            None if file is None else file - shmem + slab,
             parse_key(stat, b"pgfault"),
             unevictable,
             parse_key(stat, b"anon"),
             parse_key(stat, b"workingset_refault_file"),
             _unwritten(stat, b"file_dirty", b"file_writeback"),
+            _mapped(stat, b"file_mapped", shmem),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -467,6 +472,12 @@ def _kernel(stat: Mapping[str, int]) -> int | None:
 def _unwritten(stat: bytes, dirty: bytes, writeback: bytes) -> int | None:
     waiting = parse_key(stat, dirty)
     return None if waiting is None else waiting + (parse_key(stat, writeback) or 0)
+
+
+def _mapped(stat: bytes, name: bytes, shmem: int) -> int | None:
+    """Return mapped page cache: the kernel's figure includes the shared memory that is mapped."""
+    mapped = parse_key(stat, name)
+    return None if mapped is None else max(0, mapped - shmem)
 
 
 def _seconds(count: int | None, per_second: float) -> float | None:

@@ -100,11 +100,14 @@ def test_a_target_that_ends_meanwhile_was_in_our_cgroup(
     assert find(context._replace(adopt=True)).memory == str(tmp_path / "memory" / where)
 
 
-def test_page_cache_that_waits_to_be_written_on_version_1(tmp_path: Path) -> None:
+def test_page_cache_that_waits_to_be_written_or_is_mapped_on_version_1(tmp_path: Path) -> None:
     context = version1(tmp_path)
     stat = tmp_path / "memory/jobs/7/memory.stat"
-    stat.write_text(f"{stat.read_text()}\ndirty 1\ntotal_dirty 8\ntotal_writeback 4\n")
-    assert readings(find(context)).statistics()[-1] == 12
+    stat.write_text(
+        f"{stat.read_text()}\ndirty 1\ntotal_dirty 8\ntotal_writeback 4\nmapped_file 1\n"
+        "total_mapped_file 90\ntotal_shmem 20\n"
+    )
+    assert readings(find(context)).statistics()[-2:] == (12, 70)
 
 
 def test_refaults_and_cpu_limits_of_version_1(tmp_path: Path) -> None:
@@ -289,10 +292,10 @@ def test_an_unreadable_cgroup_of_the_run_is_not_replaced_by_the_groups_above_it(
     ],
 )
 def test_reclaimable_slab_counts_as_page_cache(tmp_path: Path, slab: str, file: int, locked: int) -> None:
-    stat = f"anon 500\nfile 200\nshmem 30\nunevictable 5\npgfault 7\nfile_dirty 8\nfile_writeback 4\n{slab}"
+    stat = f"anon 500\nfile 200\nshmem 30\nunevictable 5\npgfault 7\nfile_dirty 8\nfile_writeback 4\nfile_mapped 90\n{slab}"
     context = version2(tmp_path, memory__stat=stat)
     found = readings(find(context)).statistics()
-    assert found == (file, 7, locked, 500, None, 12)
+    assert found == (file, 7, locked, 500, None, 12, 60)
 
 
 @pytest.mark.parametrize(
