@@ -80,6 +80,10 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
     Kinds of memory at a peak: {"schema": 1, "time", "level", "tree": [part, ...], "processes": [{"pid", "parts": [part, ...]}],
     "unread"}, replaced atomically at each reading. A part is [kind, name, bytes]; `made_of.MadeOf` declares the rest.
 
+`trade.json`
+    Result of `advise --trade` for the command of the run: {"schema": 1, "enough", "less", "runs"}: the smallest limit with full
+    speed, the largest one without it (null: none was tried), in bytes, and the number of runs.
+
 `torch-<pid>.json`, `torch-peak-<pid>.pickle`, `torch-oom-<pid>.pickle`
     Only under --torch-snapshot, written by the process `pid` itself. The first lists the others, which are PyTorch's:
     {"schema": 1, "pid", "rank", "snapshots": [{"kind", "file", "time", "reserved", "device", "requested"}], "grown", "problem"}.
@@ -141,6 +145,7 @@ RESERVE_FILE = ".reserve"
 BUDGETS_FILE = "budgets.json"
 STACKS_FILE = "stacks.json"
 MADE_OF_FILE = "made_of.json"
+TRADE_FILE = "trade.json"
 REPORT_FILE = "report.txt"
 PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
@@ -175,10 +180,17 @@ RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 _OLD_FILES = ("clock.jsonl", "clock.upload.jsonl")
 """Only in older records: `runs prune` still removes them. `.clock.<pid>` was a temporary file beside them."""
 _FILES = frozenset(
-    (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
+    (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE, TRADE_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
      METRICS_OTLP_FILE, TRACES_OTLP_FILE, *_OLD_FILES)
 )  # fmt: skip
-_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", f".{STACKS_FILE}", f".{MADE_OF_FILE}", ".clock")
+_WRITTEN_WITH_PID = (
+    f".{RUN_FILE}",
+    f".{BUDGETS_FILE}",
+    f".{STACKS_FILE}",
+    f".{MADE_OF_FILE}",
+    f".{TRADE_FILE}",
+    ".clock",
+)
 _OPERATIONS_WRITERS = ("", "mark-", "otlp-")
 _OFFSET_DIGITS, _RANDOM_DIGITS = 14, 8
 

@@ -18,6 +18,7 @@ from otel_memwatch.record.format import (
     RUN_FILE,
     SAMPLES_FILE,
     STACKS_FILE,
+    TRADE_FILE,
 )
 from otel_memwatch.record.jsonl import Damage, open_regular, text_lines
 from otel_memwatch.record.made_of import KINDS
@@ -141,7 +142,8 @@ def redacted_copy(source: Path, target: Path, redactor: Redactor) -> None:
         operations = name.startswith("operations-") and name.endswith(".jsonl")
         if not (
             operations
-            or name in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE)
+            or name
+            in (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, BUDGETS_FILE, STACKS_FILE, MADE_OF_FILE, TRADE_FILE)
         ):
             continue
         with (target / name).open("w", encoding="utf-8") as out:

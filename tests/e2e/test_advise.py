@@ -190,6 +190,7 @@ def test_limits_are_tried_until_the_smallest_one_with_full_speed_is_known(tmp_pa
     assert 60 <= int(found[1]) <= 110
     assert len(os.listdir(tmp_path / "memwatch-runs")) == 1
     assert (tmp_path / "trade.svg").read_text().startswith("<?xml")
+    assert f"full speed was measured: {found[1]} MiB" in call("advise", "filler", cwd=tmp_path).stdout
 
 
 def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> None:

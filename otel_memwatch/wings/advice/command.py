@@ -23,6 +23,7 @@ from otel_memwatch.wings.advice.advice import (
     settings_export,
 )
 from otel_memwatch.wings.advice.jobs import WORDS, jobs_json, jobs_text, jobs_within
+from otel_memwatch.wings.advice.measured import with_measured
 from otel_memwatch.wings.advice.recommendation import Advice, tight, to_json
 from otel_memwatch.wings.advice.sizes import cores_over_time
 from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
@@ -166,7 +167,9 @@ def command(
     advised = [
         one
         if one.job in of_hosts
-        else one._replace(cores=cores_over_time(finished[one.job, one.system]) or one.cores)
+        else with_measured(one, finished[one.job, one.system], share)._replace(
+            cores=cores_over_time(finished[one.job, one.system]) or one.cores
+        )
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
     if not advised and target != "json":

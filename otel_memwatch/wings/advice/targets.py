@@ -46,17 +46,15 @@ def text(advice: Advice) -> str:
             f"  needed       {middle}largest at most {size(advice.largest)} ({count(advice.runs, 'run')})"
         )
     if advice.line is not None:
-        line, unit, named = advice.line, float(MIB), size(MIB)
+        line, unit, named = advice.line, float(MIB), "MiB"
         if advice.input_name not in (INPUT, FILES):
             # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
             unit = 1.0
             while line.slope * unit < MIB and unit * 10 <= line.largest:
                 unit *= 10
-            named = f"{unit:,.0f}".replace(",", " ")
-        each = f"{size(line.slope * unit)} for each {named} of {_feature(advice)}"
-        lines.append(
-            f"  grows with   {_feature(advice)}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
-        )
+            named = f"{unit:,.0f}".replace(",", " ") if unit > 1 else "one"
+        each = f"{size(line.base + line.above)}, and {size(line.slope * unit)} more for each {named}"
+        lines.append(f"  grows with   {_feature(advice)}: {each}; this explains {line.explained:.0%}")
         lines.append(
             f"               fitted for {_amount(advice, line.smallest)} to {_amount(advice, line.largest)}; beyond that the figure is unreliable"
         )

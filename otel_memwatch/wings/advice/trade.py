@@ -15,11 +15,13 @@ import tempfile
 import time
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.record.format import TRADE_FILE
 from otel_memwatch.run import load
 from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
+from otel_memwatch.wings.advice.measured import keep
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun
@@ -66,6 +68,10 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
     for trial in sorted(trials[1:], key=lambda one: -one.limit):
         yield _line(trial, trials)
     yield _knee(knee, trials)
+    if knee.enough is not None:
+        with contextlib.suppress(OSError):
+            keep(row, knee, len(trials))
+            yield f"  kept in {row.path}/{TRADE_FILE}; the next advice uses it"
     if picture is not None:
         from otel_memwatch.wings.advice.trade_picture import draw
 

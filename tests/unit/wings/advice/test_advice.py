@@ -516,7 +516,7 @@ def test_numbers_of_jobs_and_tasks_do_not_explain_memory() -> None:
     (asked,) = advise(rows, by=job_of, feature="slurm.task")
     assert asked.line is not None
     written = TARGETS["text"](asked)
-    assert "20.0 MiB for each 1 of slurm.task" in written
+    assert ", and 20.0 MiB more for each one; this explains" in written
     assert "fitted for 1 to 10" in written
     said = TARGETS["slurm"](asked)
     assert "up to 3, " in said
@@ -527,7 +527,7 @@ def test_an_input_is_given_in_sizes() -> None:
     rows = [row(20 + 2 * n, input_bytes=n * MIB) for n in range(10, 40)]
     (advice,) = advise(rows, by=job_of)
     written = TARGETS["text"](advice)
-    assert "2.0 MiB for each 1.0 MiB of input" in written
+    assert ", and 2.0 MiB more for each MiB; this explains" in written
     assert "fitted for 10.0 MiB to 39.0 MiB" in written
     assert "MiB up to 39.0 MiB" in TARGETS["slurm"](advice)
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.record.format import TRADE_FILE, is_run_file
+from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
+from otel_memwatch.wings.advice.measured import keep, with_measured
 from otel_memwatch.wings.advice.trade import _verdict, drop, files_of
 from tests.unit.wings.advice.test_advice import MIB, row
 
@@ -67,3 +70,20 @@ def test_files_of_a_process_are_those_that_it_maps_or_has_open(tmp_path: Path) -
     drop({str(opened), str(tmp_path / "gone")})
     assert opened.read_bytes() == b"x" * 10000
     assert files_of(1 << 30) == set()
+
+
+def test_the_next_advice_uses_a_measured_knee(tmp_path: Path) -> None:
+    measured = row(100, path=str(tmp_path))
+    (advice,) = advise([measured], by=job_of)
+    assert with_measured(advice, [measured], 0) == advice
+    keep(measured, Knee(300, 280), 8)
+    newer = row(100, path=str(tmp_path / "newer"))
+    found = with_measured(advice, [measured, newer], 25 * MIB)
+    assert found.memory == found.full_speed == 325 * MIB
+    assert found.minimum == advice.minimum
+    assert found.notes[-1] == "full speed was measured: 300 MiB suffice (8 runs of --trade)"
+    keep(measured, Knee(40, None), 8)
+    assert with_measured(advice, [measured], 0).memory == advice.minimum
+    (tmp_path / TRADE_FILE).write_text("[")
+    assert with_measured(advice, [measured], 0) == advice
+    assert is_run_file(TRADE_FILE)
