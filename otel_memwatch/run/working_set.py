@@ -65,7 +65,7 @@ class WorkingSet:
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
         self._read = self._rate = 0.0
         self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
-        self._waiting = self._written = self._user_seconds = self._major_faults = 0.0
+        self._waiting = self._written = self._user_seconds = self._cpu_seconds = self._major_faults = 0.0
         self._writes = deque([(0.0, 0.0)])
         """Times and bytes written of recent samples."""
 
@@ -88,6 +88,7 @@ class WorkingSet:
         while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
             writes.popleft()
         recently = written - writes[0][1]
+        self._cpu_seconds = max(self._cpu_seconds, sample.cpu_seconds or 0.0)
         busy = (sample.user_seconds or 0.0) - self._user_seconds
         idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
         self._waiting = waiting(self._waiting, written - self._written, idle, self._disk_rate)
@@ -157,6 +158,8 @@ class WorkingSet:
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
         ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
         left = self._newly_mapped - point.mapped_before
-        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), seconds, self._rate)
+        # Beside programs that use the disk, a run takes longer than its own work.
+        own = min(seconds, self._cpu_seconds + self._read / max(SLOWEST_READ, self._rate))
+        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), own, self._rate)
         found = mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds)
         return min(found, point.cache + min(point.unread, limit))

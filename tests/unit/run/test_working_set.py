@@ -74,7 +74,9 @@ CASES = {
 """Samples, most file pages of one process, duration, and the files beside the peak."""
 
 
-def working_set(rows: Sequence[tuple[float, ...]], disk_rate: int | None = None) -> WorkingSet:
+def working_set(
+    rows: Sequence[tuple[float, ...]], disk_rate: int | None = None, cpu_seconds: float = 60.0
+) -> WorkingSet:
     """The samples of a table."""
     found = WorkingSet(disk_rate)
     for at, row in enumerate(rows):
@@ -88,6 +90,7 @@ def working_set(rows: Sequence[tuple[float, ...]], disk_rate: int | None = None)
                 mapped=sizes["once"] or sizes["mapped"],
                 major_faults=values["read"],  # of 1 MiB each
                 user_seconds=at / 10,
+                cpu_seconds=cpu_seconds,
             ),
             None,
         )  # fmt: skip
@@ -112,6 +115,11 @@ def test_a_quick_disk_writes_more_while_the_program_computes(disk_rate: int | No
     files = working_set(rows, disk_rate).beside_peak(0, 1, 0.4)
     assert files is not None
     assert files / MIB == pytest.approx(waits * 1.15 - 1, abs=1)
+
+
+def test_a_busy_machine_leaves_no_more_time_to_read_pages_again() -> None:
+    busy = working_set(READ_AHEAD_AT_START, cpu_seconds=0.1)
+    assert busy.beside_peak(41 * MIB, 1, 15) == pytest.approx((210 - 11 - 6) * MIB, abs=10 * MIB)
 
 
 def test_many_samples_keep_few_points_and_no_less_memory() -> None:
