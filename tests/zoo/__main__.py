@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.support.wrapped import PROGRAM
 from tests.zoo import tables
 from tests.zoo.compositions import KINDS, drawn
 from tests.zoo.surroundings import prepare
@@ -20,8 +21,19 @@ from tests.zoo.trial import MODES, USERS, Trial, run, trial_of, zoo
 BEGIN, END = "<!-- zoo -->", "<!-- zoo end -->"
 
 
+_DELAYED = ("openat", "read", "pread64", "lseek", "close")
+"""System calls of a sample that `--delays` delays."""
+
+
+def delayed(dice: random.Random) -> tuple[str, ...]:
+    """Words before the monitor's command that make it wait once within a sample, as for a processor."""
+    call, number = dice.choice(_DELAYED), dice.randrange(1, dice.choice((40, 150, 400, 900)))
+    delay = f"inject={call}:delay_enter={dice.choice((30, 100, 250))}ms:when={number}"
+    return "strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", delay
+
+
 def trials(
-    count: int, seed: int, kinds: list[str], modes: list[str], users: list[str], jobs: int
+    count: int, seed: int, kinds: list[str], modes: list[str], users: list[str], jobs: int, *, delays: bool
 ) -> Iterator[Trial]:
     """So many random trials, the same ones for the same seed; each with up to `len(kinds)` kinds."""
 
@@ -32,7 +44,9 @@ def trials(
         surroundings = list(itertools.product(modes, users))
         mode, user = surroundings[number % len(surroundings)]
         interval = dice.choice(("0.02", "0.1", "0.1", "0.7"))
-        return run(part, mode, user, interval, dice if dice.random() < 0.5 else None)
+        marks = dice if dice.random() < 0.5 else None
+        before = delayed(random.Random(f"delay {seed} {number}")) if delays else ()
+        return run(part, mode, user, interval, marks, (*before, *PROGRAM))
 
     zoo()
     prepare()
@@ -57,6 +71,7 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these kinds")
     parser.add_argument("--mode", action="append", choices=list(MODES), help="only watched so")
     parser.add_argument("--user", action="append", choices=list(USERS), help="only watched by them")
+    parser.add_argument("--delays", action="store_true", help="delay the monitor in a sample (needs strace)")
     parser.add_argument("--save", type=Path, help="a file that gets a line for each, for --also")
     parser.add_argument("--also", type=Path, action="append", default=[], help="trials that --save kept")
     parser.add_argument("--into", type=Path, help="a page that gets the tables between its two marks")
@@ -71,6 +86,7 @@ def main() -> int:
         given.mode or list(MODES),
         given.user or list(USERS),
         given.jobs,
+        delays=given.delays,
     ):
         done.append(trial)
         if given.save:
