@@ -135,8 +135,8 @@ class RunAggregator:
         """Their count at the sample that found `Evidence.unseen`; `None`: not known."""
         self._latest: float | None = None
         """Monotonic seconds of the last sample."""
-        self._last_of_tree: float | None = None
-        """Monotonic seconds of the last sample that read the tree. Costly sources are not read at every sample."""
+        self._tree_read = self.conditions.started, self.conditions.started
+        """Monotonic seconds of the last two samples that read the tree. Costly sources are not read at every sample."""
         self._totals: dict[str, Value] = dict.fromkeys(TOTALS)
         self._fields = fields_in(columns)
         # If the run has its cgroup, the cgroup bounds the memory needed, not page faults.
@@ -246,12 +246,12 @@ class RunAggregator:
             )
         self._close_unseen(faults)
         if new:
-            begin = self.conditions.started if self._last_of_tree is None else self._last_of_tree
-            evidence.unseen = Span(begin, time, 0, new)
+            # Its end may be reported one sample late.
+            evidence.unseen = Span(self._tree_read[0], time, 0, new)
             self._faults_of_unseen = faults
             evidence.unseen_count += new
             evidence.latest_unseen = time
-        self._last_of_tree = time
+        self._tree_read = self._tree_read[1], time
 
     def _close_unseen(self, faults: int | None) -> None:
         """Add the processes that the previous sample missed, now that all their page faults are known.

@@ -71,7 +71,7 @@ class HistoricSeries(NamedTuple):
     longest_reading: float
 
     def unseen_spans(self) -> list[Span]:
-        """Return the processes that no sample saw: their number, and the samples around them."""
+        """Return the processes that no sample saw: their number, and the two intervals between samples they lived in."""
         return list(self.unseen)
 
 
@@ -96,7 +96,8 @@ class SampleHistory:
         self._ledger = LedgerWindows(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0
-        self._unseen_before = conditions.started
+        self._counted = conditions.started, conditions.started
+        """Moments of the last two samples that counted short-lived processes."""
         self._faults_elsewhere = FaultsElsewhere()
         self._most_charged: tuple[float, int] | None = None
         self._most_mapped = 0
@@ -110,8 +111,8 @@ class SampleHistory:
         time = round(sample.time, TICK_DECIMALS)
         since, new, level = time, 0.0, sample.unseen
         if level is not None:
-            # Short-lived processes since the last sample that counted them.
-            since, self._unseen_before = self._unseen_before, time
+            # Short-lived processes. One may be reported a sample late, so it began after the sample before the last.
+            since, self._counted = self._counted[0], (self._counted[1], time)
             new, self._unseen_level = max(0, level - self._unseen_level), max(level, self._unseen_level)
         figures = _figures_of(sample)
         if figures != self._figures:
@@ -181,9 +182,9 @@ class SampleHistory:
             faults=self._faults_elsewhere.of_tree,
             mapped=self._most_mapped,
             counters=counters,
-            # Two successive windows share a moment: the processes of both count at it.
+            # Each lasts for two intervals. So three of them share a moment: the processes of all count at it.
             unseen=tuple(
-                Span(since, until, 0, int(most * (2 if several else 1)))
+                Span(since, until, 0, int(most * (3 if several else 1)))
                 for *_, until, since, most, several in self._rows
                 if most
             ),

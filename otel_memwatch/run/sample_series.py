@@ -93,17 +93,18 @@ class SampleSeries:
         return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Return begin, end and rise of every interval between samples in which a counter rose, from `start` on.
+        """Return begin, end and rise of every two intervals between samples at whose end a counter rose, from `start` on.
 
-        It ends when the second sample was read.
+        The end is when the last sample was read. What a counter of ended processes counts may be reported one sample late, so
+        the interval before counts too.
         """
         found = []
-        before, level = start, 0.0
+        earlier, before, level = start, start, 0.0
         for time, until, value in zip(self._times, self._untils, self._values, strict=True):
             if value > level:
-                found.append((before, until, value - level))
+                found.append((earlier, until, value - level))
                 level = value
-            before = time
+            earlier, before = before, time
         return found
 
     def _levels(self, moments: Iterable[float]) -> list[float]:
@@ -241,7 +242,7 @@ class TreeSeries:
         self.counters = {name: series for name in TOTALS if (series := self._series(name)).known}
 
     def unseen_spans(self) -> list[Span]:
-        """Return the processes that no sample saw: their number, and the samples around them."""
+        """Return the processes that no sample saw: their number, and the two intervals between samples they lived in."""
         return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
 
     def _series(self, field: str) -> SampleSeries:

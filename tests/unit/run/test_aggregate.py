@@ -239,7 +239,7 @@ class TestAlone:
         assert evidence.alone(-math.inf, math.inf)
         seen(tally, 5000, 0.2, rss=MIB)
         ended(tally, 5000, 0.2, 0.4)
-        for time, unseen in ((0.1, 0), (0.5, 0), (0.6, 1), (0.7, 1), (30.0, 1)):
+        for time, unseen in ((0.1, 0), (0.5, 0), (0.55, 0), (0.6, 1), (0.7, 1), (30.0, 1)):
             tick(tally, time, 1, unseen)
         alone = [(0.0, 0.1), (0.45, 0.49), (0.65, 0.7), (15.0, 20.0)]
         together = [(-math.inf, math.inf), (0.1, 0.3), (0.3, 0.45), (0.5, 0.6)]

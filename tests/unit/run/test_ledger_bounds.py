@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from array import array
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from otel_memwatch.run.ledger_bounds import LedgerBounds, LedgerWindows
 from otel_memwatch.run.operations import OperationContext, figures_between
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.run.sample_history import SampleHistory
-from otel_memwatch.run.sample_series import CgroupHistory
+from otel_memwatch.run.sample_series import CgroupHistory, SampleSeries
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory
 
@@ -140,6 +141,22 @@ def test_operations_that_cover_the_run_reach_its_bound(carried: bool, tmp_path: 
         moments = sorted([STARTED, end, *(choose.uniform(STARTED, end) for _ in range(choose.randrange(6)))])
         parts = [history.most(*part, later=1) for part in itertools.pairwise(moments)]
         assert None in parts or max(part for part in parts if part is not None) >= whole, seed
+
+
+def test_an_unseen_process_may_be_reported_one_sample_late(tmp_path: Path) -> None:
+    """The first sample came after the command's end. The supervisor reported it, with its children, during that sample."""
+    conditions = RunConditions.of(RunDirectory(tmp_path, own_cgroup=None).info)
+    history = SampleHistory(conditions)
+    for time, unseen in ((0.5, 0), (0.6, 3), (0.7, 3), (0.8, 4), (0.9, 4)):
+        history.add(Sample(STARTED + time, processes=0, unseen=unseen))
+    spans = history.series(all_ended=True).unseen_spans()
+    assert [(round(span.start - STARTED, 3), span.unseen_count) for span in spans] == [(0, 3), (0.6, 1)]
+    counted = SampleSeries(
+        array("d", [0.5, 0.6, 0.7, 0.8, 0.9]),
+        array("d", [0, 3, 3, 4, 4]),
+        array("d", [0.51, 0.61, 0.71, 0.81, 0.91]),
+    )
+    assert counted.rises(0.0) == [(0.0, 0.61, 3), (0.6, 0.81, 1)]
 
 
 @pytest.mark.parametrize(("resident_after", "expected"), [(8, 8), (0, 30)])
