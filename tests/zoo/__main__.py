@@ -44,7 +44,9 @@ def trials(
         surroundings = list(itertools.product(modes, users))
         mode, user = surroundings[number % len(surroundings)]
         interval = dice.choice(("0.02", "0.1", "0.1", "0.7"))
-        marks = dice if dice.random() < 0.5 else None
+        marks = (
+            dice if dice.random() < 0.5 or delays else None
+        )  # strace needs its right to read the interpreter
         before = delayed(random.Random(f"delay {seed} {number}")) if delays else ()
         return run(part, mode, user, interval, marks, (*before, *PROGRAM))
 
