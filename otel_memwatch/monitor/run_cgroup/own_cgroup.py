@@ -300,11 +300,14 @@ def _pids_below(path: str) -> list[int]:
 def _remove_tree(path: str) -> None:
     """Remove an empty cgroup and the empty ones that the target made below it. Raises `OSError` if one is in use."""
     with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(path):
-            below = f"{path}/{name}"
-            if os.path.isdir(below):
-                _remove_tree(below)
-        os.rmdir(path)
+        try:
+            os.rmdir(path)  # mostly there is none below: a cgroup of version 1 lists 31 files
+        except OSError:
+            for name in os.listdir(path):
+                below = f"{path}/{name}"
+                if os.path.isdir(below):
+                    _remove_tree(below)
+            os.rmdir(path)
 
 
 def _sweep(parent: str) -> None:
