@@ -12,7 +12,7 @@ from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import change, duration
 from otel_memwatch.wings.advice.advice import advise, job_of
-from otel_memwatch.wings.advice.targets import sentence
+from otel_memwatch.wings.advice.recommendation import sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from otel_memwatch.wings.index.run_row import row_of, row_of_ended
 

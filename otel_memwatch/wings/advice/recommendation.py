@@ -1,15 +1,19 @@
-"""Advice for one job, as other modules read it."""
+"""Advice for one job, as other modules read it, and its line in a summary."""
 
 from __future__ import annotations
 
 import math
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import count, duration, size
 
 if TYPE_CHECKING:
     from otel_memwatch.wings.advice.prediction import ScaledBound
 
 MIB = 1 << 20
+_FILES_WORTH_NAMING = 0.05
+"""Least share of the request at which its line names program files."""
+_MINUTE = 60.0
 FULL_SPEED = "full speed"
 """First words of notes on this size."""
 
@@ -100,3 +104,37 @@ def to_json(advice: Advice) -> dict[str, object]:
               "explained": line.explained, "measured": [line.smallest, line.largest]},
         "notes": list(advice.notes),
     }  # fmt: skip
+
+
+def processors(advice: Advice) -> int:
+    """Return the whole processors of the request, at least one."""
+    return max(1, math.ceil((advice.cores or 1.0) - 0.1))
+
+
+def sentence(advice: Advice) -> str:
+    """Return the advice in one line: `request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min`."""
+    if advice.memory is None:
+        return (
+            f"needs at least {size(advice.at_least)}; no successful run yet"
+            if advice.at_least
+            else "nothing is known"
+        )
+    return f"no figure to request: {difference(advice)}" if advice.different else request(advice)
+
+
+def difference(advice: Advice) -> str:
+    """Return the reason why `different` runs give no useful figure."""
+    return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
+
+
+def request(advice: Advice) -> str:
+    """Return the request with its parts, even if it is of little use."""
+    assert advice.memory is not None
+    memory, files = mebibytes(advice.memory), mebibytes(advice.files)
+    least = "at least " if advice.at_least is not None and not advice.guess else ""
+    parts = ""
+    if files and files >= _FILES_WORTH_NAMING * memory:
+        parts = f": {memory - files} MiB needed + {files} MiB of files"
+    more = [count(processors(advice), "processor")] if advice.cores is not None else []
+    more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
+    return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])

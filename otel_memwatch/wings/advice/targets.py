@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import clean, count, digits, duration, size
+from otel_memwatch.text import clean, count, digits, size
 from otel_memwatch.wings.advice.inputs import FILES, INPUT
-from otel_memwatch.wings.advice.recommendation import MIB, mebibytes
+from otel_memwatch.wings.advice.recommendation import (
+    MIB,
+    difference,
+    mebibytes,
+    processors,
+    request,
+    sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,13 +24,6 @@ if TYPE_CHECKING:
 _MINUTE = 60.0
 _CLASSES = 4
 """Number of requests by size of the input."""
-_FILES_WORTH_NAMING = 0.05
-"""Least share of the request at which its line names program files."""
-
-
-def processors(advice: Advice) -> int:
-    """Return the whole processors of the request, at least one."""
-    return max(1, math.ceil((advice.cores or 1.0) - 0.1))
 
 
 def _time_limit(advice: Advice, form: Callable[[int], str]) -> list[str]:
@@ -72,35 +72,6 @@ def _amount(advice: Advice, amount: float) -> str:
     if advice.input_name in (INPUT, FILES):
         return size(amount)
     return f"{amount:.0f}" if float(amount).is_integer() else digits(amount, 4)
-
-
-def sentence(advice: Advice) -> str:
-    """Return the advice in one line: `request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min`."""
-    if advice.memory is None:
-        return (
-            f"needs at least {size(advice.at_least)}; no successful run yet"
-            if advice.at_least
-            else "nothing is known"
-        )
-    return f"no figure to request: {_differ(advice)}" if advice.different else _request(advice)
-
-
-def _differ(advice: Advice) -> str:
-    """Return the reason why `different` runs give no useful figure."""
-    return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
-
-
-def _request(advice: Advice) -> str:
-    """Return the request with its parts, even if it is of little use."""
-    assert advice.memory is not None
-    memory, files = mebibytes(advice.memory), mebibytes(advice.files)
-    least = "at least " if advice.at_least is not None and not advice.guess else ""
-    parts = ""
-    if files and files >= _FILES_WORTH_NAMING * memory:
-        parts = f": {memory - files} MiB needed + {files} MiB of files"
-    more = [count(processors(advice), "processor")] if advice.cores is not None else []
-    more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
-    return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])
 
 
 def slurm(advice: Advice) -> str:
@@ -195,7 +166,7 @@ def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
     """Return the comments of a target; `scaled`: the target itself states how the memory grows with the input."""
     said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
     if advice.different:  # the target is given a figure all the same
-        said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
+        said[:1] = [f"{clean(advice.job)}: {request(advice)}", difference(advice)]
     if advice.line is not None and not scaled:
         # Targets without functions get requests by size of the input: "87 MiB up to 110, 340 MiB up to 320".
         line = advice.line

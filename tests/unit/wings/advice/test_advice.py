@@ -9,8 +9,8 @@ import pytest
 
 from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of
 from otel_memwatch.wings.advice.history import what_changed
-from otel_memwatch.wings.advice.recommendation import tight, to_json
-from otel_memwatch.wings.advice.targets import TARGETS, sentence
+from otel_memwatch.wings.advice.recommendation import sentence, tight, to_json
+from otel_memwatch.wings.advice.targets import TARGETS
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 MIB = 1 << 20
