@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from operator import ge, le
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -65,7 +66,8 @@ class WorkingSet:
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
         self._read = self._rate = 0.0
         self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
-        self._waiting = self._written = self._user_seconds = self._cpu_seconds = self._major_faults = 0.0
+        self._waiting = self._written = self._user_seconds = self._major_faults = 0.0
+        self._cpu_seconds = inf
         self._writes = deque([(0.0, 0.0)])
         """Times and bytes written of recent samples."""
 
@@ -88,7 +90,7 @@ class WorkingSet:
         while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
             writes.popleft()
         recently = written - writes[0][1]
-        self._cpu_seconds = max(self._cpu_seconds, sample.cpu_seconds or 0.0)
+        self._cpu_seconds = sample.cpu_seconds or self._cpu_seconds
         busy = (sample.user_seconds or 0.0) - self._user_seconds
         idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
         self._waiting = waiting(self._waiting, written - self._written, idle, self._disk_rate)
