@@ -53,7 +53,7 @@ CASES = {
     "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 11 - 6),
     "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 15, 41),
     "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 349 - 21),
-    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 28 + 91 - 54 - 1),
+    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 34 + 28 + 12 * 5 - 54 - 1),
     "read again before the peak": (
         [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0.2, 0),
     "read again after the peak": (
