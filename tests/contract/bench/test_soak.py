@@ -41,5 +41,5 @@ def test_what_grows_is_noticed() -> None:
     assert "memory" in verdict([station._replace(memory=8 + station.hours) for station in flat])[0]
     assert (
         "descriptors"
-        in verdict([station._replace(descriptors=50 + 2 * int(station.hours)) for station in flat])[0]
+        in verdict([station._replace(descriptors=50 + 4 * int(station.hours)) for station in flat])[0]
     )
