@@ -62,8 +62,8 @@ class OperationContext(NamedTuple):
     """The most seconds between two samples."""
     by_faults: bool = False
     """True if page faults bound the tree between samples."""
-    one_process: bool = False
-    """True if the run was one process: no report of another one can be late."""
+    alone_until: float = -inf
+    """Monotonic seconds of the last sample that found the only process alive: no report about an earlier moment can be late."""
     alone: Alone = lambda _begin, _end: True
     """Returns whether the tree was one process between two moments."""
     stalls: Stalls = Stalls()
@@ -237,7 +237,9 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     if end <= context.watched_until:
         held = _held(operation, end, context)
         if context.by_faults:
-            by_faults = series.windows.most(operation.start, end, later=_windows_with_reports(end, context))
+            by_faults = series.windows.most(
+                operation.start, end, later=0 if end <= context.alone_until else 1
+            )
     if series.certain.known and not conditions.own_cgroup:
         low = series.certain.largest(operation.start, end) or 0
         seen = series.likely.largest(operation.start, end)
@@ -254,16 +256,6 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
         low = max(low, own.low or 0)
         single = own.bytes if own.certainty is Certainty.EXACT else None
     return tree_from_bounds(low, held, conditions.rss_error, single)
-
-
-def _windows_with_reports(end: float, context: OperationContext) -> int:
-    """Return the number of windows, after those of an operation, with reports about ended processes that lived in it.
-
-    The only report of a tree of one process is about the end of that process. It does not concern an operation after which a
-    sample still found memory of the process.
-    """
-    seen_alive_later = (context.series.main.largest(end, inf) or 0) > 0
-    return 0 if context.one_process and seen_alive_later else 1
 
 
 def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import cached_property, partial
-from math import isinf
+from math import inf, isinf
 
 from otel_memwatch.config import AUTO, auto_interval, recorded_predictions
 from otel_memwatch.errors import RunError
@@ -427,7 +427,7 @@ class RecordedRun:
             most_file=processes.tree.most_file or 0,
             window=max(conditions.interval, self.quality.get("longest_gap") or 0.0),
             by_faults=not conditions.own_cgroup and processes.tree.bounded_by_faults(series.windows.highest),
-            one_process=len(processes.all) == 1 and not unseen,
+            alone_until=series.main.last_positive() if len(processes.all) == 1 and not unseen else -inf,
             alone=partial(processes.alone, unseen),
             stalls=self.stalls,
         )

@@ -75,6 +75,11 @@ class SampleSeries:
         """Return the largest finite value; 0 without one."""
         return max((value for value in self._values if value != inf), default=0.0)
 
+    def last_positive(self) -> float:
+        """Return the moment of the last sample with a value above 0; minus infinity: none has one."""
+        pairs = zip(reversed(self._times), reversed(self._values), strict=True)
+        return next((time for time, value in pairs if value > 0), -inf)
+
     def least_beside(self, start: float, end: float) -> int | None:
         """Return the smaller value of the last sample before `start` and the first after `end`; `None` without both."""
         before, after = bisect_left(self._times, start) - 1, bisect_right(self._times, end)
@@ -93,10 +98,10 @@ class SampleSeries:
         return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Return begin, end and rise of every two intervals between samples at whose end a counter rose, from `start` on.
+        """Return begin, end and rise for each sample at which a counter of ended processes rose, from `start` on.
 
-        The end is when the last sample was read. What a counter of ended processes counts may be reported one sample late, so
-        the interval before counts too.
+        Each covers two intervals between samples, as the end of a process may be reported one sample late. Its end is when the
+        sample was read.
         """
         found = []
         earlier, before, level = start, start, 0.0

@@ -1,4 +1,4 @@
-"""Limit with full speed that `advise --trade` found, kept in the directory of the run whose command it repeated."""
+"""Limit with full speed that `advise --trade` found, kept in the directory of the run with the command that it repeated."""
 
 from __future__ import annotations
 

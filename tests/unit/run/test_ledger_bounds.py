@@ -169,16 +169,17 @@ def test_the_end_of_a_lone_process_may_be_reported_one_sample_late(
     for time, resident, high in ((0.1, 8, 8), (0.2, resident_after, 8), (0.3, 0, 30)):
         seen = Sample(STARTED + time, main=resident * MIB or None, processes=1, needed_low=0, needed=0)
         history.add(seen._replace(needed_high=high * MIB, unseen_faults=0))
+    series = history.series(all_ended=True)
     context = OperationContext(
         conditions,
-        history.series(all_ended=True),
+        series,
         processes={},
         sums=None,
         have_left=False,
         end=STARTED + 0.3,
         watched_until=STARTED + 0.3,
         by_faults=True,
-        one_process=True,
+        alone_until=series.main.last_positive(),
     )
     figures = figures_between(STARTED + 0.12, STARTED + 0.18, "Load", context, Peaks())
     assert figures.tree_peak is not None

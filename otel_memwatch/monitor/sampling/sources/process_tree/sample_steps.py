@@ -97,7 +97,7 @@ class ProcessTree:
 
     @property
     def runs(self) -> int | None:
-        """Return the number of samples at which a process may have run since the sample before."""
+        """Return a number that stays the same while no process has run. Its size has no meaning."""
         return self._tree.sleep.runs
 
     def note_exit(self, end: ChildExit) -> None:

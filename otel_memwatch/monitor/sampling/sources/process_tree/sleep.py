@@ -18,7 +18,7 @@ class Sleep:
         self.asleep = False
         """No member has run since the last reading of all files, which found no change."""
         self.runs = 0
-        """Samples at which a member may have run since the sample before."""
+        """Grows at each sample before which a member may have run."""
         self._files: list[tuple[int, int, bytes]] = []
         """The counts of all members; empty: unknown."""
         self._slept = False
