@@ -3,8 +3,9 @@
     python -m tests.bench.containers [COMMANDS] [--seed N]
 
 Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
-container, `wrap` without podman the command in a separate cgroup. Needs podman and busybox, as root also runc. Without root, the
-containers are rootless, which needs control groups of version 2. MEMWATCH_COMMAND replaces the command `python -m otel_memwatch`.
+container, `wrap` without podman the command in a separate cgroup. Needs podman and busybox, beside version 1 of control groups also
+runc. Without root, the containers are rootless, which needs version 2 alone. MEMWATCH_COMMAND replaces the command `python -m
+otel_memwatch`.
 
 * equal: both peaks are exact, and at most 1 MiB or 0.5 % apart
 * inside: one peak is a range or unknown, and the ranges overlap
@@ -13,7 +14,6 @@ containers are rootless, which needs control groups of version 2. MEMWATCH_COMMA
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import subprocess
@@ -25,9 +25,10 @@ from otel_memwatch.run import load
 from tests.bench.guard import MEMWATCH
 
 MIB = 1 << 20
+VERSION_2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 ENGINE = [
     "podman",
-    *(() if os.getuid() else ("--runtime", "runc", "--cgroup-manager=cgroupfs")),
+    *(() if VERSION_2 else ("--runtime", "runc", "--cgroup-manager=cgroupfs")),
     "run",
     "--rm",
     "--network=none",

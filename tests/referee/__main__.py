@@ -78,7 +78,7 @@ def trial_of(text: str) -> Trial:
 def main() -> int:
     """Run programs and print the tables; 1 if a figure was false."""
     parser = argparse.ArgumentParser(prog="tests.referee", description=__doc__)
-    parser.add_argument("--only", help="programs whose name or kind contains this")
+    parser.add_argument("--only", action="append", help="programs whose name or kind contains this")
     parser.add_argument("--user", action="append", choices=USERS, help="only watched by them")
     parser.add_argument("--part", default="1/1", help="N/M: every M-th program, from the N-th")
     parser.add_argument("--save", type=Path, help="a file that gets a line for each, for --also")
@@ -89,7 +89,7 @@ def main() -> int:
     chosen: list[Program] = [
         program
         for program in PROGRAMS[number - 1 :: parts]
-        if given.only is None or given.only in program.name or given.only in program.kind
+        if given.only is None or any(word in program.name or word in program.kind for word in given.only)
     ]
     missing = {program.name: program.missing() for program in PROGRAMS if program.missing()}
     done = [trial_of(text) for file in given.also for text in file.read_text().splitlines()]

@@ -1,4 +1,4 @@
-/* Usage: sampler GROUP [READY]: reads a memory cgroup of version 1 every millisecond until it has gone or SIGTERM, then prints
+/* Usage: sampler GROUP [READY]: reads a memory cgroup every millisecond until it has gone or SIGTERM, then prints
  *
  *   LEAST MOST MAPPED KERNEL SAMPLES ANONYMOUS LASTING
  *
@@ -6,8 +6,9 @@
  * samples (the watermark, which each sample resets, less the smaller page cache of both), MAPPED and KERNEL the parts.
  * ANONYMOUS is the largest without shared memory and files in memory, LASTING the largest MAPPED of the smallest in a third of a
  * second: memory that a monitor with ten samples a second saw.
- * READY: a file to create after the first sample. Another program resets the watermark, so MOST is what was seen and what two
- * processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late.
+ * READY: a file to create after the first sample. With version 1 another program resets the watermark, so MOST is what was seen
+ * and what two processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late. With version
+ * 2, which resets it for each reader since Linux 6.12, memory is without the kernel memory that can be reclaimed.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -59,11 +60,12 @@ static long lasting(long now) {
 
 int main(int count, char **words) {
     if (count < 2) return 98;
-    int keep = count > 2; /* the watermark */
     struct sched_param urgent = {.sched_priority = 10};
     sched_setscheduler(0, SCHED_FIFO, &urgent);
     signal(SIGTERM, stop);
     int stat = open_file(words[1], "memory.stat", O_RDONLY), peak = open_file(words[1], "memory.max_usage_in_bytes", O_RDWR);
+    int version_2 = peak < 0, keep = count > 2 && !version_2; /* the watermark */
+    if (version_2) peak = open_file(words[1], "memory.peak", O_RDWR);
     int kmem = open_file(words[1], "memory.kmem.usage_in_bytes", O_RDONLY);
     if (stat < 0 || peak < 0) return 97;
     static char text[16384];
@@ -75,8 +77,11 @@ int main(int count, char **words) {
         if (top < 0 || size <= 0) break;
         if (!keep && pwrite(peak, "0", 1, 0) < 0) break;
         text[size] = 0;
-        long shared = field(text, "\ntotal_shmem "), memory = field(text, "\ntotal_rss ") + shared;
-        long cache = field(text, "\ntotal_cache ") - shared, of_kernel = kmem < 0 ? 0 : figure(kmem);
+        long shared = field(text, version_2 ? "\nshmem " : "\ntotal_shmem ");
+        long memory = field(text, version_2 ? "anon " : "\ntotal_rss ") + shared;
+        long cache = field(text, version_2 ? "\nfile " : "\ntotal_cache ") - shared;
+        long of_kernel = kmem < 0 ? 0 : figure(kmem);
+        if (version_2) of_kernel = field(text, "\nkernel ") - field(text, "\nslab_reclaimable ");
         if (of_kernel < 0) of_kernel = 0;
         long less = samples && cache > cache_before ? cache_before : cache;
         if (!keep && top - less > most) most = top - less;
@@ -86,7 +91,7 @@ int main(int count, char **words) {
         if (seen > least) least = seen;
         seen_before = seen;
         at_before = at;
-        if (keep && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+        if (count > 2 && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
         if (memory > mapped) mapped = memory;
         if (memory - shared > anonymous) anonymous = memory - shared;
         long low = lasting(memory);

@@ -19,6 +19,7 @@ from tests.referee.programs import Program, prepare
 from tests.support.control_group import group
 from tests.support.counters import error_here
 from tests.support.wrapped import HERE, PROGRAM, environment
+from tests.zoo.surroundings import VERSION, delegated
 
 MIB = 1 << 20
 USERS = ("root", "user", "contained")
@@ -32,9 +33,10 @@ LASTING_SECONDS = 0.3
 LEAST_SAMPLES = 10
 """Of the referee: with fewer, it did not see the program."""
 
+_ROOT, _CONTROLLER = ("/sys/fs/cgroup/memory", "memory") if VERSION == 1 else ("/sys/fs/cgroup", "")
 _ENTER = {
     # The run's own cgroup is sampled: one below it would make its memory.stat late, and the figure a wide range.
-    "root": """echo "/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)" >"$1.new"
+    "root": f"""echo "{_ROOT}$(sed -n 's/^[0-9]*:{_CONTROLLER}://p' /proc/self/cgroup)" >"$1.new"
 mv "$1.new" "$1"; while [ ! -e "$1.ready" ]; do sleep 0.01; done; sh -c "$2"; exit $?""",
     # Descriptor 9 was opened by root: the cgroup may be read-only here.
     "user": 'echo 0 >&9; exec 9>&-; sh -c "$2"',
@@ -117,7 +119,7 @@ def _words(user: str) -> list[str]:
     words = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *reading]
     if user == "user":
         return words
-    readonly = 'mount -o remount,bind,ro /sys/fs/cgroup/memory && exec "$@"'
+    readonly = f'mount -o remount,bind,ro {_ROOT} && exec "$@"'
     return ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", readonly, "sh", *words]
 
 
@@ -136,8 +138,8 @@ def run(program: Program, user: str) -> Trial:
         HOME=str(home), TMPDIR=str(home), D=str(data), PYTHONPATH=str(HERE.parents[1]), LC_ALL="C.UTF-8"
     )
     try:
-        with group() as referee:
-            entrance = os.open(referee.path / "tasks", os.O_WRONLY)
+        with group(parent=delegated() if VERSION == 2 else None) as referee:
+            entrance = os.open(referee.path / ("tasks" if VERSION == 1 else "cgroup.procs"), os.O_WRONLY)
             enter = _ENTER["root" if user == "root" else "user"]
             argv = [
                 *_words(user),

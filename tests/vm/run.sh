@@ -5,6 +5,7 @@
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
 # the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
 # tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
+# MEMWATCH_VM_REFEREE has the words for tests.referee, which needs Linux 6.12 ("--user user --only bash --only 'pool, fork'").
 # MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8), MEMWATCH_VM_CONTAINERS of containers (default 3).
 # "one two" in MEMWATCH_VM_JOBS are jobs one after the other, "one+two" at the same time, which is faster.
 # MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
@@ -82,8 +83,9 @@ install() {
     chroot "$root" gcc -O1 -o /opt/jobs/processors /opt/jobs/processors.c
     rm -rf "$root/opt/zoo"
     mkdir -p "$root/opt/zoo/tests"
-    cp -r tests/__init__.py tests/support tests/zoo tests/bench tests/programs "$root/opt/zoo/tests/"
+    cp -r tests/__init__.py tests/support tests/zoo tests/referee tests/bench tests/programs "$root/opt/zoo/tests/"
     echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
+    echo "${MEMWATCH_VM_REFEREE:---user root --only bash}" >"$root/opt/jobs/referee"
     echo "${MEMWATCH_VM_HOGS:-8} --slower 5" >"$root/opt/jobs/hogs"
     echo "${MEMWATCH_VM_CONTAINERS:-3}" >"$root/opt/jobs/containers"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"

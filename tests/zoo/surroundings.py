@@ -59,7 +59,7 @@ def _within(path: Path) -> list[str]:
 def prepare() -> None:
     """Makes what all trials have in common, before the first of several threads needs it."""
     if VERSION == 2:
-        _delegated()
+        delegated()
         _session(watcher("user")[0])
 
 
@@ -87,12 +87,12 @@ def _version_1(mode: str, user: str, *, reads: bool) -> Iterator[Surroundings]:
 def _version_2(mode: str, user: str) -> Iterator[Surroundings]:
     """Root has a delegated service, a user a session with a service manager, the contained one a limited group of root's.
 
-    A run without a group of the run's own starts in a group of `_delegated`, from where the program can go to its
+    A run without a group of the run's own starts in a group of `delegated`, from where the program can go to its
     referee: out of a session only root could move it.
     """
     uid, gid = watcher(user)
     inside = mode == "group" and user != "contained"
-    top = _delegated()
+    top = delegated()
     own_place = _session(uid) if uid else top / "monitor"
     with group(LIMIT if user == "contained" else None, parent=top) as around:
         (around.path / "cgroup.subtree_control").write_text("+memory")
@@ -113,7 +113,7 @@ def _version_2(mode: str, user: str) -> Iterator[Surroundings]:
 
 
 @functools.cache
-def _delegated() -> Path:
+def delegated() -> Path:
     """Our own group, which has been delegated to us, made to have groups with memory; we are in one below it then."""
     own = ROOT / Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
     leaf = own / "monitor"

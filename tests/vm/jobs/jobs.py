@@ -5,7 +5,7 @@ output         what it wrote
 truth.json     what the workload found (workload.py)
 report.json    `report --json` of the run
 run.json       the record's own
-zoo.jsonl      the zoo's result for each composition, a line each
+zoo.jsonl      the zoo's result for each composition, or the referee's for each real program, a line each
 after.json     the control groups and units of ours that are left when all is over
 """
 
@@ -83,9 +83,9 @@ def hogs() -> str:
     return f"{BENCH} -m tests.bench.guard hogs {HOGS.read_text().strip()}"
 
 
-def containers(number: str) -> str:
+def containers() -> str:
     """Containers of podman, and the same commands without one; see tests/bench/containers.py."""
-    return f"{BENCH} -m tests.bench.containers {number}"
+    return f"{BENCH} -m tests.bench.containers {Path('/opt/jobs/containers').read_text().strip()}"
 
 
 def jobs() -> dict[str, str]:
@@ -154,12 +154,15 @@ def jobs() -> dict[str, str]:
         "hogs-user": f'{TESTER} "{hogs()}"',
         "hogs-swap": "fallocate -l 600M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap &&"
         f' {TESTER} "{hogs()}"; code=$?; swapoff /swap; exit $code',
-        "containers-user": f'{TESTER} "{containers(Path("/opt/jobs/containers").read_text().strip())}"',
+        "containers-user": f'{TESTER} "{containers()}"',
+        "containers-root": f'su -l root -c "{containers()}"',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service with a delegated group; a user and their session are found by it.
         "zoo": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
         f" {BIN}/python -m tests.zoo {Path('/opt/jobs/zoo').read_text().strip()} --save /tmp/zoo/zoo.jsonl",
+        "referee": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
+        f" {BIN}/python -m tests.referee {Path('/opt/jobs/referee').read_text().strip()} --save /tmp/referee/zoo.jsonl",
         "demo": f'{TESTER} "cd /tmp/demo; {PATIENT} wrap --out /tmp/demo/run -- {MEMWATCH} demo"',
     }
 
@@ -190,7 +193,7 @@ def run(name: str, line: str, results: Path) -> None:
                 stdout=output,
                 stderr=output,
                 timeout=None
-                if name.startswith(("zoo", "hogs", "containers"))
+                if name.startswith(("zoo", "hogs", "containers", "referee"))
                 else 900
                 if name.startswith("shortages")
                 else 300,
