@@ -168,7 +168,7 @@ class FaultLedgerBounds:
         self._huge_unknown = self._machine.since_unknown and not joined
         """Huge pages of the tree before the first reading are unknown."""
         self._huge_so_far = self._huge_by_faults = self._huge_collapsed = 0
-        """Bytes of huge pages that the machine has allocated: all, and since the last scan from faults or collapsed."""
+        """Bytes of huge pages that the machine has allocated: all, and since the last scan began from faults or collapsed."""
         self.shared = SharedMemory(self._machine, joined=joined)
         self._kernel = self.tasks = 0
         """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
@@ -316,7 +316,9 @@ class FaultLedgerBounds:
         self.left = likely_left(left, self._private - estimate)
         self._memory.close(members)
         self._cut_short = cut_short
-        self._ended_new = self._huge_by_faults = self._huge_collapsed = 0
+        self._ended_new = 0
+        # A process may have got a huge page after its reading: it is not in its memory, and belongs to the next window too.
+        self._huge_by_faults, self._huge_collapsed = self._machine.faulted, self._machine.collapsed
         beside = self.left + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks
         unknown = self.broken or self._memory.joining or found.unseen_faults is None or high >= UNKNOWN
         self._last = NeededNow(

@@ -8,7 +8,7 @@ Each sample reads twice. The order of the readings defines three moments:
   at `t`, for all processes at once.
 * At `b` the tree has no more private pages than its processes hold together. No pid was assigned during the last search
   for processes born meanwhile (`LateBirths`).
-* All later gains are among the page faults since `first`.
+* All later gains are among the page faults since `first`, and the machine's huge pages since the sample began.
 """
 
 from __future__ import annotations

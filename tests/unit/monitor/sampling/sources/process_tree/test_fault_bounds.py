@@ -15,6 +15,7 @@ from otel_memwatch.model import ChildExit, ProcessEvent, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.sample_steps import ProcessTree
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_error
@@ -628,6 +629,29 @@ def test_a_partly_freed_huge_page_stays_charged(
     watched.high()
     watched.proc.process(50, 1, rss=51 * MIB, minor=11 + 50 + 256, stack=8192)
     assert least * MIB <= watched.high() <= (least + 4) * MIB
+
+
+def test_huge_pages_that_come_while_the_tick_is_taken_count_in_the_next_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is read, then it takes 20 huge pages, and then the machine's count of huge pages is read."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=11, stack=8192)
+    read = MemoryScan.read
+
+    def then_huge(*words: Any) -> Any:
+        found = read(*words)
+        (watched.proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\nthp_fault_alloc 20\n")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryScan, "read", then_huge)
+        watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 20, stack=8192)
+    assert 41 * MIB <= watched.high() <= 43 * MIB
+    watched.proc.process(50, 1, rss=MIB, minor=12 + 20, stack=8192)
+    assert watched.high() <= 2 * MIB
 
 
 @pytest.mark.parametrize(("written", "estimate"), [(152, 151), (0, 1)])
