@@ -160,8 +160,11 @@ class WorkingSet:
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
         ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
         left = self._newly_mapped - point.mapped_before
-        # Beside programs that use the disk, a run takes longer than its work needs.
-        seconds = min(seconds, self._cpu_seconds + self._read / max(SLOWEST_READ, self._rate))
-        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), seconds, self._rate)
-        found = mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds)
+        # On a busy machine a run takes longer than its work needs, and reads slower than the disk allows.
+        rate = max(self._rate, self._disk_rate)
+        seconds = min(seconds, self._cpu_seconds + self._read / rate)
+        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), seconds, rate)
+        found = (
+            mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds, self._disk_rate)
+        )
         return min(found, point.cache + min(point.unread, limit))

@@ -108,18 +108,29 @@ def test_files_count_at_the_time_of_their_use(
 
 
 @pytest.mark.parametrize(
-    ("disk_rate", "waits"), [(None, 350 - 6 * 4.8), (100_000_000, 350 - 6 * 9.5), (10**9, 50)]
+    ("disk_rate", "waits", "missing"),
+    [(None, 350 - 6 * 4.8, 1), (100_000_000, 350 - 6 * 9.5, 1), (10**9, 50, 9.5)],
 )
-def test_a_quick_disk_writes_more_while_the_program_computes(disk_rate: int | None, waits: float) -> None:
+def test_a_quick_disk_writes_more_while_the_program_computes(
+    disk_rate: int | None, waits: float, missing: float
+) -> None:
     rows = [(150, 0, 1000, 0, 0, 50 * at, 50 * at) for at in range(8)]
     files = working_set(rows, disk_rate).beside_peak(0, 1, 0.4)
     assert files is not None
-    assert files / MIB == pytest.approx(waits * 1.15 - 1, abs=1)
+    assert files / MIB == pytest.approx(waits * 1.15 - missing, abs=1)
 
 
 def test_a_busy_machine_leaves_no_more_time_to_read_pages_again() -> None:
     busy = working_set(READ_AHEAD_AT_START, cpu_seconds=0.1)
     assert busy.beside_peak(41 * MIB, 1, 15) == pytest.approx((210 - 11 - 6) * MIB, abs=10 * MIB)
+
+
+def test_a_quick_disk_reads_pages_again_in_time() -> None:
+    slow, quick = (
+        working_set(READ_AHEAD_AT_START, rate).beside_peak(41 * MIB, 1, 0.3) for rate in (None, 4 * 10**9)
+    )
+    assert slow is not None
+    assert quick == pytest.approx(slow - 12.8 * MIB, abs=MIB)
 
 
 def test_many_samples_keep_few_points_and_no_less_memory() -> None:
