@@ -15,7 +15,9 @@ the machine may be busy. Waiting for processors that other programs use does not
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -138,8 +140,6 @@ JOBS: dict[str, list[str]] = {
 
 def prepare(work: Path) -> None:
     """Make the inputs."""
-    import random
-
     lots = random.Random(1)
     work.chmod(0o711)  # PostgreSQL refuses to run as root
     (work / "classes").mkdir()
@@ -163,13 +163,38 @@ def prepare(work: Path) -> None:
     for tool, command in (
         ("sqlite3", ["sqlite3", "old.db", SQL]),
         ("javac", ["javac", "Work.java"]),
-        (
-            "git",
-            ["git", "clone", "-q", "--no-hardlinks", "--bare", str(Path(__file__).parents[2]), "repository"],
-        ),
+        ("git", ["git", "init", "-q", "--bare", "-b", "main", "repository"]),
     ):
         if shutil.which(tool):
             subprocess.run(command, cwd=work, check=False, stdout=subprocess.DEVNULL)
+    if (work / "repository").exists():
+        subprocess.run(
+            ["git", "-C", "repository", "fast-import", "--quiet"], cwd=work, check=True, input=history()
+        )
+        subprocess.run(JOBS["git repack"], cwd=work, check=True)
+
+
+def history(commits: int = 2000) -> bytes:
+    """Return a repository's commits for `git fast-import`: 1600 files of text, each commit changes some lines of three."""
+    lots = random.Random(1)
+
+    def line() -> str:
+        return lots.randbytes(lots.randint(5, 50)).hex(" ", 5) + "\n"
+
+    files = [[line() for _ in range(lots.randint(50, 600))] for _ in range(1600)]
+    stream = list[str]()
+    for number in range(commits):
+        who = f"someone <someone@example.org> {1_700_000_000 + number} +0000"
+        message = line()
+        stream.append(f"commit refs/heads/main\ncommitter {who}\ndata {len(message)}\n{message}")
+        for at in lots.sample(range(len(files)), 3) if number else range(len(files)):
+            lines = files[at]
+            for _ in range(4):
+                lines[lots.randrange(len(lines))] = line()
+            lines.insert(lots.randrange(len(lines)), line())
+            content = "".join(lines)
+            stream.append(f"M 644 inline part{at % 40}/file{at}.txt\ndata {len(content)}\n{content}")
+    return ("\n".join(stream) + "\n").encode()
 
 
 def tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) -> Trial:
@@ -220,8 +245,6 @@ def measure(name: str, work: Path, *, minimum: bool) -> tuple[IndexedRun, Result
 
 
 def _json(argv: list[str]) -> str:
-    import json
-
     return json.dumps(argv)
 
 

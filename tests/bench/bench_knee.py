@@ -10,8 +10,8 @@ Each of twelve programs with a known working set and ten real ones runs from a c
 3. under 40 to 105 % of the knee: a run that took 1.5 times as long, hung or was killed has to be called short of memory or
    killed; a run slowed by less than 5 % must not be
 
-`--knees` leaves out step 3, and `--save` keeps its table for README. `--stored` takes the kept knees and leaves out step 2; with
-`--knees --save` it renews the advice beside them.
+`--knees` leaves out step 3, and `--save` keeps its rows for README; with `--only` it renews these programs alone. `--stored` takes
+the kept knees and leaves out step 2; with `--knees --save` it renews the advice beside them.
 `--quick` runs scans, copies and starts under random limits instead, from half of the advice to none. It counts the verdicts on runs
 that were slowed by less than 5 %.
 
@@ -334,10 +334,11 @@ def main() -> None:
         if asked.quick:
             quick(pressure, work, asked.quick, asked.seed)
         else:
-            stored = json.loads(RESULTS.read_text()) if asked.stored else {}
+            kept = json.loads(RESULTS.read_text())
+            stored = kept if asked.stored else {}
             knees = table(pressure, names, work, asked.repeat, () if asked.knees else SHARES, stored)
             if asked.save:
-                RESULTS.write_text(json.dumps({**stored, **knees}, indent=1) + "\n")
+                RESULTS.write_text(json.dumps({**kept, **knees}, indent=1) + "\n")
     finally:
         pressure.close()
         if not asked.work:
@@ -392,6 +393,13 @@ def summary(knees: dict[str, tuple[int, int]]) -> str:
         f"Advice is 1.00 to 1.25 times the knee for {sum(1 <= one <= 1.25 for one in ratios)} of {len(ratios)} programs, below 0.95"
         f" for {sum(one < 0.95 for one in ratios)}, and between {min(ratios):.2f} and {max(ratios):.2f}."
     )
+
+
+def stated() -> str:
+    """Return the summary of the stored knees for docs/benchmarks.md, with the programs beyond the goal."""
+    knees = json.loads(RESULTS.read_text())
+    beyond = [f"{name} {found:.2f}" for name, one in knees.items() if not 1 <= (found := ratio(*one)) <= 1.25]
+    return f"{summary(knees)} The others: {', '.join(beyond)}."
 
 
 def markdown(columns: int = 8) -> str:

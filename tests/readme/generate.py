@@ -81,6 +81,7 @@ STEADY: dict[str, Callable[[], str]] = {
     "comparison": comparison,
     "light": light,
     "knees": bench_knee.markdown,
+    "knees-summary": bench_knee.stated,
 }
 """Blocks that do not depend on the machine."""
 
