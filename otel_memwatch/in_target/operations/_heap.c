@@ -9,6 +9,7 @@
 #include <Python.h>
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,6 +40,35 @@ static int is_in(const void *function, const char *name)
     Dl_info one, other;
     void *found = dlsym(RTLD_DEFAULT, name);
     return found != NULL && dladdr(function, &one) && dladdr(found, &other) && one.dli_fbase == other.dli_fbase;
+}
+
+/* The malloc of this program. An executable at a fixed address, as Debian's Python, has an entry for it that leads to a library. */
+static void *find_malloc(void)
+{
+    void *found = dlsym(RTLD_DEFAULT, "malloc");
+#ifdef __GLIBC__
+    Dl_info info;
+    const ElfW(Sym) *symbol = NULL;
+    struct link_map *map = NULL;
+    void *program;
+    if (!found || !dladdr1(found, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol || symbol->st_shndx != SHN_UNDEF)
+        return found;
+    found = NULL;
+    program = dlopen(NULL, RTLD_LAZY);
+    if (program == NULL || dlinfo(program, RTLD_DI_LINKMAP, &map))
+        return NULL;
+    /* The first library that defines it, in the order in which the loader searches. */
+    for (; map != NULL && found == NULL; map = map->l_next) {
+        void *library = strchr(map->l_name, '/') ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+        void *defined = library ? dlsym(library, "malloc") : NULL;
+        if (defined && dladdr(defined, &info) && info.dli_fbase == (void *)map->l_addr)
+            found = defined;
+        if (library)
+            dlclose(library);
+    }
+    dlclose(program);
+#endif
+    return found;
 }
 
 static int glibc(Books *books)
@@ -141,7 +171,7 @@ static int mimalloc(Books *books)
 
 static int read_books(Books *books, int threads)
 {
-    void *allocate = dlsym(RTLD_DEFAULT, "malloc");
+    void *allocate = find_malloc();
     if (allocate == NULL)
         return 0;
     if (is_in(allocate, "gnu_get_libc_version")) { /* other allocators have a `mallinfo2` too */
