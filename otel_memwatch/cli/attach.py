@@ -40,6 +40,13 @@ _NAME = 60
     help="Wait this long for the target to start again, and record it as a further run; 0: do not wait. "
     "--out names one run, and so turns this off. Default: 60 for a unit, container, pod or job, 0 for a NAME.",
 )
+@click.option(
+    "--remote-exec",
+    is_flag=True,
+    help="Run a script in targets of Python 3.14 and later that reads how much memory the allocator keeps: at most "
+    "once in 5 s, later once in 10 minutes. Nothing runs in a target without this option. "
+    "Requires the right to trace it.",
+)
 @click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte after the first sample.")
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor: its end of file ends the recording.")
 @click.option("--prepared", is_flag=True, hidden=True, help="The run directory exists and is for this run.")
@@ -51,6 +58,7 @@ def command(
     restart_wait: str | None,
     *,
     prepared: bool,
+    remote_exec: bool,
     **given: object,
 ) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
@@ -66,7 +74,8 @@ def command(
         raise UsageError(
             "attach needs one target.", f"pass a PID, a NAME, or one of --{', --'.join(KINDS)}; see --help"
         )
-    options = settings("attach", given)
+    # No variable of the environment may run code in a target, so this is no setting.
+    options = settings("attach", given) | {"remote_exec": remote_exec}
     try:
         patience = parse_seconds(restart_wait or ("60" if asked else "0"))
     except ValueError as error:

@@ -3,17 +3,20 @@
 A reading takes the allocators' locks for some 50 us. So it is taken only here, in the program's own thread at the end of an
 operation or of `watch()`: never in a signal handler of C, and never in a child that was forked without exec, where
 another thread may hold a lock for ever. A reading that takes longer than `_DEADLINE` is the last one of the process.
+
+This file imports nothing of ours: `monitor/sampling/remote_heaps.py` has programs run its text.
 """
 
 from __future__ import annotations
 
 from time import monotonic, perf_counter
 
-from otel_memwatch.in_target.operations.native import heap_books
-from otel_memwatch.in_target.operations.process_state import read_quietly
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Statistics = tuple[str, int, int, int, bytes | None] | tuple[None, None, None, None, bytes | None]
+    """Return value of `heap_books` in `_heap.c`."""
     Books = tuple[int, int, int]
     """Bytes in use, bytes free, and the free bytes that lie between blocks in use."""
 
@@ -25,12 +28,19 @@ _FORKED = 0x40
 
 
 class HeapReader:
-    """Reads the statistics within a budget, for one process."""
+    """Reads the statistics within a budget, for one process.
 
-    def __init__(self) -> None:
+    Args:
+        books: reads the statistics, given the number of threads; `None` without compiled code.
+        read: returns a small file of /proc.
+
+    """
+
+    def __init__(self, books: Callable[[int], Statistics] | None, read: Callable[[str], bytes]) -> None:
+        self._books, self._file = books, read
         self._began = monotonic()
         self._spent = 0.0
-        self.may_read = heap_books is not None and not _is_forked()
+        self.may_read = books is not None and not _is_forked(read("/proc/self/stat"))
         """False: never read in this process."""
 
     def due(self) -> float:
@@ -40,29 +50,29 @@ class HeapReader:
     def read(self) -> tuple[bytes, int] | None:
         """Return a reading as JSON, and the bytes of /proc that it took; `None` without known statistics."""
         began = perf_counter()
-        status = read_quietly("/proc/self/status")
-        text = _reading(status) if self.may_read else None
+        status = self._file("/proc/self/status")
+        text = _reading(status, self._books) if self.may_read and self._books is not None else None
         seconds = perf_counter() - began
         self._spent += seconds
         self.may_read = text is not None and seconds < _DEADLINE
         return None if text is None else (text.encode(), len(status))
 
 
-def _is_forked() -> bool:
-    fields = read_quietly("/proc/self/stat").rpartition(b")")[2].split()
+def _is_forked(stat: bytes) -> bool:
+    fields = stat.rpartition(b")")[2].split()
     return len(fields) < 7 or bool(int(fields[6]) & _FORKED)
 
 
-def _reading(status: bytes) -> str | None:
+def _reading(status: bytes, statistics: Callable[[int], Statistics]) -> str | None:
     fields: dict[bytes, bytes] = {}
     for line in status.splitlines():
         field, _, value = line.partition(b":")
         fields[field] = value.partition(b"kB")[0]
     threads = _whole(fields.get(b"Threads"))
     anonymous, data, stack = (_whole(fields.get(name)) for name in (b"RssAnon", b"VmData", b"VmStk"))
-    if heap_books is None or threads is None or anonymous is None or data is None or stack is None:
+    if threads is None or anonymous is None or data is None or stack is None:
         return None
-    name, live, free, scattered, text = heap_books(threads)
+    name, live, free, scattered, text = statistics(threads)
     if name is None:
         return None
     allocators = {name: (live, free, scattered)}

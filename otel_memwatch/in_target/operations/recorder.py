@@ -19,10 +19,16 @@ from otel_memwatch.in_target.operations.native import (
     COMPILED,
     Lock,
     NativeBoundaries,
+    heap_books,
     in_main_interpreter,
 )
 from otel_memwatch.in_target.operations.operation_values import Figures, LiveOperation
-from otel_memwatch.in_target.operations.process_state import OpeningDescriptors, close_quietly, open_watermark
+from otel_memwatch.in_target.operations.process_state import (
+    OpeningDescriptors,
+    close_quietly,
+    open_watermark,
+    read_quietly,
+)
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.record import operation_writer as lines
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
@@ -181,7 +187,7 @@ class Recorder:
                 self._heap_due = monotonic() + _HEAP_PAUSE
                 return
             if self._heap is None:
-                self._heap = HeapReader()
+                self._heap = HeapReader(heap_books, read_quietly)
             found = self._heap.read()
             self._heap_due = self._heap.due() if self._heap.may_read else inf
             if found is not None:
@@ -339,7 +345,7 @@ def record_heap() -> None:
         recorder.read_heap(_LEAST_HEAP)
     elif directory:
         try:
-            found = HeapReader().read()
+            found = HeapReader(heap_books, read_quietly).read()
             if found is not None:
                 journal = Journal(directory, str(os.getpid()))
                 journal.write(_with_heap(header_line(False, None), found[0]))

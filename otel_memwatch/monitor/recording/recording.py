@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.composition import Composition
     from otel_memwatch.monitor.sampling.file_use import FileUse
     from otel_memwatch.monitor.sampling.java_heaps import JavaHeaps
+    from otel_memwatch.monitor.sampling.remote_heaps import RemoteHeaps
     from otel_memwatch.monitor.sampling.sampler import SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
@@ -119,6 +120,8 @@ class RunRecording:
         self._moved = True
         """A figure of a process has changed since the last reading of files."""
         self._java: JavaHeaps | None = None
+        self._remote: RemoteHeaps | None = None
+        self._messages = messages
         self._composition: Composition | None = None
         self._level_column = 0
         """Index of the tree's resident memory in a sample's values."""
@@ -213,6 +216,10 @@ class RunRecording:
 
             self.files = FileUse(self._target.pid)
             self._java = JavaHeaps()
+            if self._settings.get("remote_exec"):
+                from otel_memwatch.monitor.sampling.remote_heaps import RemoteHeaps
+
+                self._remote = RemoteHeaps(self.writer.path, self._messages.problem)
             self._open_composition()
         self._join_drivers()
         lasts = not stop.is_set()
@@ -238,8 +245,9 @@ class RunRecording:
             self.sampler.tick()
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
-        if self._composition is not None:
-            self._composition.close()
+        for beside in (self._composition, self._remote):
+            if beside is not None:
+                beside.close()
 
     def _join_drivers(self) -> bool:
         """Add the sources whose drivers have answered; return whether there are any."""
@@ -378,7 +386,9 @@ class RunRecording:
             self._moved = False
             files.read(self.tree.pids(), snapshot.time)
         if self._java is not None and snapshot.time >= self._java.due:
-            self._note_java(self._java.read(self.tree.pids(), snapshot.time))
+            self._note_heaps(self._java.read(self.tree.pids(), snapshot.time))
+        if self._remote is not None:
+            self._note_heaps(self._remote.read(self.tree.pids, snapshot.time))
         if self._composition is not None and (level := snapshot.values[self._level_column]):
             self._composition.note(int(level), self.tree.pids, snapshot.time)
         if self._first is None:
@@ -394,7 +404,7 @@ class RunRecording:
             ):  # otherwise the command has ended, and its end is written in a moment
                 self.writer.update()
 
-    def _note_java(self, readings: Sequence[HeapReading]) -> None:
+    def _note_heaps(self, readings: Sequence[HeapReading]) -> None:
         # The batcher's aggregator is asked last: it processes the batch first.
         if not readings or (aggregator := self.batcher.aggregator) is None:
             return

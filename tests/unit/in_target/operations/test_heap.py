@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from otel_memwatch.in_target.operations import heap
+from otel_memwatch.in_target.operations.process_state import read_quietly
 
 TEXT = b"""Small block threshold = 512, in 32 size classes.
 
@@ -35,9 +36,8 @@ def _statistics(threads: int) -> Any:
     return "glibc", 10, 20 + threads, 5, TEXT
 
 
-def test_a_reading_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "heap_books", _statistics)
-    found = heap.HeapReader().read()
+def test_a_reading_is_json() -> None:
+    found = heap.HeapReader(_statistics, read_quietly).read()
     assert found is not None
     written = json.loads(found[0])
     threads = written["threads"]
@@ -46,27 +46,24 @@ def test_a_reading_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < written["anonymous"] <= written["private"]
 
 
-def test_without_statistics_nothing_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "heap_books", lambda _: (None, None, None, None, None))
-    reader = heap.HeapReader()
+def test_without_statistics_nothing_is_read_again() -> None:
+    reader = heap.HeapReader(lambda _: (None, None, None, None, None), read_quietly)
     assert reader.read() is None
     assert not reader.may_read
 
 
 def test_a_slow_reading_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.5])
-    monkeypatch.setattr(heap, "heap_books", _statistics)
     monkeypatch.setattr(heap, "perf_counter", lambda: next(clock))
-    reader = heap.HeapReader()
+    reader = heap.HeapReader(_statistics, read_quietly)
     assert reader.read() is not None
     assert not reader.may_read
 
 
 def test_readings_take_a_thousandth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.01])
-    monkeypatch.setattr(heap, "heap_books", _statistics)
     monkeypatch.setattr(heap, "monotonic", lambda: 100.0)
     monkeypatch.setattr(heap, "perf_counter", lambda: next(clock))
-    reader = heap.HeapReader()
+    reader = heap.HeapReader(_statistics, read_quietly)
     reader.read()
     assert reader.due() == pytest.approx(105)  # 10 ms, of which 5 in advance
