@@ -15,8 +15,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from typing import Protocol
+
+    FilePath = str | os.PathLike[str]
 
     class Readable(Protocol):
         """An open file, compressed or not."""
@@ -37,7 +38,7 @@ MAX_SKIPPED = 64 * 1024 * 1024
 _BLOCK = 256 * 1024
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = 0, directory: int | None = None) -> int:
+def open_regular(path: FilePath, flags: int = 0, directory: int | None = None) -> int:
     """Open a regular file for reading; `flags` are added to those of open(2), `path` is relative to `directory`.
 
     Another program may have put a special file into the run directory. Opening a named pipe would wait for its writer
@@ -88,7 +89,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
+def text_lines(path: FilePath, damage: Damage) -> Iterator[bytes]:
     """Yield the non-empty complete lines of a file, without newlines; nothing if the file is missing.
 
     The last line counts as complete if it has a newline or is valid JSON: a crash may cut it exactly before the newline.
@@ -97,7 +98,7 @@ def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
         yield from lines
 
 
-def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
+def line_blocks(path: FilePath, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
     """Yield the lines of `text_lines` in blocks of about `block` bytes; `begin`: bytes of the file to skip."""
     yield from _clean_lines(_raw_blocks(path, damage, block, begin))
 
@@ -114,7 +115,7 @@ def _clean_lines(blocks: Iterator[tuple[int, list[bytes]]]) -> Iterator[list[byt
         yield [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in kept]
 
 
-def located_blocks(path: Path, damage: Damage) -> Iterator[tuple[list[bytes], list[int]]]:
+def located_blocks(path: FilePath, damage: Damage) -> Iterator[tuple[list[bytes], list[int]]]:
     """Yield the lines of `text_lines` in blocks, and the offset of each in the file, for `line_at`."""
     for offset, lines in _raw_blocks(path, damage, _BLOCK, 0):
         at = offset
@@ -129,7 +130,7 @@ def located_blocks(path: Path, damage: Damage) -> Iterator[tuple[list[bytes], li
         yield found, offsets
 
 
-def line_at(path: Path, offset: int, size: int) -> bytes:
+def line_at(path: FilePath, offset: int, size: int) -> bytes:
     """Return the whole line at `offset`, and up to `size` bytes; empty if the line no longer exists."""
     data = b""
     try:
@@ -146,7 +147,7 @@ def line_at(path: Path, offset: int, size: int) -> bytes:
     return data
 
 
-def _raw_blocks(path: Path, damage: Damage, block: int, begin: int) -> Iterator[tuple[int, list[bytes]]]:
+def _raw_blocks(path: FilePath, damage: Damage, block: int, begin: int) -> Iterator[tuple[int, list[bytes]]]:
     """Yield complete raw lines in blocks, with the offset of the first one."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
@@ -243,7 +244,7 @@ def _not_a_number(_: str) -> None:
 _decode = decoder(_not_a_number)
 
 
-def objects(path: Path, damage: Damage) -> Iterator[dict[str, Any]]:
+def objects(path: FilePath, damage: Damage) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines."""
     for line in text_lines(path, damage):
         value = parse(line)

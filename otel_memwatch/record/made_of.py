@@ -11,10 +11,7 @@ from otel_memwatch.record.fields import moment, text, whole
 from otel_memwatch.record.format import FILE_MODE, MADE_OF_FILE, SCHEMA
 from otel_memwatch.record.jsonl import open_regular, parse
 from otel_memwatch.runtime import strict_json
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from otel_memwatch.runtime.typed import Any, NamedTuple
 
 MOST_PARTS, MOST_PROCESSES = 24, 16
 KINDS = frozenset(
@@ -76,10 +73,10 @@ def write_made_of(directory: str | os.PathLike[str], found: MadeOf) -> None:
         raise
 
 
-def read_made_of(directory: Path) -> MadeOf | None:
+def read_made_of(directory: str | os.PathLike[str]) -> MadeOf | None:
     """Return the last reading of a run; `None` if it has none, or if the file is damaged."""
     try:
-        with os.fdopen(open_regular(directory / MADE_OF_FILE), "rb") as file:
+        with os.fdopen(open_regular(os.path.join(directory, MADE_OF_FILE)), "rb") as file:
             document = parse(file.read(_MAX_BYTES))
     except (OSError, ValueError):
         return None

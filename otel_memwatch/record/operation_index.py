@@ -6,6 +6,7 @@ temporary database on disk, and an operation is built from its two lines on requ
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from itertools import chain, islice
 from math import inf
@@ -19,9 +20,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from otel_memwatch.record.jsonl import Damage
+    from otel_memwatch.record.jsonl import Damage, FilePath
     from otel_memwatch.record.operation_lines import OperationRow
 
 _FEW = 1000
@@ -185,7 +185,7 @@ class OperationIndex(OperationTable):
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[FilePath],
         lines: Sequence[OperationLines],
         rows: Iterable[tuple[int, OperationRow]],
         place: str,
@@ -307,7 +307,7 @@ class OperationIndex(OperationTable):
 
 
 def read_operations(
-    directory: Path, names: Sequence[str], damage_of: Callable[[str], Damage]
+    directory: FilePath, names: Sequence[str], damage_of: Callable[[str], Damage]
 ) -> tuple[OperationTable, Sequence[OperationLines]]:
     """Return the operations of a run directory, and the lines of each file.
 
@@ -316,7 +316,7 @@ def read_operations(
         names: files of operations in it.
         damage_of: returns the `Damage` of a file.
     """
-    paths = [directory / name for name in names]
+    paths = [os.path.join(directory, name) for name in names]
     files: list[OperationLines] = []
     every = _rows_of(paths, files, damage_of)
     few = list(islice(every, _FEW + 1))
@@ -332,13 +332,14 @@ def read_operations(
 
 
 def _rows_of(
-    paths: Sequence[Path], files: list[OperationLines], damage_of: Callable[[str], Damage]
+    paths: Sequence[FilePath], files: list[OperationLines], damage_of: Callable[[str], Damage]
 ) -> Iterator[tuple[int, OperationRow]]:
     """Yield all rows, each with the number of its file; fill `files` meanwhile."""
     for number, path in enumerate(paths):
-        lines = lines_of(path.name)
+        name = os.path.basename(path)
+        lines = lines_of(name)
         files.append(lines)
-        for row in read_rows(path, lines, damage_of(path.name)):
+        for row in read_rows(path, lines, damage_of(name)):
             yield number, row
         for operation in lines.still_open():
             yield number, row_of(operation)
@@ -350,7 +351,7 @@ def lines_of(name: str) -> OperationLines:
     return OperationLines(int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0)
 
 
-def read_rows(path: Path, lines: OperationLines, damage: Damage) -> Iterator[OperationRow]:
+def read_rows(path: FilePath, lines: OperationLines, damage: Damage) -> Iterator[OperationRow]:
     """Add the lines of a file, each with its offset; yield the rows of the operations that they close."""
     size = 0
     for texts, offsets in located_blocks(path, damage):

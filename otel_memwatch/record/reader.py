@@ -72,7 +72,7 @@ class Record:
         """Return all columns of `samples.jsonl`, those of late sources last; none without samples."""
         from otel_memwatch.record.sample_lines import declared_columns
 
-        return declared_columns(self.path / SAMPLES_FILE)
+        return declared_columns(f"{self.directory}/{SAMPLES_FILE}")
 
     def sample_values(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Yield monotonic time and values (for `columns`) of every sample, in the order of the record."""
@@ -109,7 +109,9 @@ class Record:
         from otel_memwatch.record.sample_lines import is_sample, sample_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
-        for columns, read, all_sound in sample_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
+        for columns, read, all_sound in sample_blocks(
+            f"{self.directory}/{SAMPLES_FILE}", self._fresh(SAMPLES_FILE)
+        ):
             sound = read if all_sound else [row for row in read if is_sample(row)]
             self._damage[SAMPLES_FILE].lines += len(read) - len(sound)
             order = [indexes.get(column) for column in columns]
@@ -123,7 +125,7 @@ class Record:
         """Return whether the samples justify the import of numpy."""
         from otel_memwatch.record.sample_files import samples_size
 
-        return samples_size(self.path / SAMPLES_FILE) > _LONG
+        return samples_size(f"{self.directory}/{SAMPLES_FILE}") > _LONG
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """Return the samples as numpy arrays: the columns of the given metrics, all if `None`.
@@ -136,14 +138,14 @@ class Record:
         if self._samples is None or not (self._kept is None or (wanted is not None and wanted <= self._kept)):
             wanted = None if wanted is None or self._kept is None else wanted | self._kept
             damage = self._fresh(SAMPLES_FILE)
-            self._samples = read_samples(self.path / SAMPLES_FILE, damage, self.started, wanted)
+            self._samples = read_samples(f"{self.directory}/{SAMPLES_FILE}", damage, self.started, wanted)
             self._kept = wanted
         return self._samples
 
     def process_records(self) -> Iterator[ProcessRecord]:
         """Yield the lines of `processes.jsonl`, one by one."""
         damage = self._fresh(PROCESSES_FILE)
-        for line in objects(self.path / PROCESSES_FILE, damage):
+        for line in objects(f"{self.directory}/{PROCESSES_FILE}", damage):
             record = process_record(line)
             if record is None:
                 damage.lines += 1
@@ -172,7 +174,7 @@ class Record:
         for name in self._operation_names():
             lines = lines_of(name)
             files.append(lines)
-            yield from read_rows(self.path / name, lines, self._fresh(name))
+            yield from read_rows(f"{self.directory}/{name}", lines, self._fresh(name))
             yield from map(row_of, lines.still_open())
         self._lines = files
 
@@ -223,7 +225,7 @@ class Record:
 
     def _operation_names(self) -> list[str]:
         try:
-            names = sorted(os.listdir(self.path))
+            names = sorted(os.listdir(self.directory))
         except OSError:
             return []
         return [n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX)]
@@ -232,7 +234,7 @@ class Record:
     def _read_operations(self) -> tuple[OperationTable, Sequence[OperationLines]]:
         from otel_memwatch.record.operation_index import read_operations
 
-        return read_operations(self.path, self._operation_names(), self._fresh)
+        return read_operations(self.directory, self._operation_names(), self._fresh)
 
     def _fresh(self, name: str) -> Damage:
         damage = self._damage[name] = Damage(name)

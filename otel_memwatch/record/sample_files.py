@@ -35,10 +35,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import zlib
     from collections.abc import Iterator
-    from pathlib import Path
     from typing import BinaryIO
 
-    from otel_memwatch.record.jsonl import Damage, Readable
+    from otel_memwatch.record.jsonl import Damage, FilePath, Readable
 
 _LARGEST = 2 * SEGMENT_BYTES + MAX_LINE
 """Bytes of a compressed segment that are read: a damaged one could represent terabytes."""
@@ -49,6 +48,10 @@ _PLAIN, _COMPRESSED = SEGMENT_SUFFIXES
 
 def _name(number: int, suffix: str) -> str:
     return f"{SEGMENT_PREFIX}{number}{suffix}"
+
+
+def _beside(samples: FilePath, number: int, suffix: str) -> str:
+    return os.path.join(os.path.dirname(samples), _name(number, suffix))
 
 
 class InflatedFile:
@@ -92,15 +95,15 @@ class SampleFile(NamedTuple):
     """True if a segment: nothing will be appended."""
 
 
-def open_segment(samples: Path, number: int) -> BinaryIO | InflatedFile:
+def open_segment(samples: FilePath, number: int) -> BinaryIO | InflatedFile:
     """Open segment `number` beside the open file `samples`. Raises `OSError`."""
     try:
-        return os.fdopen(open_regular(samples.with_name(_name(number, _PLAIN))), "rb", buffering=0)
+        return os.fdopen(open_regular(_beside(samples, number, _PLAIN)), "rb", buffering=0)
     except FileNotFoundError:
-        return InflatedFile(open_regular(samples.with_name(_name(number, _COMPRESSED))))
+        return InflatedFile(open_regular(_beside(samples, number, _COMPRESSED)))
 
 
-def open_next(samples: Path, number: int) -> SampleFile:
+def open_next(samples: FilePath, number: int) -> SampleFile:
     """Open segment `number`, or the open file if that segment is not closed. Raises `OSError`."""
     try:
         return SampleFile(open_segment(samples, number), closed=True)
@@ -129,11 +132,11 @@ def skip_to(file: BinaryIO | InflatedFile, offset: int) -> None:
         offset -= len(data)
 
 
-def segments(samples: Path) -> list[int]:
+def segments(samples: FilePath) -> list[int]:
     """Return the numbers of the closed segments beside the open file `samples`."""
     found = set()
     try:
-        names = os.listdir(samples.parent)
+        names = os.listdir(os.path.dirname(samples) or ".")
     except OSError:
         return []
     for name in names:
@@ -143,7 +146,7 @@ def segments(samples: Path) -> list[int]:
     return sorted(found)
 
 
-def sample_files(samples: Path, damage: Damage) -> Iterator[Readable]:
+def sample_files(samples: FilePath, damage: Damage) -> Iterator[Readable]:
     """Yield all files of a record's samples, each open and in the order of the samples; a missing segment is damage."""
     last = max(segments(samples), default=0)
     for number in count(1):
@@ -168,7 +171,7 @@ def sample_files(samples: Path, damage: Damage) -> Iterator[Readable]:
             return
 
 
-def last_written(samples: Path) -> float:
+def last_written(samples: FilePath) -> float:
     """Return the time of the last change of a record's samples, in Unix seconds. Raises `OSError` without any."""
     try:
         return os.stat(samples).st_mtime
@@ -177,10 +180,10 @@ def last_written(samples: Path) -> float:
         numbers = segments(samples)
         if not numbers:
             raise
-        return os.stat(samples.with_name(_name(numbers[-1], _PLAIN))).st_mtime
+        return os.stat(_beside(samples, numbers[-1], _PLAIN)).st_mtime
 
 
-def samples_size(samples: Path) -> int:
+def samples_size(samples: FilePath) -> int:
     """Return the size of all samples in bytes, about that before their compression."""
     try:
         size = os.stat(samples).st_size

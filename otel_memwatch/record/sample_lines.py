@@ -27,9 +27,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from otel_memwatch.record.jsonl import Readable
+    from otel_memwatch.record.jsonl import FilePath, Readable
 
 _SOUGHT = 1024 * 1024
 """Bytes searched at once for the beginnings of lines."""
@@ -79,7 +78,7 @@ def parse_columns(declared: Any) -> tuple[Column, ...] | None:
     return tuple(columns)
 
 
-def declared_columns(path: Path) -> tuple[Column, ...]:
+def declared_columns(path: FilePath) -> tuple[Column, ...]:
     """Return all columns that any header of `samples.jsonl` declares, in the order of their first declaration.
 
     A source that opens late adds a second header in the middle of the file. Costs a search for the beginnings of
@@ -89,7 +88,7 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     damaged = 0
     # Like `sample_blocks`: ignore a declaration that would exceed the limit of columns.
     with contextlib.suppress(OSError):
-        for line in chain.from_iterable(map(_objects, sample_files(path, Damage(path.name)))):
+        for line in chain.from_iterable(map(_objects, sample_files(path, Damage(os.path.basename(path))))):
             declared = parse_columns(parse(line))
             fresh = {column: None for column in declared or () if column not in found}
             if declared is None or len(found) + len(fresh) > MAX_COLUMNS:
@@ -101,7 +100,7 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
+def last_columns(path: FilePath, begin: int = 0) -> tuple[Column, ...] | None:
     """Return the columns in force at the end of the file; `None` if none are declared after `begin` bytes.
 
     Cost and errors are those of `declared_columns`.
@@ -130,7 +129,7 @@ def _objects(file: Readable) -> Iterator[bytes]:
 
 
 def sample_blocks(
-    path: Path,
+    path: FilePath,
     damage: Damage,
     begin: int = 0,
     columns: tuple[Column, ...] | None = None,
@@ -179,13 +178,13 @@ def sample_blocks(
             yield SampleBlock(columns, rows, sound)
 
 
-def _blocks(path: Path, damage: Damage) -> Iterator[list[bytes]]:
+def _blocks(path: FilePath, damage: Damage) -> Iterator[list[bytes]]:
     """Yield the lines of all files of samples, a few thousand at a time."""
     for file in sample_files(path, damage):
         yield from lines_of(file, damage, _BLOCK)
 
 
-def all_lines(path: Path, damage: Damage) -> Iterator[bytes]:
+def all_lines(path: FilePath, damage: Damage) -> Iterator[bytes]:
     """Yield the lines of all files of samples."""
     return chain.from_iterable(_blocks(path, damage))
 

@@ -20,12 +20,12 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from otel_memwatch.model import Value
+    from otel_memwatch.record.jsonl import FilePath
     from otel_memwatch.record.sample_lines import Row
     from otel_memwatch.record.schema import Sample
 
@@ -181,7 +181,9 @@ def _known(array: Array) -> list[Value]:
     return values
 
 
-def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[str] | None = None) -> Samples:
+def read_samples(
+    path: FilePath, damage: Damage, started: float, wanted: Iterable[str] | None = None
+) -> Samples:
     """Read the samples of `samples.jsonl`; `wanted` names the metrics to keep, all if `None`.
 
     The result includes declared columns without a value. `started` is the start of the run in monotonic seconds.

@@ -115,10 +115,10 @@ def write_stacks(directory: Path, stacks: Stacks) -> None:
         raise
 
 
-def read_stacks(directory: Path) -> Stacks:
+def read_stacks(directory: str | os.PathLike[str]) -> Stacks:
     """Return the captures of a run; `NO_STACKS` if it has none, or if the file is damaged or too large."""
     try:
-        with os.fdopen(open_regular(directory / STACKS_FILE), "rb") as file:
+        with os.fdopen(open_regular(os.path.join(directory, STACKS_FILE)), "rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:
                 return NO_STACKS
             document = parse(file.read(_MAX_BYTES))

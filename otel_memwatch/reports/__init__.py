@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE, UNFINISHED
+from otel_memwatch.runtime.lazy import load_module
 from otel_memwatch.runtime.threads import need
-from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,10 +248,13 @@ def renderer(name: str) -> Renderer:
         raise UsageError(f"Unknown report {name!r}.", "available: " + ", ".join(REPORTS))
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
-    from importlib import import_module
-
-    render: Renderer = import_module(REPORTS[name].module, __name__).render
+    render: Renderer = _module(name).render
     return render
+
+
+def _module(name: str) -> Any:
+    module = REPORTS[name].module
+    return load_module(__name__ + module if module.startswith(".") else module)
 
 
 def render(name: str, run: RecordedRun, out: BinaryIO, **options: Unpack[Options]) -> None:
@@ -302,13 +306,12 @@ def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) 
 
     Its module has `render_files(run, directory)`. Existing files are replaced.
     """
-    from importlib import import_module
     from pathlib import Path
 
     target = Path(directory)
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
-    import_module(REPORTS[name].module, __name__).render_files(run, target)
+    _module(name).render_files(run, target)
     return target
 
 

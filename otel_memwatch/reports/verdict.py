@@ -46,7 +46,7 @@ def document(run: RecordedRun) -> dict[str, Any]:
         "over_budget": [str(entry.get("figure")) for entry in run.budgets if entry.get("verdict") == "over"],
         "problems": [text for _, text in run.marks],
         "paths": {
-            "run": os.path.abspath(run.path),
+            "run": os.path.abspath(run.directory),
             "report": _existing(run, REPORT_FILE),
             "page": _existing(run, PAGE_FILE),
         },
@@ -99,5 +99,5 @@ def _largest(run: RecordedRun) -> list[dict[str, Any]]:
 
 def _existing(run: RecordedRun, name: str) -> str | None:
     """Return the path of a file that exists, or that will within a second of the end."""
-    path = os.path.abspath(run.path / name)
+    path = os.path.abspath(f"{run.directory}/{name}")
     return path if run.settings.get("report") or os.path.exists(path) else None

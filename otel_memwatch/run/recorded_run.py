@@ -241,14 +241,14 @@ class RecordedRun:
         """Captured stacks (`--stacks`); none without that option."""
         from otel_memwatch.record.stacks import read_stacks
 
-        return read_stacks(self.path)
+        return read_stacks(self.directory)
 
     @cached_property
     def made_of(self) -> MadeOf | None:
         """Kinds of memory at the last new peak that was read; `None` for short and small runs."""
         from otel_memwatch.record.made_of import read_made_of
 
-        return read_made_of(self.path)
+        return read_made_of(self.directory)
 
     @cached_property
     def torch_snapshots(self) -> list[TorchSnapshot]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -23,10 +22,10 @@ _HALF, _MOST, _SAME_RAMP_SECONDS = 0.5, 0.8, 0.25
 """An earlier capture explains the last one from this share of its level (`_MOST` if a thread ran in the last one, which may
 then have reached the peak), or if it grew this shortly before."""
 
-_LIBRARIES = re.compile(
+_LIBRARY = (
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^(?:java|jdk)\.[a-z.]+@|^<__array_function__"
+    r"|/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/"
 )
-_NATIVE = re.compile(r"/lib(?:64)?/.*\.so[.\d]*$|^\.\./|/sysdeps/")
 UNKNOWN = "??"
 """Function of a native call without a symbol."""
 
@@ -145,13 +144,19 @@ def weighted_stacks(stacks: Stacks) -> list[WeightedStack]:
 
 def is_library(frame: StackFrame) -> bool:
     """Return whether a call is in an installed package, the standard library, or a system library."""
-    return not frame.file or bool(_LIBRARIES.search(frame.file) or _NATIVE.search(frame.file))
+    import re  # 2 ms, which a run without stacks need not spend
+
+    return not frame.file or re.search(_LIBRARY, frame.file) is not None
 
 
 def shown_frames(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
     """Return the calls without those of unknown functions, Python's import system and our code, if others are left."""
-    left = [one for one in frames if one.function != UNKNOWN and not _HIDDEN.search(one.file)]
+    left = [one for one in frames if one.function != UNKNOWN and not _is_hidden(one.file)]
     return left or frames
+
+
+def _is_hidden(file: str) -> bool:
+    return file.startswith("<frozen importlib") or "/otel_memwatch/in_target/" in file
 
 
 def own_frame(thread: CapturedThread) -> StackFrame | None:
@@ -188,9 +193,7 @@ def renamed(base: Collection[str], head: Collection[str]) -> dict[str, str]:
 
 
 _SNAPSHOTS = "/otel_memwatch/in_target/torch_snapshot/snapshots.py"
-_HIDDEN = re.compile(r"^<frozen importlib|/otel_memwatch/in_target/")
-
-_INNER_GROUP = re.compile(r"\([^()<>]*\)|<[^()<>]*>")
+_INNER_GROUP = r"\([^()<>]*\)|<[^()<>]*>"
 
 
 def without_types(function: str) -> str:
@@ -200,8 +203,10 @@ def without_types(function: str) -> str:
     """
     if "(" not in function or "operator" in function:
         return function
+    import re
+
     name = function.partition(" [clone")[0].replace("(anonymous namespace)::", "")
-    while (shorter := _INNER_GROUP.sub("", name)) != name:
+    while (shorter := re.sub(_INNER_GROUP, "", name)) != name:
         name = shorter
     words = name.removesuffix(" const").split()
     return words[-1] if words and not set(name) & set("()<>") else function

@@ -21,19 +21,24 @@ _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float(
 
 
 def encoder(
-    item_separator: str = ", ", key_separator: str = ": ", *, ascii_only: bool = True
+    item_separator: str = ", ", key_separator: str = ": ", *, ascii_only: bool = True, finite: bool = False
 ) -> Callable[[Any], str]:
-    """Return `json.dumps` with these separators, without its check for values that contain themselves."""
+    """Return `json.dumps` with these separators, without its check for values that contain themselves.
+
+    The function raises `ValueError` for an infinity or a NaN if `finite`.
+    """
     try:
         escape = _json.encode_basestring_ascii if ascii_only else _json.encode_basestring
         chunks = _json.make_encoder(
-            None, _refuse, escape, None, key_separator, item_separator, False, False, True
+            None, _refuse, escape, None, key_separator, item_separator, False, False, not finite
         )
     except (AttributeError, TypeError):
         from json import JSONEncoder
 
         separators = item_separator, key_separator
-        return JSONEncoder(separators=separators, ensure_ascii=ascii_only, check_circular=False).encode
+        return JSONEncoder(
+            separators=separators, ensure_ascii=ascii_only, check_circular=False, allow_nan=not finite
+        ).encode
     return lambda value: "".join(chunks(value, 0))
 
 

@@ -45,9 +45,8 @@ def test_a_summary_loads_nothing_of_operations_and_stacks(tmp_path: Path) -> Non
     assert found.isdisjoint(f"otel_memwatch.{name}" for name in unused)
 
 
-def test_a_short_run_imports_little_of_python() -> None:
-    """Regular expressions, and modules that need them, took a fifth of the time of a short run."""
-    heavy = {
+COSTLY = frozenset(
+    [
         "re",
         "json",
         "enum",
@@ -59,19 +58,41 @@ def test_a_short_run_imports_little_of_python() -> None:
         "typing",
         "dataclasses",
         "subprocess",
-    }
-    program = (
-        f"import sys; sys.path.insert(0, {PACKAGE_PARENT!r}); bare = set(sys.modules); "
+    ]
+)
+"""Modules of Python that take a millisecond or more, or need one that does."""
+
+
+def of_python(program: str) -> set[str]:
+    """The modules that a program loads, without those of a bare interpreter."""
+    begun = f"import sys; sys.path.insert(0, {PACKAGE_PARENT!r}); bare = set(sys.modules); "
+    # Without `site`: an editable installation imports some of these itself.
+    argv = [sys.executable, "-S", "-c", f"{begun}{program}; print(*set(sys.modules) - bare)"]
+    return set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_a_short_run_imports_little_of_python() -> None:
+    """Regular expressions, and modules that need them, took a fifth of the time of a short run."""
+    found = of_python(
         "from importlib import import_module; from otel_memwatch.monitor.run import wrap; "
         "end = 'monitor.run.completion', 'reports.summary', 'wings.advice.history', 'cli.fast_args', 'record.sample_lines'; "
-        "[import_module(name) for name in (*wrap._FIRST_NEEDED, *('otel_memwatch.' + name for name in end))]; "
-        "print(*set(sys.modules) - bare)"
+        "[import_module(name) for name in (*wrap._FIRST_NEEDED, *('otel_memwatch.' + name for name in end))]"
     )
-    # Without `site`: an editable installation imports some of these itself.
-    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
-    found = set(done.stdout.split())
     assert "otel_memwatch.reports.summary" in found
-    assert found & heavy == set()
+    assert found & COSTLY == set()
+
+
+def test_report_and_page_of_a_short_run_import_little_of_python(tmp_path: Path) -> None:
+    """They took a third of the time of the process that makes both."""
+    wrap(["true"], "--no-report", "--quiet", out=tmp_path / "run")
+    found = of_python(
+        "import io; from otel_memwatch.monitor.workers import rendering; from otel_memwatch.runtime import fast_json; "
+        f"info = fast_json.loads(open({str(tmp_path / 'run/run.json')!r}).read()); "
+        f"run = rendering.ended_run({str(tmp_path / 'run')!r}, info); "
+        "from otel_memwatch.reports import render; [render(name, run, io.BytesIO()) for name in ('text', 'html')]"
+    )
+    assert "otel_memwatch.reports.html" in found
+    assert found & COSTLY == set()
 
 
 def test_the_thread_that_waits_for_the_command_loads_little() -> None:

@@ -9,7 +9,7 @@ run as a script.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from otel_memwatch.reports.html.body import body, program
 from otel_memwatch.reports.html.data import page_data
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
 
-_ASSETS = Path(__file__).with_name("assets")
+_ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = ("uPlot.iife.min.js", "parts.js")
@@ -79,4 +79,5 @@ def document(title: str, content: str, data: Any, script: str) -> bytes:
 
 
 def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text("utf-8")
+    with open(f"{_ASSETS}/{name}", encoding="utf-8") as file:
+        return file.read()

@@ -81,7 +81,7 @@ def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
         f'<figure id="picture" role="img" aria-label="{escaped(words)}">{picture(run, data)}</figure>\n'
         "</section>\n"
     )
-    command = f"otel-memwatch report {shorten(os.path.basename(str(run.path)), 80)} --json"
+    command = f"otel-memwatch report {shorten(os.path.basename(os.path.normpath(run.directory)), 80)} --json"
     source = (
         f"Recorded by otel-memwatch {escaped(run.fields.monitor.version or '')}. The same figures as JSON: "
     )

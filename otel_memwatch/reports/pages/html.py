@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import known_columns
@@ -40,7 +38,9 @@ class HtmlPage:
     def section(self, text: str) -> None:
         """Begin a section; its id is its heading without a number: "operations" for "Operations (12)"."""
         self._end_section()
-        name = re.sub(r"[^a-z]+", "-", text.partition(" (")[0].lower())
+        name = "".join(c if "a" <= c <= "z" else "-" for c in text.partition(" (")[0].lower())
+        while "--" in name:
+            name = name.replace("--", "-")
         heading = tag("h2", escaped(text), id=f"{name}-title")
         self.raw(f'<section aria-labelledby="{name}-title">\n{heading}\n<div id="{name}">')
         self._in_section = True

@@ -214,7 +214,7 @@ def recording(run: RecordedRun, page: Page) -> None:
         page.fact("samples", f"{ticks:,}".replace(",", " "))
     version = run.fields.monitor.version
     page.fact("recorded by", f"otel-memwatch {clean(version)}, {clean(run.mode)}" if version else "")
-    page.fact("record", clean(str(run.path)))
+    page.fact("record", clean(run.directory))
     _sources(run, page)
     _list(page, "Limits of this machine's kernel counters:", [clean(quirk) for quirk in run.quirks])
     marks = [f"{'' if at is None else f'at {duration(at)}: '}{clean(text)}" for at, text in run.marks]

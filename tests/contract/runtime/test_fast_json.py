@@ -39,6 +39,13 @@ def test_unusual_values_are_encoded_alike(value: object) -> None:
     assert fast_json.dumps(value) == json.dumps(value)
 
 
+@pytest.mark.parametrize("value", [math.nan, [1.5, -math.inf], {"a": math.inf}])
+def test_numbers_that_are_not_json_are_refused_on_request(value: object) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        fast_json.encoder(finite=True)(value)
+    assert fast_json.encoder(finite=True)([1e308, 2]) == "[1e+308, 2]"
+
+
 @pytest.mark.parametrize("value", [object(), {(1, 2): 3}, {"bytes": b""}])
 def test_other_values_are_refused_alike(value: object) -> None:
     with pytest.raises(TypeError) as theirs:
