@@ -38,6 +38,9 @@ def test_a_run_is_found_by_the_name_and_the_tags_that_it_was_given(tmp_path: Pat
         call("runs", "--json", "--where", "tag.rule=count and input=1234", cwd=tmp_path).stdout
     )
     assert row["path"] == f"memwatch-runs/{directory.name}"
+    (tmp_path / "count words").write_text("a program of this name\n")
+    assert json.loads(call("runs", "count words", "--json", cwd=tmp_path).stdout) == [row]
+    assert call("runs", "other words", cwd=tmp_path).returncode != 0
 
 
 def test_short_jobs_share_a_directory_that_is_named_once(tmp_path: Path) -> None:

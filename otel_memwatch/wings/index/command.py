@@ -21,6 +21,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean
 from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
+from otel_memwatch.wings.index.find import paths_of
 from otel_memwatch.wings.index.index import index, runs_home
 from otel_memwatch.wings.index.page_options import RedactingCommand, open_option, redact_option
 from otel_memwatch.wings.index.remote import here, is_remote
@@ -63,7 +64,7 @@ def command() -> None:
 
 
 @command.command(_LIST, cls=RedactingCommand, epilog=_EPILOG)
-@click.argument("directories", metavar="[PATH]...", nargs=-1)
+@click.argument("directories", metavar="[PATH|NAME]...", nargs=-1)
 @click.option("--where", "condition", metavar="CONDITION", help="List only runs that match.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the newest N of these.")
 @click.option(
@@ -112,7 +113,7 @@ def list_command(
     page: str | None,
     redact: str,
 ) -> None:
-    """List the runs in each PATH, the newest last. PATH is a run or a directory tree. Default: memwatch-runs.
+    """List the runs in each PATH or of each NAME, the newest last. PATH is a run or a directory tree. Default: memwatch-runs.
 
     Unreadable runs are listed with the reason. `runs prune` removes runs, `runs import` adds measurements of other tools.
 
@@ -168,7 +169,8 @@ def _selected(
         looked_at += 1
         return accepts is None or accepts(row)
 
-    return index(map(here, directories), newest=last, accepts=matches if accepts else None), looked_at
+    paths = [path for given in directories for path in paths_of(here(given))]
+    return index(paths, newest=last, accepts=matches if accepts else None), looked_at
 
 
 def _sorted(rows: list[IndexedRun], sort: str) -> list[IndexedRun]:

@@ -137,6 +137,14 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     return sorted(found, key=lambda row: (row.started, row.path))
 
 
+def paths_of(given: str) -> list[str]:
+    """Return the argument, or the paths of all runs of this name if it is no directory and contains no run that can be read."""
+    if os.path.isdir(given):
+        return [given]
+    rows = _named_beside(given) if os.path.lexists(given) else _named(given)
+    return [row.path for row in rows] or [given]
+
+
 def find_paths(given: str | None) -> list[Path]:
     """Return all runs in a tree or of a name, oldest first; for other arguments the same as `find_run`."""
     if given is None or given == LATEST or given.startswith(_LATEST_OF):
