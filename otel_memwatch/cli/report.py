@@ -58,7 +58,11 @@ _SHORT = {"md": "markdown"}
     type=click.Choice(["output"]),
     help="For a build: list its largest actions by output file, and the -j that fits.",
 )
-@click.option("--day", metavar="DATE", help="Print the figures of one day, as 2026-11-01, in local time.")
+@click.option(
+    "--day",
+    metavar="DATE",
+    help="Print the figures of one day in local time: 2026-11-01, today or yesterday.",
+)
 @click.option("--within", metavar="SIZE", help="Memory available to the build, for --by output.")
 @redact_option
 @old_clock_options

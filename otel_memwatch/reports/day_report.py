@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from otel_memwatch.run import OperationFigures, RecordedRun
 
 _FORM = "%Y-%m-%d %H:%M:%S"
+_AGO = {"today": 0, "yesterday": 1}
 
 
 def figures_of_day(run: RecordedRun, day: str) -> OperationFigures:
     """Return the figures of a day in local time. Raises `UsageError` if it is none, or the run did not last into it."""
+    if day in _AGO:
+        day = time.strftime("%Y-%m-%d", time.localtime(_midnight(time.localtime(), -_AGO[day])))
     begin = parse_local_time(day) if len(day) == len("2026-11-01") else None
     if begin is None:
-        raise UsageError(f"--day: {day!r} is not a day.", "write 2026-11-01")
-    # The next midnight may be 23 or 25 hours later.
-    date = time.localtime(begin)
-    end = time.mktime((date.tm_year, date.tm_mon, date.tm_mday + 1, 0, 0, 0, 0, 0, -1))
+        raise UsageError(f"--day: {day!r} is not a day.", "write 2026-11-01, today or yesterday")
+    end = _midnight(time.localtime(begin), 1)
     first, last = begin - run.started_wall, end - run.started_wall
     if last <= 0 or first >= run.seconds:
         lasted = " to ".join(
@@ -38,6 +39,11 @@ def figures_of_day(run: RecordedRun, day: str) -> OperationFigures:
     start, until = run.started + max(0.0, first), run.started + min(run.seconds, last)
     found = figures_between(start, until, day, run.operation_context, run.peaks)
     return found._replace(tree_peak=_with_run_peak(found.tree_peak, run, start, until))
+
+
+def _midnight(date: time.struct_time, days: int) -> float:
+    """Return the midnight before a local time, or one so many days later. Days have 23 to 25 hours."""
+    return time.mktime((date.tm_year, date.tm_mon, date.tm_mday + days, 0, 0, 0, 0, 0, -1))
 
 
 def _with_run_peak(peak: Peak | None, run: RecordedRun, start: float, until: float) -> Peak | None:

@@ -91,6 +91,13 @@ def test_the_first_day_begins_with_the_run(week: Path) -> None:
     assert "CPU                   12 min 00 s (0.02 cores on average)" in text
 
 
+def test_today_and_yesterday(week: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, localtime = time.mktime((2026, 11, 4, 1, 0, 0, 0, 0, -1)), time.localtime
+    monkeypatch.setattr(time, "localtime", lambda seconds=now: localtime(seconds))
+    for day, date in (("today", "2026-11-04"), ("yesterday", "2026-11-03")):
+        assert report(week, "--day", day) == report(week, "--day", date)
+
+
 @pytest.mark.parametrize(
     "words", [("2026-11-07",), ("2026-11-01",), ("noon",), ("2026",), ("2026-11-03", "--html", "x")]
 )
