@@ -272,7 +272,7 @@ def _wait_for_end(
     pid: int, pidfd: int | None, stop_fd: int | None, wake: int, other: int | None = None
 ) -> str:
     """Wait until the recording has to end, or `other` is readable, which may mean that; return why, in words."""
-    reasons = {wake: "recording stopped by a signal"}
+    reasons = {wake: "recording stopped"}
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"
     reasons.update((descriptor, _ENDED) for descriptor in (pidfd, other) if descriptor is not None)
