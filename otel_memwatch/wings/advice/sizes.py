@@ -110,19 +110,22 @@ def _charged_files(row: IndexedRun) -> int:
 
 
 def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
-    """Return a note on the range of memory for full speed."""
+    """Return a note on the range of memory for full speed: at most the cgroup's high-water mark, with all that was read ahead."""
     before = max((there_before(row) for row in rows), default=0)
-    limited = all(row.limit and (row.short_of_memory or row.bounded_by_limit) for row in rows)
-    why = (
-        "runs at a memory limit show only a part of the files that they need"
-        if limited
-        else "runs without a limit do not show which pages are needed again"
-    )
+    free = [row for row in rows if not (row.limit and (row.short_of_memory or row.bounded_by_limit))]
+    if not free:
+        most, why = None, "runs at a memory limit show only a part of the files that they need"
+    elif any(not row.own_cgroup or row.cgroup is None for row in free):
+        most, why = None, "only a dedicated cgroup shows all of the page cache"
+    else:
+        most = max((row.cgroup or 0) + there_before(row) for row in free)
+        why = "runs without a limit do not show which pages are needed again"
     there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
-    return (
-        f"{FULL_SPEED} needs between {mebibytes(minimum)} and {mebibytes(full_speed)} MiB: {why}{there}; "
-        "--trade measures it"
-    )
+    likely, found = mebibytes(full_speed), f"at least {mebibytes(minimum)} MiB"
+    if most is not None:
+        found = f"between {mebibytes(minimum)} and {max(likely, mebibytes(most))} MiB"
+    best = "" if most is not None and mebibytes(most) <= likely else f", best estimate {likely}"
+    return f"{FULL_SPEED} needs {found}{best}: {why}{there}; --trade measures it"
 
 
 CACHE_WORTH_NAMING = 0.2
@@ -158,14 +161,24 @@ def in_memory(rows: Sequence[IndexedRun]) -> list[str]:
 
 
 def read_from_memory(rows: Sequence[IndexedRun]) -> list[str]:
-    """Return a note on files that calls read from memory, charged to others: a run from storage may need them in its page cache."""
-    most = 0
+    """Return a note on files that calls read from memory, or that no cgroup shows: full speed may need them in its page cache."""
+    most = hidden = 0
     for row in rows:
-        if row.own_cgroup and None not in (row.cgroup, row.memory, row.read, row.read_chars):
+        if not row.own_cgroup:
+            calls = max(0, (row.read_chars or 0) - (row.write_chars or 0))
+            hidden = max(hidden, max(row.read or 0, calls) - row.files_for_speed)
+        elif None not in (row.cgroup, row.memory, row.read, row.read_chars):
             cache, read = (row.cgroup or 0) - (row.memory or 0), row.read or 0
             calls = (row.read_chars or 0) - (row.write_chars or 0) - read
             if max(cache, read) < LEAST_CACHE <= calls:
                 most = max(most, calls)
+    if hidden >= LEAST_CACHE:
+        return [
+            (
+                f"{FULL_SPEED} may also need page cache, which only a dedicated cgroup shows: the job read {size(hidden)} beside its mapped files;"
+                " --trade measures it"
+            )
+        ]
     if not most:
         return []
     return [

@@ -230,6 +230,34 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
     assert any("259.0 MiB of them were in memory before the run" in note for note in warm.notes)
 
 
+FILES = row(6, file_bytes=100 * MIB, own_cgroup=1, cgroup=160 * MIB, charged=1, files_beside_peak=100 * MIB)
+RANGES = {
+    "a cgroup": ([FILES], "between 32 and 160 MiB, best estimate 107: runs without a limit"),
+    "nothing read ahead": ([FILES._replace(cgroup=106 * MIB)], "between 32 and 107 MiB: runs without a limit"),
+    "no cgroup": ([FILES._replace(own_cgroup=0, cgroup=None)], "at least 32 MiB, best estimate 107: only a dedicated cgroup"),
+    "at a limit": (
+        [FILES._replace(limit=80 * MIB, cgroup=80 * MIB, file_bytes=70 * MIB, starved=0.5)], "at least 32 MiB, best estimate"),
+    "one run at a limit": (
+        [FILES, FILES._replace(limit=80 * MIB, cgroup=80 * MIB, file_bytes=70 * MIB, starved=0.5)], "between 32 and 160 MiB, best estimate 107: runs without"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "said"), RANGES.values(), ids=RANGES)
+def test_full_speed_is_at_most_all_that_a_cgroup_held(rows: list[IndexedRun], said: str) -> None:
+    (advice,) = advise(rows, by=job_of)
+    (note,) = (note for note in advice.notes if note.startswith("full speed needs"))
+    assert said in note
+
+
+def test_without_a_cgroup_the_advice_says_that_it_does_not_show_page_cache() -> None:
+    """SQLite reads its file of 50 MiB again and again: 32 MiB were advised, and 67 are needed."""
+    reads = row(3, read=50 * MIB, read_chars=800 * MIB, write_chars=0, file_bytes=2 * MIB, own_cgroup=0)
+    (advice,) = advise([reads], by=job_of)
+    assert any("only a dedicated cgroup shows: the job read 798.0 MiB" in note for note in advice.notes)
+    (piped,) = advise([reads._replace(read=0, write_chars=800 * MIB)], by=job_of)
+    assert not any("dedicated cgroup shows" in note for note in piped.notes)
+
+
 def test_the_error_of_many_processors_lowers_no_request() -> None:
     """On 64 processors the cgroup's high-water mark may be 16 MiB too low: 44.7 MiB for a job of 60.7."""
     inexact = row(44.7, high=round(61.7 * MIB), certainty="interval", own_cgroup=1, cgroup=round(44.7 * MIB),
