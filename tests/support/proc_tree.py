@@ -56,7 +56,7 @@ class ProcTree:
         (folder / "task" / str(pid)).mkdir(parents=True, exist_ok=True)
         fields = [state, ppid, 1, 1, 0, -1, flags, minor, child_minor, 0, 0]
         fields += [int(user * TICKS), int(system * TICKS), int(child_user * TICKS), 0, 20, 0, threads, 0]
-        fields += [int(start * TICKS), virtual, rss // PAGE, 2**64 - 1, 1, 1, stack, 0, 0]
+        fields += [int(start * TICKS), virtual, rss // PAGE, 2**64 - 1, 1, 1, stack, 0, 0, 0, 0, ignored]
         self._write(folder / "stat", f"{pid} ({command}) " + " ".join(map(str, fields)) + "\n")
         self._write(folder / "statm", f"{virtual // PAGE} {rss // PAGE} 0 0 0 0 0\n")
         if io is not None:

@@ -760,7 +760,7 @@ static void adopting(size_t mib, long ms) {
 }
 
 static void nobody_waits(size_t mib, long ms) {
-    CHILD(signal(SIGCHLD, SIG_IGN);
+    CHILD(prctl(PR_SET_NAME, "nobody_waits"); signal(SIGCHLD, SIG_IGN);
           for (int i = 0; i < 3; i++) if (!begin()) { plain(mib / 3 + 1, ms / 2); _exit(0); }
           while (wait(0) > 0) {});
 }

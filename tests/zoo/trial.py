@@ -195,13 +195,16 @@ def _report(directory: Path) -> dict[str, Any]:
 
 
 def _unknowable(part: Part, told: str) -> bool:
-    """Whether no process can receive the result of another one, as README says.
+    """Whether no process can receive the result of another one, as known.md says.
 
-    Children of a parent that ignores SIGCHLD may have come and gone with it, all between two ticks; a process may have
-    reset the watermark before any tick saw it.
+    Children of a parent that ignores SIGCHLD may have come and gone with it, all between two samples; other processes that
+    ignore it may be known (`helper_left`). A process may have reset the watermark before any sample saw it.
     """
     kinds = {leaf.kind for leaf in leaves(part)}
-    return ("nobody_waits" in kinds and ProcessNote.IGNORES_CHILDREN not in told) or (
+    seen = any(
+        '"nobody_waits"' in line and ProcessNote.IGNORES_CHILDREN in line for line in told.splitlines()
+    )
+    return ("nobody_waits" in kinds and not seen) or (
         "own_watermark_reset" in kinds and ProcessNote.WATERMARK_RESET not in told
     )
 

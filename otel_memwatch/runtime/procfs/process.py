@@ -11,7 +11,7 @@ from otel_memwatch.runtime.typed import NamedTuple
 ZOMBIE_STATES = frozenset("ZXx")
 """States of a process that has ended but was not waited for."""
 SIGCHLD_BIT = 1 << 16
-"""Bit of SIGCHLD (17) in the masks of /proc/PID/status, except on alpha, mips, parisc and sparc."""
+"""Bit of SIGCHLD (17) in the masks of /proc/PID/stat and status, except on alpha, mips, parisc and sparc."""
 
 
 class Stat(NamedTuple):
@@ -40,13 +40,15 @@ class Stat(NamedTuple):
     """Bytes of address space."""
     stack: int
     """Address of the stack, which changes with every exec. 0 if the kernel hides it, and for zombies."""
+    ignores_sigchld: bool = False
+    """True if SIGCHLD is ignored, so ended children vanish from the accounting."""
 
 
 def parse_stat(data: bytes) -> Stat:
     """Parse /proc/PID/stat; the command may contain any byte, including spaces and parentheses."""
     try:
         opening, closing = data.index(b"("), data.rindex(b")")
-        f = data[closing + 2 :].split(None, 26)
+        f = data[closing + 2 :].split(None, 31)
         return Stat(
             int(data[:opening]),
             data[opening + 1 : closing].decode("utf-8", "backslashreplace"),
@@ -64,6 +66,7 @@ def parse_stat(data: bytes) -> Stat:
             int(f[19]),
             int(f[20]),
             int(f[25]),
+            bool(int(f[30]) & SIGCHLD_BIT),
         )
     except IndexError:
         raise ValueError("not a stat file") from None

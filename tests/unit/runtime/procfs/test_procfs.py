@@ -41,6 +41,7 @@ def test_stat_reads_its_fields_whatever_the_command_is(command: bytes, numbers: 
     assert stat.cpu_user == numbers[10] / process.CLOCK_TICKS
     assert stat.child_cpu_system == numbers[13] / process.CLOCK_TICKS
     assert (stat.child_minor_faults, stat.child_major_faults) == (numbers[7], numbers[9])
+    assert stat.ignores_sigchld == bool(numbers[29] & process.SIGCHLD_BIT)
 
 
 def test_status_of_a_process() -> None:

@@ -27,7 +27,7 @@ a process new in this sample                  it has inherited some already     
 a process that vanished with its parent       it vanished                                     `left_to_ancestor`
 a process that vanished, heir of its faults   it vanished                                     `left_to_nobody_known`
 unknown
-no process, since a member ignores SIGCHLD    it ignores SIGCHLD                              `close`
+no process, since its parent ignores SIGCHLD  a process has ignored SIGCHLD since the start   `close`
 ============================================  ==============================================  ==========================
 
 The ledger also bounds the memory of unseen processes. Private memory costs a process at least one page fault, and the
@@ -43,7 +43,8 @@ A sample takes time, which has two effects:
 Two kinds of processes remain undetected:
 
 * Children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD. This is invisible from outside.
-* Children of an unseen process that ignores SIGCHLD and was reaped by another process.
+* Children of an unseen process that ignores SIGCHLD and was reaped by another process, unless an earlier process of the
+  tree is known to have ignored it.
 """
 
 from __future__ import annotations
@@ -193,6 +194,8 @@ class FaultLedger:
         """Page faults inherited by the monitor's process, less those reported by the supervisor, as far as counted."""
         self._own_new = 0
         """Faults beyond these at the previous comparison: the supervisor may be about to report them."""
+        self._ignored_sigchld = False
+        """A process of the tree has ignored SIGCHLD. Unseen ones may do the same from then on."""
         self.open()
 
     def open(self) -> None:
@@ -212,8 +215,6 @@ class FaultLedger:
         """The faults of a process that we waited for are unreadable."""
         self._lost = False
         """Processes with faults outside all our readings are possible."""
-        self._ignores_sigchld = False
-        """A process that ignored SIGCHLD has ended."""
 
     @property
     def signs(self) -> bool:
@@ -259,7 +260,7 @@ class FaultLedger:
             known_child_major: major faults inherited until its last sample.
             ignored_sigchld: it ignored SIGCHLD at its end.
         """
-        self._ignores_sigchld |= ignored_sigchld
+        self._ignored_sigchld |= ignored_sigchld
         if stat is None:
             self.suspicious = self._unreported = True
             return
@@ -321,7 +322,8 @@ class FaultLedger:
             allocated: returns the pages that the machine has allocated since the previous sample began; `None`: unknown.
             ignores_sigchld: a living or vanished member ignores SIGCHLD.
         """
-        self._lost |= ignores_sigchld or self._ignores_sigchld
+        self._ignored_sigchld |= ignores_sigchld
+        self._lost |= self._ignored_sigchld
         self.suspicious |= self._lost or self._inherited_minor != self._left
         self._end(allocated)
 

@@ -160,7 +160,7 @@ class Member:
         file: maximum of its resident file pages over all readings of status, in bytes; `None`: unknown.
         needed: maximum of its anonymous and shared memory over all readings of status, in bytes; `None`: unknown.
         left_cgroup: a sample found it outside the run's cgroup.
-        ignores_sigchld: its children leave no trace in the accounting, as of the last status.
+        ignores_sigchld: its children leave no trace in the accounting, as of the last stat or status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
         status_outdated: a figure has changed since the last status, so its watermark may have changed.
         watermark: its high-water mark of resident memory.
@@ -356,6 +356,7 @@ class Member:
         self.stat, self._totals, self._schedule = stat, None, None
         self._leader_ended = stat.state in ZOMBIE_STATES
         self.zombie = self._leader_ended and stat.threads <= 1
+        self.ignores_sigchld = self.ignores_sigchld or stat.ignores_sigchld
 
     def _resident(self) -> int:
         """Return the bytes of its resident memory in the last statm, without its parent's."""

@@ -80,7 +80,7 @@ class Watched:
 
 def _end(max_rss: int, faults: int, first_thread_ms: float | None = None) -> ChildExit:
     """The end of the first process of `Watched`, which used 12 ms of CPU time and changed its processor three times."""
-    stat = f"50 (job) Z 1 1 1 0 -1 0 {faults} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
+    stat = f"50 (job) Z 1 1 1 0 -1 0 {faults} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0 0 0 0\n"
     return ChildExit(
         pid=50,
         time=1000.1,

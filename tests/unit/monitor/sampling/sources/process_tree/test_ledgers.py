@@ -228,6 +228,16 @@ def test_who_ignores_sigchld_hides_how_many_there_were(faults: FaultLedger) -> N
     assert closed(faults) == (True, None)
 
 
+def test_once_a_process_has_ignored_sigchld_unseen_ones_may_do_the_same(faults: FaultLedger) -> None:
+    """The unseen one left 28 faults to its parent, the faults of its children to no process."""
+    faults.ended(stat(0), 0, ignored_sigchld=True)
+    faults.close(lambda: 300, ignores_sigchld=False)
+    faults.open()
+    faults.inherited_by_member(stat(0), stat(28))
+    faults.close(lambda: 9000, ignores_sigchld=False)
+    assert (faults.suspicious, faults.unseen) == (True, 300 + 9000 + 28)
+
+
 @pytest.mark.parametrize(("pages", "unseen"), [(700, 700), (None, None)])
 def test_lost_faults_are_at_most_the_pages_that_the_machine_allocated(
     faults: FaultLedger, pages: int | None, unseen: int | None

@@ -17,6 +17,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, acc
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import rss_error
+from otel_memwatch.runtime.procfs.process import SIGCHLD_BIT
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
@@ -95,6 +96,22 @@ def test_new_processes_are_found_by_the_fork_counter_alone(tmp_path: Path, child
     proc.last_pid(103)
     assert watched.tick(1.2)["tree.process.count"] == 3
     assert watched.told(ProcessEvent.SEEN) == [50, 101, 102]
+
+
+def test_a_process_of_a_large_tree_that_begins_to_ignore_sigchld_is_found_before_its_status_is_read(
+    tmp_path: Path,
+) -> None:
+    """Its stat says so too. Of 30 processes a sample reads three statuses in turn."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    for pid in range(51, 80):
+        proc.process(pid, 50)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    assert watched.tick(1.1)["tree.unobserved"] == 0
+    proc.process(79, 50, ignored=SIGCHLD_BIT)
+    proc.last_pid(130)
+    assert watched.tick(1.2)["tree.unobserved"] == 30
 
 
 def test_listing_finds_what_the_fork_counter_does_not_lead_to(tmp_path: Path) -> None:
