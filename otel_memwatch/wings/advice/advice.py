@@ -330,12 +330,14 @@ def _advice(job: str, system: str, rows: Sequence[IndexedRun], need: _Need, odds
     """Return the advice without its request; the time is one that the next run stays within, with these odds."""
     highs = need.highs or [row.likely_high or row.memory or 0 for row in rows]
     known = [row.memory for row in rows if row.memory is not None]
+    bounds = [row.upper_bound for row in rows]
     used = sorted(row.cores for row in rows if row.cores is not None)
     return Advice(
         job, system, len(rows), None,
         odds=None if need.guess or need.at_least is not None else need.odds,
         median=round(median_of(known)) if known else None,
         largest=round(max(highs)) if highs else None,
+        at_most=None if None in bounds else max((bound for bound in bounds if bound is not None), default=None),
         # From the averages of the runs: `cores_over_time` reads samples.
         cores=used[min(len(used) - 1, math.ceil(0.95 * len(used)) - 1)] if used else None,
         # A recording of a running process shows no duration of the job.

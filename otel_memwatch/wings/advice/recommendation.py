@@ -34,6 +34,8 @@ class Advice(NamedTuple):
     """Bytes that half of the runs needed."""
     largest: int | None
     """Bytes of the largest high end that counts, after wide ranges are narrowed (`narrowed`)."""
+    at_most: int | None
+    """Bytes of the largest upper bound of a run; `None`: a run has none."""
     cores: float | None
     """Processors that suffice 95 % of the time."""
     seconds: float | None

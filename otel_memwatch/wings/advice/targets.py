@@ -42,9 +42,9 @@ def text(advice: Advice) -> str:
     if advice.median is not None and advice.largest is not None:
         # Without an upper bound, 0 is the lower one.
         middle = f"median {size(advice.median)}, " if advice.median else ""
-        lines.append(
-            f"  needed       {middle}largest at most {size(advice.largest)} ({count(advice.runs, 'run')})"
-        )
+        most = "without an upper bound" if advice.at_most is None else f"at most {size(advice.at_most)}"
+        counted = "" if advice.at_most == advice.largest else f", counted as {size(advice.largest)}"
+        lines.append(f"  needed       {middle}largest {most}{counted} ({count(advice.runs, 'run')})")
     if advice.line is not None:
         line, unit, named = advice.line, float(MIB), "MiB"
         if advice.input_name not in (INPUT, FILES):

@@ -574,6 +574,8 @@ def test_runs_known_between_wide_bounds_only_are_named() -> None:
     assert advice.memory < 115 * MIB
     assert any(note.startswith("1 run has only a wide range") for note in advice.notes)
     assert advice.largest == 101 * MIB
+    line = "median 100.0 MiB, largest at most 300.0 MiB, counted as 101.0 MiB (4 runs)"
+    assert line in TARGETS["text"](advice)
 
 
 def test_a_wide_range_among_two_runs_gives_no_odds() -> None:
