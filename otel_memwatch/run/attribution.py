@@ -12,7 +12,8 @@ peak, if that was one; else only if an operation lasted throughout the window an
 | one operation has the highest mark                     | that operation                                                  |
 | several, one around the others, all as high to the     | the innermost of them                                           |
 | reading's error                                        |                                                                 |
-| several side by side, as high to the reading's error   | the first of them, if none later was measured higher            |
+| several side by side, as high to the reading's error   | the first of them, if none later was measured higher, or one of |
+|                                                        | those of the same height that began before its end              |
 |                                                        | else one of up to three names: "epoch 58 or 59"                 |
 |                                                        | else the innermost operation around them all, if one exists     |
 | none is as high as the peak                            | of the operations open between the sample before and this one,  |
@@ -266,7 +267,9 @@ def _of_ties(ties: Sequence[Candidate], operations: Candidates) -> Attribution:
     most = max(innermost, key=lambda one: one.low)
     first = innermost[0]
     if first.low == most.low:
-        return Attribution(first, (operations.name(first),))
+        at_once = (one for one in innermost if one.low == first.low and one.start < first.end)
+        reached = dict.fromkeys(map(operations.name, (first, *at_once)))
+        return Attribution(first, tuple(islice(reached, _NAMES + 1)))
     names = tuple(dict.fromkeys(operations.name(one) for one in innermost))
     if 1 < len(names) <= _NAMES:
         return Attribution(first, names)

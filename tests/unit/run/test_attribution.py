@@ -62,6 +62,17 @@ def test_a_near_equal_window_before_does_not_take_the_peak_from_the_highest_wate
     assert found.at == 7.26
 
 
+def test_operations_of_one_process_that_shared_the_peak_are_named_together() -> None:
+    """Two threads at once have one high-water mark. The memory stays: a later operation has the mark too."""
+    threads = [
+        operation(name, start, start + 2, 80) for name, start in (("left", 1), ("right", 2), ("later", 4))
+    ]
+    found = tree(Peak.exact(80 * MIB, ERROR, at=2.5), *threads)
+    assert (found.operation, found.operations) == ("left", ("left", "right"))
+    found = tree(Peak.exact(80 * MIB, ERROR, at=2.5), *threads[1:])
+    assert (found.operation, found.operations) == ("right", ())
+
+
 def test_the_sample_of_the_lower_bound_counts_beside_that_of_the_best_estimate() -> None:
     """14.4 MiB were certain in the first operation, and 14.5 are likely in the second."""
     peak = Peak.interval(15 * MIB, 22 * MIB, at=2.5, low_at=1.5, estimate=15 * MIB + 1)
