@@ -169,6 +169,8 @@ class FaultLedgerBounds:
         """Huge pages of the tree before the first reading are unknown."""
         self._huge_so_far = self._huge_by_faults = self._huge_collapsed = 0
         """Bytes of huge pages that the machine has allocated: all, and since the last scan began from faults or collapsed."""
+        self._huge_if_late = 0
+        """Bytes of huge pages from faults in the last window, if no process came or went, without those during its scan."""
         self.shared = SharedMemory(self._machine, joined=joined)
         self._kernel = self.tasks = 0
         """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
@@ -275,7 +277,7 @@ class FaultLedgerBounds:
         late = found.late()
         born = late.complete_at is None or late.processes != []
         came_or_went = found.came_or_went or born or cut_short or self._ended_new > 0
-        quiet = not came_or_went and found.unseen_faults == 0
+        quiet = not came_or_went and found.unseen_faults == 0 and not found.awaits
         huge_in_scan = self._count_huge()
         counted_late = late.complete_at is None or time.monotonic() - late.complete_at > _LATE
         gains = self._gains(readings, found.unseen_faults, late.processes, quiet=quiet)
@@ -339,8 +341,12 @@ class FaultLedgerBounds:
         faults = sum(reading.new_faults for reading in readings)
         huge = self._huge_by_faults
         if quiet:
-            # The tree has at most one huge page from each of its page faults.
+            # The tree has at most one huge page from each of its page faults. If a process came and went, and its faults
+            # are reported at the next scan, all belong to that window too.
+            self._huge_if_late = huge - self._machine.faulted
             huge = min(huge, faults * self._machine.huge_page)
+        else:
+            huge, self._huge_if_late = huge + self._huge_if_late, 0
         if self._huge_unknown:
             huge, self._huge_unknown = UNKNOWN, False
         return _Gains(

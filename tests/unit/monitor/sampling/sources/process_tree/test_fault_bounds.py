@@ -654,6 +654,31 @@ def test_huge_pages_that_come_while_the_tick_is_taken_count_in_the_next_window(
     assert watched.high() <= 2 * MIB
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_huge_pages_of_a_process_that_is_reported_a_tick_late_count_with_its_faults(
+    tmp_path: Path, seen: bool
+) -> None:
+    """It came and went before a tick that found no sign of it; a neighbour's later huge pages do not count."""
+    watched = Watched(tmp_path)
+    if seen:
+        watched.high()
+        watched.proc.process(50, 1, rss=MIB, minor=11, stack=8192)
+    else:
+        watched.proc.remove(50, 1)
+    vmstat = watched.proc.path / "vmstat"
+    vmstat.write_text("nr_free_pages 1\nnr_shmem 0\nthp_fault_alloc 20\n")
+    watched.high()
+    if seen:
+        watched.proc.process(50, 1, rss=MIB, minor=12, child_minor=20, stack=8192)
+    else:
+        watched.tree.note_exit(_end(max_rss=41 * MIB, faults=20))
+    assert 40 * MIB <= watched.high() <= 44 * MIB
+    if seen:
+        vmstat.write_text("nr_free_pages 1\nnr_shmem 0\nthp_fault_alloc 40\n")
+        watched.proc.process(50, 1, rss=MIB, minor=13, child_minor=20, stack=8192)
+        assert watched.high() <= 4 * MIB
+
+
 @pytest.mark.parametrize(("written", "estimate"), [(152, 151), (0, 1)])
 def test_the_estimate_has_files_in_memory_that_the_tree_wrote(
     tmp_path: Path, written: int, estimate: int
