@@ -6,9 +6,10 @@
  * samples (the watermark, which each sample resets, less the smaller page cache of both), MAPPED and KERNEL the parts.
  * ANONYMOUS is the largest without shared memory and files in memory, LASTING the largest MAPPED of the smallest in a third of a
  * second: memory that a monitor with ten samples a second saw.
- * READY: a file to create after the first sample. With version 1 another program resets the watermark, so MOST is what was seen
- * and what two processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late. With version
- * 2, which resets it for each reader since Linux 6.12, memory is without the kernel memory that can be reclaimed.
+ * READY: a file to create after the first sample. Another program resets the watermark, so MOST is what was seen and what two
+ * processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late. With version 2, MOST is
+ * at most the watermark of all time, and memory is without the kernel memory that can be reclaimed. A reset by this program
+ * would take the peak from another one's window there.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -64,7 +65,7 @@ int main(int count, char **words) {
     sched_setscheduler(0, SCHED_FIFO, &urgent);
     signal(SIGTERM, stop);
     int stat = open_file(words[1], "memory.stat", O_RDONLY), peak = open_file(words[1], "memory.max_usage_in_bytes", O_RDWR);
-    int version_2 = peak < 0, keep = count > 2 && !version_2; /* the watermark */
+    int version_2 = peak < 0, keep = count > 2; /* the watermark */
     if (version_2) peak = open_file(words[1], "memory.peak", O_RDWR);
     int kmem = open_file(words[1], "memory.kmem.usage_in_bytes", O_RDONLY);
     if (stat < 0 || peak < 0) return 97;
@@ -88,10 +89,11 @@ int main(int count, char **words) {
         long seen = memory + of_kernel, larger = seen > seen_before ? seen : seen_before, at = now_us();
         long reach = larger + (at - at_before) * ((10 << 20) / 1000);
         if (keep && reach > most) most = reach;
+        if (keep && version_2 && most > top) most = top;
         if (seen > least) least = seen;
         seen_before = seen;
         at_before = at;
-        if (count > 2 && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+        if (keep && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
         if (memory > mapped) mapped = memory;
         if (memory - shared > anonymous) anonymous = memory - shared;
         long low = lasting(memory);

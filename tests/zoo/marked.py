@@ -7,9 +7,9 @@ list of [action, argument]:
 * "hold" MIB and "free": memory of this process, the newest goes first.
 * "run" WORDS: the compiled program with these words, to its end; "start" WORDS: beside what follows; "wait": for all.
 
-The referee is its cgroup, with version 2 the run's own. The program reads and resets the watermark around both ends of
-each operation, so each operation has a separate truth: between the largest watermark inside and the largest one with both
-ends. It prints the line of workload.c's word g, then a line "operations" with a JSON object.
+The referee is its cgroup. The program reads and resets the watermark around both ends of each operation, so each
+operation has a separate truth: between the largest watermark inside and the largest one with both ends. It prints the
+line of workload.c's word g, then a line "operations" with a JSON object.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.zoo.compositions import InTurn, Part
-from tests.zoo.surroundings import ROOT, VERSION
 
-MEMORY, CONTROLLER = (ROOT / "memory", "memory") if VERSION == 1 else (ROOT, "")
-ANONYMOUS, SHARED, CACHE = (
-    ("total_rss", "total_shmem", "total_cache") if VERSION == 1 else ("anon", "shmem", "file")
-)
+MEMORY = Path("/sys/fs/cgroup/memory")
 FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000  # MAP_POPULATE: touched at once
 Step = tuple[str, "int | str | list[str] | None"]
 
@@ -83,8 +79,6 @@ class _Referee:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Each reader has a separate watermark.
-        self._peak = None if VERSION == 1 else os.open(path / "memory.peak", os.O_RDWR)
         self.top = self.kernel = self.needed = self.mapped = 0
 
     def figure(self, name: str) -> int:
@@ -96,16 +90,10 @@ class _Referee:
 
     def take(self) -> tuple[int, int]:
         """Return the largest usage since the last call, the kernel's memory alone as well, and begin anew."""
-        mapped = self.of_stat(ANONYMOUS, SHARED)
+        mapped = self.of_stat("total_rss", "total_shmem")
         self.mapped = max(self.mapped, mapped)
-        if self._peak is None:
-            self.needed = max(self.needed, mapped + self.figure("memory.kmem.usage_in_bytes"))
-            top, kernel = (self._watermark(f"memory.{kind}max_usage_in_bytes") for kind in ("", "kmem."))
-        else:
-            kernel = self.of_stat("kernel", "", "slab_reclaimable")
-            self.needed = max(self.needed, mapped + kernel)
-            top = int(os.pread(self._peak, 64, 0))
-            os.pwrite(self._peak, b"0", 0)
+        self.needed = max(self.needed, mapped + self.figure("memory.kmem.usage_in_bytes"))
+        top, kernel = (self._watermark(f"memory.{kind}max_usage_in_bytes") for kind in ("", "kmem."))
         self.top, self.kernel = max(self.top, top), max(self.kernel, kernel)
         return top, kernel
 
@@ -126,7 +114,7 @@ class _Referee:
         return count
 
     def line(self) -> str:
-        cache = self.of_stat(CACHE, "", SHARED)
+        cache = self.of_stat("total_cache", "", "total_shmem")
         return f"referee {self.top} {self.kernel} {self.needed} {self.mapped} {cache}"
 
 
@@ -200,11 +188,9 @@ def play(referee: _Referee, program: str, steps: list[Step]) -> dict[str, Known]
 def main() -> None:
     """Enter the referee, start anew in it so all of this process is charged there, and do the steps."""
     enter, program, steps = sys.argv[1:4]
-    entries = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
-    outer = MEMORY / next(path for _, kind, path in entries if kind == CONTROLLER).lstrip("/")
-    if VERSION == 2:
-        sys.argv += [str(outer), ""]
-    elif len(sys.argv) == 4:
+    if len(sys.argv) == 4:
+        entries = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
+        outer = MEMORY / next(path for _, kind, path in entries if kind == "memory").lstrip("/")
         path = Path(enter[1:]) if enter[1:] else outer / f"referee-{os.getpid()}"
         path.mkdir(exist_ok=True)
         (path / "tasks").write_text("0")

@@ -18,8 +18,6 @@ LIMIT = 4096 * MIB
 """Of the group around a contained run."""
 ROOT = Path("/sys/fs/cgroup")
 VERSION = 2 if (ROOT / "cgroup.controllers").exists() else 1
-RESETS = VERSION == 1 or [int(part) for part in os.uname().release.split(".")[:2]] >= [6, 12]
-"""Whether the watermark of a cgroup can be reset."""
 
 
 class Surroundings(NamedTuple):

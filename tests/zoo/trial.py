@@ -23,7 +23,7 @@ from tests.support.counters import error_here
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
 from tests.zoo.marked import Known, steps_of
-from tests.zoo.surroundings import RESETS, VERSION, surroundings, watcher
+from tests.zoo.surroundings import VERSION, surroundings, watcher
 
 MIB = 1 << 20
 OLD_FILE_MIB = 64
@@ -115,7 +115,7 @@ def run(
         mode: how it is watched.
         user: who watches it.
         interval: seconds between samples.
-        marks: draws operations, if its referee can be reset, and is the run's own cgroup with version 2.
+        marks: draws operations, if its referee can be reset (version 1).
         program: first words of the monitor's command line.
     """
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
@@ -124,7 +124,7 @@ def run(
     try:
         with surroundings(mode, user, marked=marks is not None) as around:
             target = [str(zoo() / "zoo"), around.enter, *part.words(), "w", "g"]
-            if marks is not None and RESETS and (VERSION == 1 or around.inside):
+            if marks is not None and VERSION == 1:
                 steps = json.dumps(steps_of(part, marks))
                 target = [sys.executable, "-m", "tests.zoo.marked", around.enter, str(zoo() / "zoo"), steps]
             options = ["--cgroup", "require"] if VERSION == 2 and around.inside else MODES[mode]
