@@ -9,7 +9,7 @@ from operator import attrgetter
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup_windows import needed_between_samples, touched
+from otel_memwatch.truth.cgroup_windows import needed_between_samples, taken_from_windows, touched
 from otel_memwatch.truth.estimates import likely_between_samples, likely_cache
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class CgroupBounds:
         """The last window that followed from the rule."""
         self.reset_by_others = False
         """The watermark of a group that we joined fell: another program reset it, so what it was before is not known."""
+        self._disturbed = False
+        """Another program reset the watermark of the run's cgroup (`taken_from_windows`)."""
         self.most_in_gap = 0
         """Upper bound of the cgroup's memory, page cache included, while its high-water mark was being reset."""
 
@@ -96,8 +98,23 @@ class CgroupBounds:
             return CgroupWindow(before.time, current.time, until, last.low, last.high, last.likely)
         if current is not None and self._conditions.joined and _fell(current.watermark, sample.watermark):
             self.reset_by_others = True
-        self._last = None if before is None or current is None else self._window(before, current, sample)
+        if before is None or current is None:
+            self._last = None
+        else:
+            explained = touched(current.gap or 0, self._cpus) + self._error
+            self._disturbed = self._disturbed or _taken(before, current, sample) > explained
+            self._last = self._window(before, current, sample)
         return self._last
+
+    def begin_late(self, samples: Samples) -> None:
+        """Learn from all samples whether another program reset the watermark, before the last two are added."""
+        import numpy as np
+
+        ever, window, gap = (samples.field(name) for name in ("watermark", "window", "gap"))
+        before = np.concatenate(([math.inf if self._current is None else 0.0], ever))[:-2]
+        taken = ever[:-1] - np.maximum(before, np.maximum(window[:-1], window[1:]))
+        explained = touched(1, self._cpus) * np.nan_to_num(gap[:-1]) + self._error
+        self._disturbed = bool((taken > explained).any())
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """Yield the window that no later sample completes; asking changes nothing.
@@ -134,7 +151,7 @@ class CgroupBounds:
                 moved = max(0, int(after.moved) - int(before.moved))
             low, high = needed_between_samples(
                 top,
-                watermark if top is None else top,
+                watermark if top is None or self._disturbed or _taken(before, current, after) else top,
                 file_before=file_before,
                 file=file,
                 locked=whole_of(current.locked) or 0,
@@ -170,6 +187,7 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
         )  # the group is older than its first sample
         for column, values in zip(found, (starts, time[:-1], untils[:-1], low[1:], high[1:]), strict=True):
             column.frombytes(values[skipped:].tobytes())
+        bounds.begin_late(samples)
         for sample in samples.last(2).each(conditions.started):
             bounds.add(sample)
     else:
@@ -183,6 +201,12 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
 def _fell(before: float | None, after: float | None) -> bool:
     """Return whether a watermark fell between two samples, which it does only if a program resets it."""
     return before is not None and after is not None and after < before
+
+
+def _taken(before: Sample, current: Sample, after: Sample) -> int:
+    """Return `taken_from_windows` of the window that ends at `current`; 0 if a peak is unknown."""
+    peaks = current.watermark, before.watermark, current.window, after.window
+    return 0 if None in peaks else taken_from_windows(*(whole_of(peak) or 0 for peak in peaks))
 
 
 def _likely_cache(sample: Sample) -> int | None:

@@ -162,3 +162,22 @@ def missed_seconds(gap: float, top: int, ever: int | None, cpus: int) -> float:
         cpus: processors of the machine.
     """
     return gap if ever is None else min(gap, max(0, ever - top) / (cpus * _TOUCHED_PER_SECOND))
+
+
+def taken_from_windows(ever: int, ever_before: int, window: int, next_window: int) -> int:
+    """Return the bytes by which a cgroup's peak of all time rose above the peaks of its windows.
+
+    The peak of all time is read a moment after a window's. So a rise is in that window or in the next one. Memory that came
+    and went between reading a window's peak and resetting it is in neither. More than that was taken by another program: if
+    one resets the watermark of a cgroup of version 2, the kernel gives the windows of all others only what is charged at
+    that moment. From then on the peak of all time is the upper bound of every window.
+
+    Example: a peak of all time of 40 MiB, 10 before, and windows of 12 and 13 MiB: 27 MiB.
+
+    Args:
+        ever: the peak that is never reset, in bytes, read at the sample that ended the window.
+        ever_before: the same at the sample before.
+        window: the peak of the window.
+        next_window: the peak of the next one.
+    """
+    return max(0, ever - max(ever_before, window, next_window))

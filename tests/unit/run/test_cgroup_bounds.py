@@ -111,6 +111,29 @@ def window(**changes: object) -> CgroupWindow:
     return found
 
 
+def test_a_peak_that_another_reset_took_from_a_window_bounds_it_by_the_peak_of_all_time() -> None:
+    """40 MiB come and go before the program resets the watermark, and again after the next sample."""
+    cgroup = bounds(error=0)
+    of_program = [
+        reading(float(time), 10, window, 0, watermark, 0, 0)
+        for time, window, watermark in ((1, 10, 10), (2, 12, 40), (3, 13, 40), (4, 14, 40))
+    ]
+    windows = [window for sample in of_program if (window := cgroup.add(sample))]
+    assert [(window.low, window.high) for window in [*windows, *cgroup.rest(all_ended=True)]] == [
+        (10, 10), (12, 40), (13, 40), (14, 40)]  # fmt: skip
+
+
+def test_memory_that_came_between_both_readings_of_a_watermark_is_in_the_next_window() -> None:
+    """No other program resets it: the peak of all time is read a moment later than that of the window."""
+    cgroup = bounds(error=0)
+    grows = [
+        reading(float(time), 10, window, 0, watermark, 0, 0)
+        for time, window, watermark in ((1, 10, 10), (2, 20, 25), (3, 25, 25))
+    ]
+    windows = [window for sample in grows if (window := cgroup.add(sample))]
+    assert [window.high for window in windows] == [10, 20]
+
+
 def test_a_quiet_cache_gives_one_figure() -> None:
     assert window() == CgroupWindow(0.5, 1.0, 1.01, 199, 201, 200)
 

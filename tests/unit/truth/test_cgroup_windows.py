@@ -13,6 +13,7 @@ from otel_memwatch.truth.cgroup_windows import (
     needed_at_sample,
     needed_between_samples,
     peak_error,
+    taken_from_windows,
     touched,
 )
 from tests.support.run_directory import MIB
@@ -88,3 +89,22 @@ def test_low_with_processes(
 )
 def test_a_peak_that_is_never_reset_bounds_what_a_late_reset_missed(ever: int | None, expected: int) -> None:
     assert touched(missed_seconds(0.058, 80 * MIB, ever, 2), 2) == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("ever", "ever_before", "window", "next_window", "taken"),
+    [
+        # the program reset the watermark after its peak
+        (40, 10, 12, 13, 27),
+        # no other program did
+        (40, 10, 40, 13, 0),
+        # the peak came between both readings
+        (40, 10, 12, 41, 0),
+        # the peak of all time is an earlier one
+        (40, 40, 12, 13, 0),
+    ],
+)
+def test_a_peak_of_all_time_that_is_in_no_window_was_taken_by_a_reset(
+    ever: int, ever_before: int, window: int, next_window: int, taken: int
+) -> None:
+    assert taken_from_windows(ever, ever_before, window, next_window) == taken
