@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from operator import itemgetter
 
 from otel_memwatch import catalog
+from otel_memwatch.runtime import typed
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ if TYPE_CHECKING:
         def _make(cls, values: Iterable[object]) -> Sample: ...
 
 else:
-    Sample = namedtuple("Sample", ("time", *FIELDS, "row"), defaults=[None] * len(FIELDS) + [()])  # noqa: PYI024
+    Sample = typed.named_tuple(
+        __name__, "Sample", ("time", *FIELDS, "row"), {**dict.fromkeys(FIELDS), "row": ()}
+    )
     Sample.__doc__ = """All that was read at one moment.
 
     `time` is in monotonic seconds and `row` holds time and values of all columns; the other fields are those of

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from enum import Enum
     from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 else:
@@ -108,6 +108,11 @@ else:
             return (self._base,)
 
     NamedTuple = _NamedTuple()
+
+    def named_tuple(module: str, name: str, fields: Iterable[str], defaults: Mapping[str, Any]) -> type:
+        """Return a named tuple with the fields of a table."""
+        namespace = {"__module__": module, "__annotations__": dict.fromkeys(fields), **defaults}
+        return _NamedTupleMaker(name, (), namespace)
 
     def _name_of_member(member: Any) -> str:
         return f"{type(member).__name__}.{member.name}"
