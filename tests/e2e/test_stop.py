@@ -53,6 +53,20 @@ def test_the_recording_ends_and_the_process_goes_on(tmp_path: Path) -> None:
     assert target.returncode == 0
 
 
+def test_a_number_may_be_the_name_of_a_run(tmp_path: Path) -> None:
+    """A Slurm job is recorded under its number."""
+    target = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    runs = tmp_path / "memwatch-runs"
+    runs.mkdir()
+    monitor = recording(runs, "attach", "--out", "run", "--name", "0", "--no-report", str(target.pid))
+    try:
+        done = call(tmp_path, "0")
+        assert done.stdout == "Stopped. otel-memwatch report memwatch-runs/run\n", done.stderr
+    finally:
+        monitor.communicate()
+        target.communicate()
+
+
 def test_a_wrapped_command_is_left_alone(tmp_path: Path) -> None:
     wrapped = recording(tmp_path, "wrap", "--out", "run", "--no-report", "--", "cat")
     try:

@@ -12,7 +12,7 @@ a URL              as a path, in a store; the runs are fetched        likewise
 a name             the newest run of this name, or in a directory     all runs of this name, or in directories
                    of this name                                       of this name
 GROUP/RANK         the newest run of this rank of a group             all runs of this rank; GROUP alone: the group
-a PID              the run of this process (`find_running` only)
+a PID              the run of this process (`find_running` only); if there is none, a name
 =================  ==================================================================================================
 
 A path that contains no run gives way to a name: the program `train` may lie beside the runs of this name.
@@ -105,6 +105,8 @@ def find_running(given: str | None) -> Path:
                 info = RunInfo.of(read_info(path / RUN_FILE))
                 if info.state == RUNNING and pid in (info.target.pid, info.monitor.pid):
                     return path
+    if rows := _named(given):  # as that of a Slurm job
+        return Path(rows[-1].path)
     raise UsageError(
         f"Process {pid} belongs to no run that can be found from here.",
         f"name its run directory, or record it with: otel-memwatch attach {pid}",
