@@ -6,8 +6,9 @@ processes, each with its reaped children, is complete, with two exceptions:
 * Our own children, when we wait for them. The supervisor reports their exact totals.
 * Children of a parent that ignores SIGCHLD. Only their last reading remains.
 
-Members are read parents first. A child reaped in between is missed for one sample, never counted twice. The total
-never falls, so the sample that misses the child repeats the earlier value.
+Members are read parents first. A child reaped in between is missed for one sample, never counted twice. If a parent is
+read again, its children that have ended since their reading do not count (`Membership.totals`). The total never falls,
+so the sample that misses the child repeats the earlier value.
 """
 
 from __future__ import annotations

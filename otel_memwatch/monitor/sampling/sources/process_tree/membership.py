@@ -103,6 +103,8 @@ class Membership:
         self.pids = PidLedger(self.forks, context.root if context.adopt else self.forks.last)
         self.faults = FaultLedger()
         self._account = Account()
+        self._counted_by_parent: set[int] = set()
+        """Members that ended during the last sample. Their parents have their totals."""
         self._reading_since = monotonic()
         """Moment at which the current sample began. The monitor may have waited for a processor since."""
         self._began: float | None = None
@@ -187,7 +189,8 @@ class Membership:
 
     def totals(self) -> Totals:
         """Return the current totals of the tree, including reaped children. None ever falls."""
-        return self._account.sum(self.members.values())
+        counted = self._counted_by_parent
+        return self._account.sum(member for pid, member in self.members.items() if pid not in counted)
 
     def close(self) -> None:
         """Close all files."""
@@ -271,16 +274,29 @@ class Membership:
 
     def _read_members(self, changes: TickDelta, now: float) -> None:
         """Read all members. Then read the parents of vanished members again: they have inherited the members' totals."""
-        known = set(changes.removed)
+        known, again = set(changes.removed), set[int]()
         for member in list(self.members.values()):
             self._read_member(member, changes, now)
         while parents := {changes.removed[pid].stat.ppid for pid in changes.removed.keys() - known}:
             known.update(changes.removed)
             for parent in parents & self.members.keys():
                 self._read_member(self.members[parent], changes, now)
+                again.add(parent)
+        self._counted_by_parent = self._ended_since(again)
         if self._account.pending:
             changes.figures = True
             self._settle(now, now)
+
+    def _ended_since(self, parents: set[int]) -> set[int]:
+        """Return the members that have ended since their reading: these `parents`, read later, may have their totals too."""
+        ended: set[int] = set()
+        for member in self.members.values() if parents else ():
+            if member.stat.ppid in parents or member.stat.ppid in ended:
+                try:
+                    member.stat_file.read()
+                except GONE:
+                    ended.add(member.pid)
+        return ended
 
     def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
         before = member.stat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -279,6 +279,32 @@ def test_the_children_of_a_process_that_ends_while_it_is_read_count_at_that_samp
     watched.tree.note_exit(reaped(50, 1.15, stat, MIB, 4110))
     tick = watched.tick(1.2)
     assert (tick["tree.unobserved"], tick["tree.unobserved.faults"]) == (1, 4000)
+
+
+@pytest.mark.usefixtures("no_descriptors")
+def test_a_process_that_ends_before_its_parent_is_read_again_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sibling had ended, so the parent is read again, and has inherited the CPU time of both."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    proc.process(51, 50, user=2.0)
+    proc.process(52, 50, user=1.0)
+    watched = open_tree(proc)
+    assert watched.tick(1.0)["tree.cpu.time user"] == 3.0
+    vanish = membership.Membership._vanish
+
+    def vanish_after_another(self: membership.Membership, *given: Any) -> None:
+        if (proc.path / "51").exists():
+            proc.remove(51, 50)
+            proc.process(50, 1, child_user=3.0, child_minor=20)
+        vanish(self, *given)
+
+    monkeypatch.setattr(membership.Membership, "_vanish", vanish_after_another)
+    proc.remove(52, 50)
+    assert watched.tick(1.1)["tree.cpu.time user"] == 3.0
+    assert watched.told(ProcessEvent.SEEN) == [50, 51, 52]
+    assert watched.tick(1.2)["tree.cpu.time user"] == 3.0
 
 
 @pytest.mark.parametrize("seen", [False, True])
