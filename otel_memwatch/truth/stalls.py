@@ -108,14 +108,15 @@ def contended_share(delay: float, others: float, used: float, seconds: float, pr
     return max(0.0, min(1.0, lost / wanted)) if wanted > 0 else 0.0
 
 
-def is_worth_naming(share: float | None, seconds: float | None) -> bool:
+def is_worth_naming(share: float | None, seconds: float | None, least: float = WORTH_NAMING) -> bool:
     """Return whether a stall made a run slow.
 
     Args:
         share: of the time; `None`: unknown.
         seconds: duration of the run; `None`: unknown, so the share alone decides.
+        least: share from which it counts.
     """
-    if share is None or share < WORTH_NAMING:
+    if share is None or share < least:
         return False
     return seconds is None or share * seconds >= _LEAST_WAIT
 

@@ -29,6 +29,8 @@ class Trial(NamedTuple):
     hung: bool = False
     contention: float = 0.0
     """Least share of the time for which it waited for processors that other programs used."""
+    disk_rate: int | None = None
+    """Bytes that the disk moves in a second."""
 
     @property
     def seconds(self) -> float | None:

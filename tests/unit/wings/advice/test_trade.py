@@ -48,6 +48,17 @@ def test_no_limit_may_suffice() -> None:
         (Trial(100, row(50, seconds=16.0), contention=0.4), "full speed"),
         (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
         (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=99 * MIB, limit=100 * MIB)), "slow"),
+        (
+            Trial(100, row(50, seconds=14.0, read=MIB)),
+            "full speed",
+        ),  # neither reading nor computing shows a loss
+        (Trial(100, row(50, seconds=14.0, read=9 * MIB)), "slow"),
+        (Trial(100, row(50, seconds=14.0, read=MIB, written=99 * MIB)), "slow"),
+        (Trial(100, row(50, seconds=14.0, read=MIB, cpu=160.0)), "slow"),
+        (Trial(100, row(50, seconds=10.0, starved=0.07)), "slow"),
+        (Trial(100, row(50, seconds=10.0, read=30 * MIB), disk_rate=50 * MIB), "slow"),  # 29 MiB take 0.6 s
+        (Trial(100, row(50, seconds=10.0, read=20 * MIB), disk_rate=50 * MIB), "full speed"),
+        (Trial(100, row(50, seconds=14.0, read=20 * MIB), disk_rate=50 * MIB), "full speed"),
         (Trial(100, row(50, seconds=10.0, starved=0.5)), "slow"),  # a program that runs for a fixed time
         (Trial(100, row(50, seconds=40.0), hung=True), "hangs"),
         (Trial(100, row(50, seconds=1.0, oom_kills=1)), "killed"),
@@ -55,7 +66,7 @@ def test_no_limit_may_suffice() -> None:
     ],
 )
 def test_a_limit_suffices_if_the_job_ends_as_usual_and_as_quickly(trial: Trial, verdict: str) -> None:
-    assert _verdict(trial, [Trial(0, row(50, seconds=10.0)), trial]) == verdict
+    assert _verdict(trial, [Trial(0, row(50, seconds=10.0, read=MIB)), trial]) == verdict
 
 
 def test_files_of_a_process_are_those_that_it_maps_or_has_open(tmp_path: Path) -> None:
