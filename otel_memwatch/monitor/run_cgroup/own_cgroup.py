@@ -169,6 +169,15 @@ class OwnCgroup:
             return [int(pid) for pid in read_once(f"{self.path}/cgroup.procs").split()]
         return []
 
+    def first_threads(self) -> frozenset[int]:
+        """Return the processes with their first thread in the cgroup itself, in one reading; none if it is gone.
+
+        Version 1 lists the threads: a process may have left threads behind.
+        """
+        with contextlib.suppress(OSError):
+            return frozenset(map(int, read_once(f"{self.path}/{_ENTRANCES[self.version]}").split()))
+        return frozenset()
+
     def all_pids(self) -> list[int]:
         """Return the processes in the cgroup and below it."""
         return _pids_below(self.path)

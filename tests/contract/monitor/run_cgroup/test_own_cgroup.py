@@ -63,6 +63,7 @@ def test_it_knows_who_is_in_it(own: OwnCgroup) -> None:
     try:
         assert own.holds(child.pid)
         assert not own.holds(os.getpid())
+        assert own.first_threads() == {child.pid}
         assert own.remove() == (child.pid,)
         assert os.path.exists(own.path)
     finally:
