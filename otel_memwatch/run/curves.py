@@ -158,8 +158,8 @@ class _Buckets:
         self.width = 0.0
         """Seconds that a bucket covers; 0: each is one sample."""
         self.figures = {key: _Extremes(0) for key in keys}
-        self._points = points
-        self._step = step
+        self.points = points
+        self.step = step
         self._row = [(figure, key[0] in COUNTERS) for key, figure in self.figures.items()]
         """The figure that each value of a sample belongs to, and whether it is a counter."""
         self._begun = False
@@ -243,7 +243,7 @@ class _Buckets:
         if place is not None and place == self._place:  # since neighbours were joined
             self.last[-1] = time
             return
-        if len(self.last) >= self._points:
+        if len(self.last) >= self.points:
             self._join_neighbours()
             self._open(time)
             return
@@ -255,7 +255,7 @@ class _Buckets:
     def copy(self) -> _Buckets:
         """Return a copy that can be changed."""
         self.fold()
-        twin = _Buckets(list(self.figures), self._points, self._step)
+        twin = _Buckets(list(self.figures), self.points, self.step)
         twin.first, twin.last, twin.width, twin._place = self.first[:], self.last[:], self.width, self._place
         for key, figure in self.figures.items():
             copied = twin.figures[key]
@@ -269,8 +269,8 @@ class _Buckets:
         """
         self.fold()
         begins = list(range(len(self.last)))
-        while len(begins) > self._points // 2:
-            self.width = self.width * 2 or 2 * self._step
+        while len(begins) > self.points // 2:
+            self.width = self.width * 2 or 2 * self.step
             # A bucket's last sample gives its stretch: both ends of a longer one are ends of shorter ones.
             places = [math.floor(time / self.width) for time in self.last]
             begins = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1]]
@@ -345,6 +345,23 @@ class Curves:
             self._buckets.add(held[0], (*held[1], *self._bounds_of(window)))
         self._held = since_start, values
 
+    def add_expected(self, samples: Iterable[Sample], seconds: float) -> bool:
+        """Add all samples of a run of so many seconds, in half the time. Return whether the curves are those of `add`.
+
+        The buckets begin with their final length, if there is no long pause. A stretch of time consists of shorter ones, so
+        no neighbours are joined. Buckets without figures, at a tenth of the cost, show which length is right.
+        """
+        buckets = self._buckets
+        lengths = _Buckets((), buckets.points, buckets.step)
+        while (buckets.width or buckets.step) * buckets.points < seconds:
+            buckets.width = buckets.width * 2 or 2 * buckets.step
+        for sample in samples:
+            held = self._held
+            self.add(sample)
+            if held is not None and self._held is not held:
+                lengths.add(held[0], ())
+        return lengths.width == buckets.width
+
     def add_all(self, samples: Samples) -> None:
         """Add all samples of a record, the first ones of these curves.
 
@@ -417,18 +434,28 @@ def most_likely(peak: Peak | None) -> float:
     return min(peak.high, max(peak.low or 0, peak.estimate or peak.high))
 
 
-def curves_of(record: Record, samples: Samples | None = None) -> Curves:
+def curves_of(
+    record: Record,
+    samples: Samples | None = None,
+    seconds: float = 0.0,
+    lives: ProcessLives | None = None,
+) -> Curves:
     """Return the curves of a record, equal to those of its monitor at the end. Read all samples and process lines once.
 
     `samples`: its samples with all drawn metrics, if they have been read and none of them is damaged.
+    `seconds`: duration of the run; 0: unknown. `lives`: those of its processes, if they have been read.
     """
     columns = record.columns if samples is None else samples.columns
     curves = Curves(columns, record.info)
     if samples is not None:
         curves.add_all(samples)
-    else:
+    elif not (seconds and record.is_long and curves.add_expected(record.each_sample(), seconds)):
+        curves = Curves(columns, record.info)
         for sample in record.each_sample():
             curves.add(sample)
-    for process in record.process_records():
-        curves.lives.add(process)
+    if lives is not None:
+        curves.lives = lives
+    else:
+        for process in record.process_records():
+            curves.lives.add(process)
     return curves

@@ -6,6 +6,7 @@ import math
 
 from otel_memwatch.run.peaks import peak_of_process
 from otel_memwatch.run.process_bounds import ProcessBounds, ProcessCollection
+from otel_memwatch.run.process_curves import ProcessLives
 from otel_memwatch.run.results import ProcessFigures
 from otel_memwatch.run.tree_bounds import Span, SumOverTime, processes_between, sum_over_time
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -53,8 +54,11 @@ class RecordedProcesses:
         self._conditions = conditions
         self.tree = ProcessCollection(conditions)
         """Bounds of the tree, equal to those of the aggregator during a recording."""
+        self.lives = ProcessLives(conditions.started)
+        """Memory of the largest processes over time."""
         found: dict[tuple[int, float], RecordedProcess] = {}
         for line in record.process_records():
+            self.lives.add(line)
             key = line.pid, line.start
             bounds = self.tree.add_record(line)
             if bounds is not None and key not in found:

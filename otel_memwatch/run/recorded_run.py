@@ -465,7 +465,9 @@ class RecordedRun:
             samples = self.samples(figures | DRAWN)
         if self.record.damage:
             samples = None
-        return curves_of(self.record, samples).drawn(all_ended=self._recorded_processes.all_ended)
+        seconds = self.seconds if self.state == "finished" else 0.0
+        processes = self._recorded_processes
+        return curves_of(self.record, samples, seconds, processes.lives).drawn(all_ended=processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
@@ -74,6 +74,40 @@ def test_every_bucket_has_the_extremes_of_its_ticks(
             known[-1],
         )
     assert inside == len(taken)
+
+
+@settings(max_examples=30)
+@given(ticks, st.sampled_from([4, 8, 32]), st.floats(0.5, 3.0))
+def test_curves_that_begin_with_their_final_length_are_the_same(
+    found: list[tuple[float, int | None]], points: int, of_duration: float
+) -> None:
+    columns = TREE, DISK
+    curves, make, time, samples = Curves(columns, INFO, points), sample_maker(columns), 100.0, []
+    for step, value in found:
+        time += step
+        samples.append(make((time, value, value)))
+    if curves.add_expected(samples, of_duration * (time - 100.0)):
+        assert_same(curves.drawn(all_ended=True), drawn(found, points)[0])
+
+
+def test_samples_without_a_pause_have_the_expected_length() -> None:
+    columns = TREE, DISK
+    make = sample_maker(columns)
+    for number in (10, 4096, 5000, 20_000):
+        curves = Curves(columns, INFO)
+        samples = [make((100 + n / 10, n, n)) for n in range(number)]
+        assert curves.add_expected(samples, number / 10)
+        grown = Curves(columns, INFO)
+        for sample in samples:
+            grown.add(sample)
+        assert_same(curves.drawn(all_ended=True), grown.drawn(all_ended=True))
+
+
+def assert_same(one: DrawnCurves, other: DrawnCurves) -> None:
+    assert (one.first, one.last, one.step) == (other.first, other.last, other.step)
+    assert one.curves.keys() == other.curves.keys()
+    for key, curve in one.curves.items():
+        assert np.array_equal(curve, other.curves[key], equal_nan=True), key
 
 
 @given(ticks)
@@ -194,10 +228,7 @@ def test_a_record_is_drawn_the_same_from_its_lines_and_from_its_arrays(
         curves_of(record).drawn(all_ended=True),
         curves_of(record, record.samples()).drawn(all_ended=True),
     )
-    assert (lines.first, lines.last, lines.step) == (arrays.first, arrays.last, arrays.step)
-    assert lines.curves.keys() == arrays.curves.keys()
-    for key, curve in lines.curves.items():
-        assert np.array_equal(curve, arrays.curves[key], equal_nan=True), key
+    assert_same(lines, arrays)
 
 
 def test_the_largest_lives_stay_however_many_there_were() -> None:
