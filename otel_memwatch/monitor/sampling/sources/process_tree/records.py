@@ -226,13 +226,13 @@ class Records:
 
 
 def _note(member: Member) -> ProcessNote | None:
+    if member.ignores_sigchld:  # the only one of these that decides about a bound
+        return ProcessNote.IGNORES_CHILDREN
     if member.zombie:
         return ProcessNote.ZOMBIE
     if member.denied:
         return ProcessNote.DENIED
-    if member.shares_memory:
-        return ProcessNote.SHARES_MEMORY
-    return ProcessNote.IGNORES_CHILDREN if member.ignores_sigchld else None
+    return ProcessNote.SHARES_MEMORY if member.shares_memory else None
 
 
 def _end_note(reaped: ReapedProcess, member: Member | None) -> ProcessNote | None:

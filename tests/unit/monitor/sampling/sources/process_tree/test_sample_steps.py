@@ -114,6 +114,18 @@ def test_a_process_of_a_large_tree_that_begins_to_ignore_sigchld_is_found_before
     assert watched.tick(1.2)["tree.unobserved"] == 30
 
 
+@pytest.mark.parametrize("state", ["S", "Z"])
+def test_a_process_that_ignores_sigchld_is_noted_for_it_first(tmp_path: Path, state: str) -> None:
+    """It is denied or a zombie as well. Its children of 80 MiB were in no bound of the largest process, which was 10.2 MiB."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    proc.process(51, 50, state=state, io=None, ignored=SIGCHLD_BIT)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    notes = {record.pid: record.note for record in watched.records}
+    assert notes == {50: None, 51: ProcessNote.IGNORES_CHILDREN}
+
+
 def test_listing_finds_what_the_fork_counter_does_not_lead_to(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1)
