@@ -63,6 +63,10 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
     def suffices(limit: int) -> bool:
         for _ in range(2):
             trials.append(_tried(row, limit, files, trials))
+            if trials[-1].row is None and not trials[-1].hung:
+                raise RunError(
+                    f"wrap did not start the command under a limit of {limit} MiB, so no limit can be tried."
+                )
             # Only the time speaks against the limit, and other programs may have delayed the run.
             if _verdict(trials[-1], trials) != "slow" or _waited(trials[-1], trials):
                 break

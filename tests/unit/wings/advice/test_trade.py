@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import TRADE_FILE, is_run_file
+from otel_memwatch.wings.advice import trade
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.measured import keep, with_measured
@@ -67,6 +69,17 @@ def test_no_limit_may_suffice() -> None:
 )
 def test_a_limit_suffices_if_the_job_ends_as_usual_and_as_quickly(trial: Trial, verdict: str) -> None:
     assert _verdict(trial, [Trial(0, row(50, seconds=10.0, read=MIB)), trial]) == verdict
+
+
+def test_a_user_who_may_not_limit_gets_no_knee(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three refusals, and "176 MiB does not suffice", were the answer."""
+    monkeypatch.setattr(
+        trade, "_tried", lambda row, limit, files, before: Trial(limit, None if limit else row)
+    )
+    measured = row(100, command_json='["true"]', mode="wrap")
+    (advice,) = advise([measured], by=job_of)
+    with pytest.raises(RunError, match="did not start the command under a limit of 112 MiB"):
+        list(trade.trade(advice, measured))
 
 
 def test_files_of_a_process_are_those_that_it_maps_or_has_open(tmp_path: Path) -> None:
