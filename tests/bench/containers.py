@@ -1,6 +1,6 @@
 """Peaks of commands in containers of podman, compared with the peaks of the same commands in a separate cgroup.
 
-    python -m tests.bench.containers [COMMANDS] [--seed N]
+    python -m tests.bench.containers [COMMANDS] [--seed N] [--slower N]
 
 Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
 container, `wrap` without podman the command in a separate cgroup. Needs podman and busybox, beside version 1 of control groups also
@@ -9,6 +9,7 @@ otel_memwatch`.
 
 * equal: both peaks are exact, and at most 1 MiB or 0.5 % apart
 * inside: one peak is a range or unknown, and the ranges overlap
+* only the client: the container ended before it was recorded
 """
 
 from __future__ import annotations
@@ -45,29 +46,34 @@ def root(folder: Path) -> Path:
     return folder
 
 
-def script(rng: random.Random) -> str:
-    """Return a shell command."""
+def script(rng: random.Random, slower: int) -> str:
+    """Return a shell command; `slower`: factor of its pauses."""
     reads = [
         f"/bin/busybox dd if=/dev/zero of=/dev/null bs={rng.randrange(20, 200)}M count=1"
         for _ in range(rng.randint(1, 3))
     ]
     return (
-        f"/bin/busybox sleep 0.{rng.randrange(2, 6)}; {'; '.join(reads)} 2>/dev/null; /bin/busybox sleep 0.3"
+        f"/bin/busybox sleep {slower * rng.randrange(2, 6) / 10:.1f}; {'; '.join(reads)} 2>/dev/null;"
+        f" /bin/busybox sleep {slower * 0.3:.1f}"
     )
 
 
-def peak(folder: Path, run: str, *argv: str) -> dict[str, Any]:
-    """Record a command; return the tree's peak of a run."""
+def peak(folder: Path, run: str, *argv: str) -> dict[str, Any] | None:
+    """Record a command; return the tree's peak of a run. `None`: only the client was recorded."""
     words = ["wrap", "--quiet", "--no-report", "--out", "run", "--", *argv]
     done = subprocess.run([*MEMWATCH, *words], cwd=folder, capture_output=True, text=True)
+    if "only the client was recorded" in done.stderr:
+        return None
     if done.returncode or not (folder / run).exists():
         raise RuntimeError(f"{run} was not recorded (exit code {done.returncode}): {done.stderr}")
     found = load(folder / run).peaks.tree
     return {"bytes": 0, "certainty": None, "low": 0, "high": None} if found is None else found.to_json()
 
 
-def verdict(container: dict[str, Any], alone: dict[str, Any]) -> str:
-    """Return "equal", "inside" or "different"."""
+def verdict(container: dict[str, Any] | None, alone: dict[str, Any] | None) -> str:
+    """Return "equal", "inside", "only the client" or "different"."""
+    if container is None or alone is None:
+        return "only the client"
     difference = abs(container["bytes"] - alone["bytes"])
     exact = container["certainty"] == alone["certainty"] == "exact"
     if exact and difference <= max(CLOSE, SHARE * alone["bytes"]):
@@ -79,13 +85,13 @@ def verdict(container: dict[str, Any], alone: dict[str, Any]) -> str:
     return "different" if apart else "inside"
 
 
-def main(number: int, seed: int) -> None:
+def main(number: int, seed: int, slower: int) -> None:
     """Print the verdicts, and each pair that is not equal."""
-    rng, counts = random.Random(seed), {"equal": 0, "inside": 0, "different": 0}
+    rng, counts = random.Random(seed), {"equal": 0, "inside": 0, "only the client": 0, "different": 0}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         files = root(Path(home, "root"))
         for each in range(number):
-            command = script(rng)
+            command = script(rng, slower)
             folders = Path(home, f"{each}-container"), Path(home, f"{each}-alone")
             for folder in folders:
                 folder.mkdir()
@@ -107,5 +113,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--slower", type=int, default=1, help="factor of the pauses, for a slow machine")
     chosen = parser.parse_args()
-    main(chosen.number, chosen.seed)
+    main(chosen.number, chosen.seed, chosen.slower)
