@@ -69,6 +69,8 @@ def cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
         certainty = "at least" if row.low or row.memory else ""
     elif row.certainty == Certainty.INTERVAL.value and rounds_to_zero(row.low or 0, row.high or 0):
         certainty = "at most"
+    if row.ratio is not None:
+        certainty = f"{certainty}, {digits(row.ratio, 3)} times predicted".lstrip(", ")
     end = row.reason if row.state == "finished" else row.state
     command = command_line(row.command, room)
     if len(end) > _END:

@@ -45,6 +45,11 @@ def test_a_lower_bound_of_nothing_is_not_shown(low, high, words):
     assert all(word in lines([row], None)[1] for word in words)
 
 
+def test_a_run_with_a_prediction_shows_the_ratio():
+    assert "exact, 0.5 times predicted" in lines([GOOD._replace(predicted=2 << 20)], None)[1]
+    assert "predicted" not in lines([GOOD], None)[1]
+
+
 MIB = 1 << 20
 RANGE = GOOD._replace(certainty="interval", memory=27 * MIB, low=27 * MIB, high=165 * MIB)
 AT_MOST = RANGE._replace(memory=0, low=0, high=5 * MIB)
