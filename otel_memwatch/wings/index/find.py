@@ -140,10 +140,16 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
 
 
 def paths_of(given: str) -> list[str]:
-    """Return the argument, or the paths of all runs of this name if it is no directory and contains no run that can be read."""
-    if os.path.isdir(given):
+    """Return the argument, or the paths of all runs of this name if it is no directory and contains no run that can be read.
+
+    Raises `RunError` if it is neither a path nor a name.
+    """
+    if os.path.isdir(given) or read_recipe(given) is not None:
         return [given]
-    rows = _named_beside(given) if os.path.lexists(given) else _named(given)
+    exists = os.path.lexists(given)
+    rows = _named_beside(given) if exists else _named(given)
+    if not rows and not exists:
+        raise RunError(f"There is no directory {given}, and no run of this name.")
     return [row.path for row in rows] or [given]
 
 
