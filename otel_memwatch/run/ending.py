@@ -116,7 +116,7 @@ def state_of(fields: RunInfo, path: str | os.PathLike[str]) -> str:
     if fields.state != RUNNING:
         return "finished"
     if is_monitor_visible(fields):
-        return "running" if _monitor_lives(fields) else "incomplete"
+        return "running" if monitor_lives(fields) else "incomplete"
     from pathlib import Path
 
     from otel_memwatch.record.sample_files import last_written
@@ -137,7 +137,7 @@ def is_monitor_visible(fields: RunInfo) -> bool:
     return recorded is None or ours is None or recorded == ours
 
 
-def _monitor_lives(fields: RunInfo) -> bool:
+def monitor_lives(fields: RunInfo) -> bool:
     """Return whether the recording process lives. A zombie and another process with its PID do not count."""
     pid = fields.monitor.pid
     if pid is None or pid <= 0:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -65,6 +67,36 @@ def test_a_number_may_be_the_name_of_a_run(tmp_path: Path) -> None:
     finally:
         monitor.communicate()
         target.communicate()
+
+
+def test_a_monitor_that_waits_for_its_target_is_stopped(tmp_path: Path) -> None:
+    name = f"service-{os.getpid()}.py"
+    (tmp_path / name).write_text("import sys; print(flush=True); sys.stdin.read()")
+    target = subprocess.Popen(
+        [sys.executable, name], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert target.stdout is not None
+    target.stdout.readline()
+    monitor = subprocess.Popen(
+        [*PROGRAM, "attach", name, "--restart-wait", "600", "--quiet"],
+        cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        runs = tmp_path / "memwatch-runs"
+        deadline = time.monotonic() + 60
+        while not list(runs.glob("*/samples.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        target.communicate()
+        assert monitor.stderr is not None
+        assert "Waiting 600 s for it to start again" in monitor.stderr.readline()
+        done = call(tmp_path, name)
+        assert done.stdout.startswith("Stopped. "), done.stderr
+        assert monitor.wait(60) == 0
+        assert "it is finished" in call(tmp_path, name).stderr
+    finally:
+        monitor.kill()
+        monitor.communicate()
 
 
 def test_a_wrapped_command_is_left_alone(tmp_path: Path) -> None:
