@@ -137,12 +137,13 @@ class RemoteHeaps:
 
     def _exclude(self, pid: int, reason: str) -> None:
         self._excluded.add(pid)
-        self._report(f"process {pid}: {reason}")
+        self._report(reason, f"process {pid}: ")
 
-    def _report(self, reason: str) -> None:
+    def _report(self, reason: str, of: str = "") -> None:
+        """Print a reason, of the first process that has it."""
         if reason not in self._reasons and len(self._reasons) < _PROCESSES:
             self._reasons.add(reason)
-            self._problem(f"--remote-exec: {reason}.")
+            self._problem(f"--remote-exec: {of}{reason}.")
 
     def _reading(self, pid: int, executable: str) -> HeapReading | None:
         """Have a process read its allocators; `None`: it has not answered in time."""
@@ -173,7 +174,7 @@ class RemoteHeaps:
         if not text:
             if not self._closed.is_set():
                 self._report(
-                    f"process {pid} has not answered within {_DEADLINE:g} s; it may be in a system call"
+                    f"no answer within {_DEADLINE:g} s; it may be in a system call", f"process {pid}: "
                 )
             return None
         found = mapping(json.loads(text))
@@ -232,9 +233,12 @@ def _last_line(traceback: str) -> str:
 
 
 def _is_worth_reading(pid: int) -> bool:
-    resident = int(read_once(f"/proc/{pid}/statm").split()[1]) * PAGE_SIZE
-    flags = int(read_once(f"/proc/{pid}/stat").rpartition(b")")[2].split()[6])
-    return resident >= _LEAST and not flags & _FORKED
+    """Return whether a process is large. Raises `NoReadingError` if nothing may run in it."""
+    if int(read_once(f"/proc/{pid}/statm").split()[1]) * PAGE_SIZE < _LEAST:
+        return False
+    if int(read_once(f"/proc/{pid}/stat").rpartition(b")")[2].split()[6]) & _FORKED:
+        raise NoReadingError("it was forked without exec, and runs no code of ours")
+    return True
 
 
 def _check_surroundings(pid: int) -> None:
