@@ -3,8 +3,9 @@
     python -m tests.bench.costs [--seconds 20] [--rounds 1] [--short 15] [--save FILE] [--docs]
 
 The tools take turns. Times of short commands are medians of wall time. CPU times are those of a tool and its helpers over a
-run of idle processes, without those processes; the least of all rounds, since other work only adds to it. "Best" is the least
-of the other tools, GNU time excepted, which takes no samples. The rows of a start are printed in detail before.
+run of idle processes, without those processes, but with those that the tool leaves behind; the least of all rounds, since other
+work only adds to it. "Best" is the least of the other tools, GNU time excepted, which takes no samples. The rows of a start are
+printed in detail before.
 
 `--save` keeps the CPU times of short commands and of a sample for CI, `--docs` puts the table into docs/benchmarks.md.
 """
