@@ -106,14 +106,17 @@ class CgroupBounds:
             self._last = self._window(before, current, sample)
         return self._last
 
-    def begin_late(self, samples: Samples) -> None:
-        """Learn from all samples whether another program reset the watermark, before the last two are added."""
+    def add_last(self, samples: Samples) -> None:
+        """Add the last two samples only, but learn from all whether another program reset the watermark."""
         import numpy as np
 
         ever, window, gap = (samples.field(name) for name in ("watermark", "window", "gap"))
         before = np.concatenate(([math.inf if self._current is None else 0.0], ever))[:-2]
         taken = ever[:-1] - np.maximum(before, np.maximum(window[:-1], window[1:]))
         explained = touched(1, self._cpus) * np.nan_to_num(gap[:-1]) + self._error
+        for sample in samples.last(2).each(self._conditions.started):
+            self.add(sample)
+        # Those before are missing, so that peaks of earlier windows look as if they had been taken.
         self._disturbed = bool((taken > explained).any())
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
@@ -187,9 +190,7 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
         )  # the group is older than its first sample
         for column, values in zip(found, (starts, time[:-1], untils[:-1], low[1:], high[1:]), strict=True):
             column.frombytes(values[skipped:].tobytes())
-        bounds.begin_late(samples)
-        for sample in samples.last(2).each(conditions.started):
-            bounds.add(sample)
+        bounds.add_last(samples)
     else:
         for sample in samples.each(conditions.started):
             _append(found, bounds.add(sample))
