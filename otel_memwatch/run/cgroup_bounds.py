@@ -116,7 +116,7 @@ class CgroupBounds:
         explained = touched(1, self._cpus) * np.nan_to_num(gap[:-1]) + self._error
         for sample in samples.last(2).each(self._conditions.started):
             self.add(sample)
-        # Those before are missing, so that peaks of earlier windows look as if they had been taken.
+        # The samples before them are missing, so a peak of an earlier window looks like one that another program took.
         self._disturbed = bool((taken > explained).any())
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:

@@ -74,8 +74,11 @@ def test_a_copy_repeated_at_a_small_limit_is_not_slow(tmp_path: Path) -> None:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     for _ in range(3):
-        done = call("wrap", "--limit", "18MiB", "--out", "run", "--", "cp", "big", "copy", cwd=tmp_path)
+        done = call("wrap", "--limit", "32MiB", "--out", "run", "--", "cp", "big", "copy", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        # On a busy disk, writes of other programs may leave an upper bound ("perhaps short of memory").
-        assert "short of" not in done.stderr.replace("perhaps short of", "")
+        # On a busy disk, writes of other programs may leave an upper bound ("perhaps short of memory"), and pages that were
+        # read ahead are dropped before their use: then the copy does read parts of the file again.
+        if "short of" in done.stderr.replace("perhaps short of", ""):
+            document = json.loads(call("report", "run", "--json", cwd=tmp_path).stdout)
+            assert document["stalls"]["reread_bytes"] <= document["totals"]["read_bytes"] - (128 << 20)
         shutil.rmtree(tmp_path / "run")
