@@ -28,7 +28,7 @@ _PLAIN = """
     remapped program_break deep_stack in_threads sparse zero_page merged secret shared_block shared_writers
     system_v file_mapped file_mapped_briefly file_private_written file_shared_written file_read pipes sockets spliced_file descriptors dentries
     fork_reading fork_writing fork_kept fork_exchanged fork_snapshot fork_prefork fork_then_exec pool_churning workers_replaced bursts burst_together
-    deep_tree spawned memory_in_common exec_chain exec_in_thread leader_gone daemonized adopting nobody_waits helper_left zombies killed
+    deep_tree spawned memory_in_common exec_chain exec_in_thread leader_gone daemonized adopting unawaited helper_left zombies killed
     core_dumped stopped traced written_into written_by_proc privileges_dropped not_dumpable in_namespaces elsewhere huge_pages
     own_watermark_reset
 """

@@ -759,8 +759,8 @@ static void adopting(size_t mib, long ms) {
           while (wait(0) > 0) {});
 }
 
-static void nobody_waits(size_t mib, long ms) {
-    CHILD(prctl(PR_SET_NAME, "nobody_waits"); signal(SIGCHLD, SIG_IGN);
+static void unawaited(size_t mib, long ms) {
+    CHILD(prctl(PR_SET_NAME, "unawaited"); signal(SIGCHLD, SIG_IGN);
           for (int i = 0; i < 3; i++) if (!begin()) { plain(mib / 3 + 1, ms / 2); _exit(0); }
           while (wait(0) > 0) {});
 }
@@ -883,7 +883,7 @@ static const struct { const char *name; void (*use)(size_t, long); } kinds[] = {
     KIND(pages_in_pipes), KIND(spliced_file), KIND(descriptors), KIND(dentries), KIND(fork_reading), KIND(fork_writing),
     KIND(fork_kept), KIND(fork_exchanged), KIND(fork_snapshot), KIND(fork_prefork), KIND(fork_then_exec), KIND(pool_churning), KIND(workers_replaced), KIND(bursts),
     KIND(burst_together), KIND(deep_tree), KIND(spawned), KIND(memory_in_common), KIND(exec_chain), KIND(exec_in_thread),
-    KIND(leader_gone), KIND(daemonized), KIND(adopting), KIND(nobody_waits), KIND(zombies), KIND(killed), KIND(core_dumped),
+    KIND(leader_gone), KIND(daemonized), KIND(adopting), KIND(unawaited), KIND(zombies), KIND(killed), KIND(core_dumped),
     KIND(stopped), KIND(traced), KIND(written_into), KIND(written_by_proc), KIND(privileges_dropped), KIND(not_dumpable),
     KIND(in_namespaces), KIND(own_watermark_reset), KIND(elsewhere),
 };

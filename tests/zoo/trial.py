@@ -201,10 +201,8 @@ def _unknowable(part: Part, told: str) -> bool:
     ignore it may be known (`helper_left`). A process may have reset the watermark before any sample saw it.
     """
     kinds = {leaf.kind for leaf in leaves(part)}
-    seen = any(
-        '"nobody_waits"' in line and ProcessNote.IGNORES_CHILDREN in line for line in told.splitlines()
-    )
-    return ("nobody_waits" in kinds and not seen) or (
+    seen = any('"unawaited"' in line and ProcessNote.IGNORES_CHILDREN in line for line in told.splitlines())
+    return ("unawaited" in kinds and not seen) or (
         "own_watermark_reset" in kinds and ProcessNote.WATERMARK_RESET not in told
     )
 
