@@ -1,9 +1,10 @@
 """Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
 
-A limit suffices if the job ends as usual, takes little longer than in the quickest run, and loses at most 5 % of its time: it waits for
-memory (`truth.refaults`), or the disk reads what the first run did not read. ripgrep loses less than the times of two runs differ. Waiting for processors that other programs use does not count, nor does any time if the charge did not reach the limit. A
-run that read nothing again and wrote little can only have lost CPU time: the rest of its delay is due to other programs. Each run
-begins without its files in the page cache, as in a new container. The first one only shows these files.
+A limit suffices if the job ends as usual, takes little longer than in the quickest run, and loses at most 5 % of its time. Lost is
+time in which it waits for memory (`truth.refaults`), or in which the disk reads what the first run did not read. Waiting for
+processors that other programs use does not count, nor does any time if the charge did not reach the limit. A run that read nothing
+again and wrote little can only have lost CPU time: the rest of its delay is due to other programs. Each run begins without its files
+in the page cache, as in a new container. The first one only shows these files.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not native.COMPILED, reason="no compiled code")
 @pytest.mark.parametrize("python", sorted({sys.executable, "/usr/bin/python3"}))
 @pytest.mark.parametrize("preloaded", [name for name in PRELOADED if name != "pymalloc"])
 def test_the_allocator_of_each_python_is_found(python: str, preloaded: str) -> None:
-    """Debian's Python is an executable at a fixed address, whose symbol `malloc` leads to a library."""
+    """Debian's Python is an executable at a fixed address: its symbol `malloc` leads to a library."""
     if not os.path.exists(python) or not is_installed(preloaded):
         pytest.skip(f"{python} or {preloaded} is not installed")
     assert native.COMPILED
