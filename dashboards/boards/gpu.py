@@ -48,6 +48,11 @@ def _device(metric: str) -> str:
     return of_device(metric, _CHOSEN)
 
 
+def _top(expression: str) -> str:
+    """Return the largest values; a curve for each device of a fleet would be too many to read."""
+    return f"topk({TOP}, {expression})"
+
+
 def _device_rate(counter: str, label: str) -> str:
     """Growth per second of a device's counter, which every run on it reports in full."""
     return f"max by (hw_id, {label}) (rate({series(counter, _CHOSEN, window='$__rate_interval')}))"
@@ -117,45 +122,48 @@ def _devices() -> list[Panel]:
         timeseries(
             "Memory",
             "bytes",
-            "Memory in use by all programs, and the total.",
-            Query(_device("hw.gpu.memory.usage"), DEVICE_LEGEND),
-            Query(_device("hw.gpu.memory.limit"), "limit {{hw_id}}"),
+            f"Memory in use by all programs, and the total: the {TOP} devices with most in use.",
+            Query(_top(_device("hw.gpu.memory.usage")), DEVICE_LEGEND),
+            Query(
+                f"{_device('hw.gpu.memory.limit')} and {_top(_device('hw.gpu.memory.usage'))}",
+                "limit {{hw_id}}",
+            ),
             overrides=[dashed("limit.*", "red")],
         ),
         timeseries(
             "Memory in use",
             "percentunit",
-            "Share of the device's memory.",
-            Query(_full(), DEVICE_LEGEND),
+            f"Share of the device's memory, of the {TOP} fullest.",
+            Query(_top(_full()), DEVICE_LEGEND),
             maximum=1,
         ),
         timeseries(
             "Busy",
             "percentunit",
-            "Share of time.",
-            Query(_device("hw.gpu.utilization"), DEVICE_LEGEND),
+            f"Share of time, of the {TOP} busiest devices.",
+            Query(_top(_device("hw.gpu.utilization")), DEVICE_LEGEND),
             maximum=1,
         ),
         timeseries(
             "Memory bus busy",
             "percentunit",
-            "Share of time. A device with a busy bus and idle cores waits for memory.",
-            Query(_device("memwatch.gpu.memory.utilization"), DEVICE_LEGEND),
+            f"Share of time, of the {TOP} busiest. A device with a busy bus and idle cores waits for memory.",
+            Query(_top(_device("memwatch.gpu.memory.utilization")), DEVICE_LEGEND),
             maximum=1,
         ),
         timeseries(
             "Reserved and free memory",
             "bytes",
             "Reserved memory belongs to driver and firmware, not to a process.",
-            Query(_device("memwatch.gpu.memory.reserved"), "reserved {{hw_id}}"),
-            Query(_device("memwatch.gpu.memory.free"), "free {{hw_id}}"),
+            Query(_top(_device("memwatch.gpu.memory.reserved")), "reserved {{hw_id}}"),
+            Query(_top(_device("memwatch.gpu.memory.free")), "free {{hw_id}}"),
         ),
         timeseries(
             "Power",
             "watt",
             "Mean and maximum since the previous sample.",
-            Query(_device("hw.power"), DEVICE_LEGEND),
-            Query(_device("memwatch.gpu.power.peak"), "largest {{hw_id}}"),
+            Query(_top(_device("hw.power")), DEVICE_LEGEND),
+            Query(_top(_device("memwatch.gpu.power.peak")), "largest {{hw_id}}"),
         ),
     ]
 
@@ -171,18 +179,18 @@ def _runs() -> list[Panel]:
             "Memory held by runs",
             "bytes",
             f"The {TOP} runs that hold most, if the driver's PIDs can be matched.",
-            Query(f"topk({TOP}, {held})", _RUN_LEGEND),
+            Query(_top(held), _RUN_LEGEND),
         ),
         timeseries(
             "Largest process",
             "bytes",
             f"Memory of the largest process of {TOP} runs, now and the largest so far.",
             Query(
-                f"topk({TOP}, max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)}))",
+                _top(f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)})"),
                 _RUN_LEGEND,
             ),
             Query(
-                f"topk({TOP}, max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)}))",
+                _top(f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)})"),
                 "largest so far, {{instance}}",
             ),
         ),
@@ -209,13 +217,15 @@ def _runs() -> list[Panel]:
             "Open drivers: engines and system memory",
             "short",
             "AMD and Intel: engines in use for the run. The next panel shows system memory held for a GPU.",
-            Query(rate("memwatch.tree.gpu.time", _CHOSEN, by=_RUN), _RUN_LEGEND),
+            Query(_top(rate("memwatch.tree.gpu.time", _CHOSEN, by=_RUN)), _RUN_LEGEND),
         ),
         timeseries(
             "Open drivers: system memory held for a GPU",
             "bytes",
             "For an integrated GPU, this is all of its memory.",
-            Query(f"max by ({_RUN}) ({series('memwatch.tree.gpu.memory.system', _CHOSEN)})", _RUN_LEGEND),
+            Query(
+                _top(f"max by ({_RUN}) ({series('memwatch.tree.gpu.memory.system', _CHOSEN)})"), _RUN_LEGEND
+            ),
         ),
     ]
 
@@ -227,7 +237,7 @@ def _health() -> list[Panel]:
             "Temperature",
             "celsius",
             "Temperature of the chip.",
-            Query(_device("hw.temperature"), DEVICE_LEGEND),
+            Query(_top(_device("hw.temperature")), DEVICE_LEGEND),
             width=8,
         ),
         timeseries(
@@ -235,7 +245,7 @@ def _health() -> list[Panel]:
             "short",
             "1 while clocks are reduced for this reason. A thermal reason points to cooling, a power cap to policy.",
             Query(
-                f"max by (hw_id, {reason}) ({series('memwatch.gpu.throttled', _CHOSEN)})",
+                _top(f"max by (hw_id, {reason}) ({series('memwatch.gpu.throttled', _CHOSEN)})"),
                 f"{{{{{reason}}}}} {{{{hw_id}}}}",
             ),
             maximum=1,
@@ -245,7 +255,7 @@ def _health() -> list[Panel]:
             "Errors",
             "ops",
             "Memory errors and XIDs per second.",
-            Query(_device_rate("hw.errors", "error_type"), "{{error_type}} {{hw_id}}"),
+            Query(_top(_device_rate("hw.errors", "error_type")), "{{error_type}} {{hw_id}}"),
             width=8,
         ),
         timeseries(
@@ -253,7 +263,7 @@ def _health() -> list[Panel]:
             "Bps",
             "Bytes over the bus.",
             Query(
-                _device_rate("hw.gpu.io", "network_io_direction"),
+                _top(_device_rate("hw.gpu.io", "network_io_direction")),
                 "{{network_io_direction}} {{hw_id}}",
             ),
         ),
@@ -262,7 +272,7 @@ def _health() -> list[Panel]:
             "Bps",
             "Payload over all links.",
             Query(
-                _device_rate("memwatch.gpu.nvlink.io", "network_io_direction"),
+                _top(_device_rate("memwatch.gpu.nvlink.io", "network_io_direction")),
                 "{{network_io_direction}} {{hw_id}}",
             ),
         ),
