@@ -6,10 +6,11 @@ import gc
 import os
 import sys
 
-from otel_memwatch.errors import MemwatchError, shell_code
 from otel_memwatch.runtime import lazy
-from otel_memwatch.runtime.terminal import columns, say
-from otel_memwatch.runtime.typed import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
@@ -59,11 +60,19 @@ def module_of(command: str) -> str:
 
 def main() -> NoReturn:
     """Run the program: a user error prints one sentence and sets the exit code, never a traceback."""
+    asks = bool(sys.argv[1:2]) and sys.argv[1].startswith("-") and COMPLETION not in os.environ
+    if not asks:
+        from otel_memwatch.runtime import module_finder
+
+        module_finder.install()
+    from otel_memwatch.errors import MemwatchError, shell_code
+    from otel_memwatch.runtime.terminal import say
+
     if sys.platform == "win32":
         say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
         sys.exit(1)
     try:
-        code = 0 if _answered() else _run()
+        code = 0 if asks and _answered() else _run()
     except MemwatchError as error:
         say(f"otel-memwatch: {error}")
         code = error.exit_code
@@ -82,9 +91,6 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
-    from otel_memwatch.runtime import module_finder
-
-    module_finder.install()
     if sys.argv[1:2] == ["wrap"]:
         # Importing Click would delay the command by 20 ms, so a simple command line runs without it. The start creates almost
         # no garbage, and collections would take 5 ms in total. The monitor enables them again.
@@ -95,6 +101,7 @@ def _run() -> int:
         if parsed is not None:
             from otel_memwatch.config import settings
             from otel_memwatch.monitor.run.wrap import wrap
+            from otel_memwatch.runtime.terminal import say
             from otel_memwatch.wings.gate.project import with_budgets
 
             chosen = with_budgets(settings("wrap", parsed.given))
@@ -112,9 +119,8 @@ def _run() -> int:
 
 def _answered() -> bool:
     """Print help or version of the whole program, if the arguments request it and Click is not needed."""
-    if not sys.argv[1:2] or not sys.argv[1].startswith("-") or COMPLETION in os.environ:
-        return False
     from otel_memwatch.cli.top_help import answer
+    from otel_memwatch.runtime.terminal import columns
 
     text = answer(sys.argv[1:], COMMANDS, columns(1, os.environ) or 80)
     if text is None:

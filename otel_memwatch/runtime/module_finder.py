@@ -4,6 +4,8 @@ Python's finder takes 60 us a module: it lists directories and looks for six kin
 bytecode of a module and checks as Python does that it fits the time and size of the source. In every other case Python's
 finder does the work, which also compiles and caches.
 
+The modules of earlier runs are in one file (`module_store.py`), with the same check.
+
 Only the program uses it. A program that imports the package keeps its import system.
 """
 
@@ -14,12 +16,14 @@ import os
 import sys
 from marshal import loads
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.module_store import ModuleStore, StoredModule, write_store
 
+TYPE_CHECKING = False  # `typed.py` is found by this finder
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
     from types import CodeType, ModuleType
+    from typing import Any
 else:  # `importlib.machinery` has them too, but importing it takes 0.3 ms
     from _frozen_importlib import ModuleSpec
     from _frozen_importlib_external import ExtensionFileLoader, SourceFileLoader
@@ -27,6 +31,7 @@ else:  # `importlib.machinery` has them too, but importing it takes 0.3 ms
 _external: Any = sys.modules.get("_frozen_importlib_external")
 """Python's finder, which has the parts that check and read bytecode."""
 _PREFIX = f"{__name__.partition('.')[0]}."
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _LIBRARY = os.path.dirname(os.__file__)
 """Folder of the standard library. Python's finder searches it after the folder of the program."""
 _COMPILED = f"{_LIBRARY}/lib-dynload/%s{(_imp.extension_suffixes() or [''])[0]}"
@@ -47,9 +52,19 @@ class _CachedLoader(SourceFileLoader):
 
 
 class CachedModules:
-    """Entry of `sys.meta_path`."""
+    """Entry of `sys.meta_path`.
 
-    def __init__(self) -> None:
+    Args:
+        store: modules that are taken from there, unless their source has changed.
+
+    Attributes:
+        alone: modules that were found in files of their own.
+
+    """
+
+    def __init__(self, store: ModuleStore) -> None:
+        self._store = store
+        self.alone: set[str] = set()
         self._start = _external.MAGIC_NUMBER + bytes(4)
         """Begin of a file with time and size of its source (PEP 552)."""
         self._suffix = f".{sys.implementation.cache_tag}.pyc"
@@ -69,25 +84,76 @@ class CachedModules:
             path = (_LIBRARY,)
         if path is None or len(path) != 1:
             return None
-        tail = name.rpartition(".")[2]
-        folder = f"{path[0]}/{tail}"
-        cached, source = f"{path[0]}/__pycache__/{tail}{self._suffix}", f"{folder}.py"
+        place = self._store.place(name)
+        if place is not None:
+            spec = self._stored(name, path[0], place)
+            if spec is not None:
+                return spec
         try:
-            is_package = False
-            try:
-                descriptor = os.open(cached, os.O_RDONLY)
-            except FileNotFoundError:
-                is_package = True
-                cached, source = f"{folder}/__pycache__/__init__{self._suffix}", f"{folder}/__init__.py"
-                try:
-                    descriptor = os.open(cached, os.O_RDONLY)
-                except FileNotFoundError:
-                    return None if name.startswith(_PREFIX) else _compiled(name)
-            buffer = self._buffers.pop() if self._buffers else bytearray(_MOST)
-            try:
-                end = os.readv(descriptor, [buffer])
-            finally:
-                os.close(descriptor)
+            found = self.read(name, path[0])
+        except FileNotFoundError:
+            return None if name.startswith(_PREFIX) else _compiled(name)
+        except OSError:
+            return None
+        if found is None:
+            return None
+        self.alone.add(name)
+        return self._spec(name, found.source, found.code, is_package=found.is_package)
+
+    def _stored(self, name: str, folder: str, place: tuple[int, bool, int, int]) -> ModuleSpec | None:
+        """Return the specification of a stored module; `None`: its source has changed."""
+        segment, is_package, time, size = place
+        source = f"{folder}/{name.rpartition('.')[2]}{'/__init__.py' if is_package else '.py'}"
+        try:
+            status = os.stat(source)
+        except OSError:
+            return None
+        if int(status.st_mtime) & 0xFFFFFFFF != time or status.st_size & 0xFFFFFFFF != size:
+            return None
+        code = self._store.code(name, segment)
+        return (
+            None
+            if code is None or code.co_filename != source
+            else self._spec(name, source, code, is_package=is_package)
+        )
+
+    def _spec(self, name: str, source: str, code: CodeType, *, is_package: bool) -> ModuleSpec:
+        loader = _CachedLoader(name, source)
+        loader.code = code
+        spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
+        folder, _, file = source.rpartition("/")
+        spec.has_location, spec.cached = True, f"{folder}/__pycache__/{file[:-3]}{self._suffix}"
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(folder)
+        return spec
+
+    def read(self, name: str, folder: str) -> StoredModule | None:
+        """Return a module with the bytecode of a file for it alone; `None`: it does not fit the source.
+
+        Raises `OSError` if there is no such file, or no source.
+        """
+        tail = name.rpartition(".")[2]
+        cached, source, is_package = (
+            f"{folder}/__pycache__/{tail}{self._suffix}",
+            f"{folder}/{tail}.py",
+            False,
+        )
+        try:
+            descriptor = os.open(cached, os.O_RDONLY)
+        except FileNotFoundError:
+            home = f"{folder}/{tail}"
+            cached, source, is_package = (
+                f"{home}/__pycache__/__init__{self._suffix}",
+                f"{home}/__init__.py",
+                True,
+            )
+            descriptor = os.open(cached, os.O_RDONLY)
+        buffer = self._buffers.pop() if self._buffers else bytearray(_MOST)
+        try:
+            end = os.readv(descriptor, [buffer])
+        finally:
+            os.close(descriptor)
+        try:
             status = os.stat(source)
         except OSError:
             return None
@@ -96,15 +162,29 @@ class CachedModules:
         data = memoryview(buffer)[:end]
         if data[: len(header)] != header or end == _MOST:
             return None
-        loader = _CachedLoader(name, source)
-        loader.code = code = loads(data[len(header) :])  # noqa: S302 - Python does the same
+        code = loads(data[len(header) :])  # noqa: S302 - Python does the same
         self._buffers.append(buffer)
         _imp._fix_co_filename(code, source)  # type: ignore[attr-defined]  # noqa: SLF001
-        spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
-        spec.has_location, spec.cached = True, cached
-        if spec.submodule_search_locations is not None:
-            spec.submodule_search_locations.append(folder)
-        return spec
+        return StoredModule(name, source, is_package=is_package, time=time, size=size, code=code)
+
+    def save(self) -> None:
+        """Store all modules that were found and those that are stored already. Raises `OSError` if that is not possible."""
+        found = [name for name in sys.modules if name in self.alone or name in self._store]
+        modules = []
+        for name in dict.fromkeys((*found, *self._store)):
+            try:
+                one = self.read(name, _folder(name))
+            except OSError:
+                continue
+            if one is not None:
+                modules.append(one)
+        write_store(_STORE, _KEY, modules)
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a module of ours or of the standard library."""
+    own, _, _ = f"{_PACKAGE}/{name[len(_PREFIX) :].replace('.', '/')}".rpartition("/")
+    return own if name.startswith(_PREFIX) else _LIBRARY
 
 
 def _compiled(name: str) -> ModuleSpec | None:
@@ -122,8 +202,26 @@ def _is_inside(name: str) -> bool:
     return name in sys.builtin_module_names or _imp.is_frozen(name)
 
 
+_KEY = (bytes(_external.MAGIC_NUMBER), _PACKAGE, _LIBRARY)
+"""The stored modules are for this interpreter and these folders."""
+_STORE = f"{_PACKAGE}/__pycache__/modules.{sys.implementation.cache_tag}.bin"
+_FEW = 16
+"""Number of modules that may miss in the stored ones. Other options need other modules."""
+
+
 def install() -> None:
     """Find modules of ours with `CachedModules`, unless Python keeps or checks its bytecode in an unusual way."""
     unusual = sys.flags.optimize or sys.pycache_prefix is not None or sys.implementation.cache_tag is None
     if not unusual and _imp.check_hash_based_pycs != "always" and hasattr(_external, "_compile_bytecode"):
-        sys.meta_path.insert(0, CachedModules())
+        sys.meta_path.insert(0, CachedModules(ModuleStore(_STORE, _KEY)))
+
+
+def store_modules() -> None:
+    """Store the modules that this program has found, if more than a few are not stored yet. Raises nothing."""
+    finder = sys.meta_path[0] if sys.meta_path else None
+    if not isinstance(finder, CachedModules) or len(finder.alone) <= _FEW or sys.dont_write_bytecode:
+        return
+    try:
+        finder.save()
+    except OSError:  # the folder is not writable, or the disk is full
+        return

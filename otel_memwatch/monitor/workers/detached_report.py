@@ -12,7 +12,7 @@ import os
 
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE
-from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime import module_finder, system_calls
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -95,6 +95,7 @@ class DetachedReport:
                         with contextlib.suppress(OSError):
                             os.close(fd)
                 self._make(run)
+                module_finder.store_modules()
             finally:
                 os._exit(0)
         self.close()

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.runtime import module_finder
+from otel_memwatch.runtime.module_store import ModuleStore, write_store
 
 CASES = {
     "otel_memwatch.run.peaks": False,
@@ -23,6 +25,11 @@ CASES = {
     "json": True,
 }
 """Modules, and whether each is a package."""
+
+
+def finder(store: Path = Path("/nowhere")) -> module_finder.CachedModules:
+    """Return a finder with the stored modules of a file."""
+    return module_finder.CachedModules(ModuleStore(str(store), ("key",)))
 
 
 def place(name: str) -> list[str] | None:
@@ -41,7 +48,7 @@ def test_both_finders_agree(name: str) -> None:
         py_compile.compile(theirs.origin, doraise=True)
     elif not os.path.exists(importlib.util.cache_from_source(theirs.origin)):
         pytest.skip("the standard library has no bytecode here")
-    ours = module_finder.CachedModules().find_spec(name, place(name))
+    ours = finder().find_spec(name, place(name))
     assert ours is not None
     assert (ours.origin, ours.cached, ours.has_location) == (theirs.origin, theirs.cached, True)
     assert ours.submodule_search_locations == theirs.submodule_search_locations
@@ -65,7 +72,7 @@ def made(
 
 
 def found(folder: Path, name: str = "otel_memwatch.made") -> ModuleSpec | None:
-    return module_finder.CachedModules().find_spec(name, [str(folder)])
+    return finder().find_spec(name, [str(folder)])
 
 
 def test_bytecode_of_another_source_is_left_to_python(tmp_path: Path) -> None:
@@ -91,12 +98,12 @@ def test_modules_of_others_are_left_to_python(tmp_path: Path) -> None:
     made(tmp_path)
     assert found(tmp_path, "package.made") is None
     for name in ("otel_memwatch", "time", "os", "package"):
-        assert module_finder.CachedModules().find_spec(name) is None
+        assert finder().find_spec(name) is None
 
 
 @pytest.mark.parametrize("name", ["math", "select", "resource", "_json"])
 def test_both_finders_agree_on_compiled_modules(name: str) -> None:
-    ours = module_finder.CachedModules().find_spec(name)
+    ours = finder().find_spec(name)
     theirs = None if name in sys.builtin_module_names else PathFinder.find_spec(name)
     if ours is None or theirs is None or theirs.origin is None or "lib-dynload" not in theirs.origin:
         assert ours is None  # it is in the interpreter, or elsewhere
@@ -132,3 +139,114 @@ def test_an_unusual_interpreter_keeps_its_finders(unusual: list[str]) -> None:
             [sys.executable, *options, "-c", program], capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == expected
+
+
+# -- modules stored in one file
+
+
+def stored(folder: Path, *names: str) -> Path:
+    """Return a file with modules of a folder, which have bytecode there."""
+    for name in names:
+        source = folder / f"{name}.py"
+        source.write_text(f"value = {name!r}\n")
+        py_compile.compile(str(source), doraise=True)
+    modules = [finder().read(f"otel_memwatch.{name}", str(folder)) for name in names]
+    file = folder / "modules.bin"
+    write_store(str(file), ("key",), [one for one in modules if one is not None])
+    return file
+
+
+def value_of(used: module_finder.CachedModules, folder: Path, name: str) -> str | None:
+    """Return the value of a module; `None`: this finder does not find it."""
+    spec = used.find_spec(f"otel_memwatch.{name}", [str(folder)])
+    if spec is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(module)
+    assert (module.__file__, module.__cached__) == (
+        str(folder / f"{name}.py"),
+        importlib.util.cache_from_source(str(folder / f"{name}.py")),
+    )
+    value: str = module.value
+    return value
+
+
+def test_a_stored_module_needs_no_other_file(tmp_path: Path) -> None:
+    file = stored(tmp_path, "one", "two")
+    for name in ("one", "two"):
+        Path(importlib.util.cache_from_source(str(tmp_path / f"{name}.py"))).unlink()
+    used = finder(file)
+    assert (value_of(used, tmp_path, "one"), value_of(used, tmp_path, "two")) == ("one", "two")
+    assert not used.alone
+
+
+def test_a_changed_source_is_never_taken_from_the_store(tmp_path: Path) -> None:
+    file = stored(tmp_path, "one", "two")
+    source = tmp_path / "one.py"
+    source.write_text("value = 'changed'\n")
+    assert value_of(finder(file), tmp_path, "one") is None  # Python compiles it
+    py_compile.compile(str(source), doraise=True)
+    used = finder(file)
+    assert value_of(used, tmp_path, "one") == "changed"
+    assert used.alone == {"otel_memwatch.one"}
+    os.utime(tmp_path / "two.py", (1, 1))
+    assert value_of(finder(file), tmp_path, "two") is None
+    (tmp_path / "two.py").unlink()
+    assert value_of(finder(file), tmp_path, "two") is None
+
+
+def test_a_module_of_another_folder_is_not_taken_from_the_store(tmp_path: Path) -> None:
+    file = stored(tmp_path, "one")
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy2(tmp_path / "one.py", other / "one.py")  # with the same time and size
+    assert value_of(finder(file), other, "one") is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "replaced", "another key"])
+def test_a_damaged_store_is_not_used(tmp_path: Path, damage: str) -> None:
+    file = stored(tmp_path, "one", "two")
+    data = file.read_bytes()
+    if damage == "replaced":  # after its head was read
+        used = finder(file)
+        stored(tmp_path, "two", "one")
+    else:
+        changed = {"cut": data[:-20], "empty": b"", "noise": data[:8] + os.urandom(len(data) - 8)}
+        file.write_bytes(changed.get(damage, data.replace(b"key", b"yek", 1)))
+        used = finder(file)
+    assert value_of(used, tmp_path, "one") == "one"
+    assert used.alone == {"otel_memwatch.one"}
+
+
+def test_a_store_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    module = finder().read("otel_memwatch.one", str(stored(tmp_path, "one").parent))
+    assert module is not None
+    folder = tmp_path / "store"
+    folder.mkdir()
+    (folder / "modules.bin").mkdir()
+    with pytest.raises(OSError):  # noqa: PT011 - which error depends on the system
+        write_store(str(folder / "modules.bin"), ("key",), [module])
+    assert os.listdir(folder) == ["modules.bin"]
+
+
+@pytest.mark.parametrize(("variables", "expected"), [({}, True), ({"PYTHONDONTWRITEBYTECODE": "1"}, False)])
+def test_the_program_stores_its_modules_once(
+    tmp_path: Path, variables: dict[str, str], expected: bool
+) -> None:
+    program = (
+        "import sys; from otel_memwatch.runtime import module_finder as finder; "
+        f"finder._STORE = {str(tmp_path / 'modules.bin')!r}; finder.install(); "
+        "import otel_memwatch.monitor.run.completion, threading, json; finder.store_modules(); "
+        "print(len(sys.meta_path[0].alone))"
+    )
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **variables},
+        )
+    assert (tmp_path / "modules.bin").exists() == expected
+    assert (int(done.stdout) == 0) == expected
