@@ -49,6 +49,7 @@ ENOUGH = 5
 """Runs of each side from which noise can be estimated."""
 
 TOO_WIDE = "bounds too wide"
+VARIES = "varies with several processes or threads"
 """Reason of a verdict if the values of a figure are not known well enough for a difference."""
 
 _RESOLUTION = {"By": 4096.0, "s": 0.001}
@@ -292,7 +293,7 @@ def _compare_few(
         None if math.isinf(head_high) else head_high - base_low,
     )
     if not all(figure.alone for figure in (*base, *head)):
-        why = "" if name in TIMES else "varies with several processes or threads"
+        why = "" if name in TIMES else VARIES
         return ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
     if was.spread > smallest or now.spread > smallest:
         return ComparedFigure(

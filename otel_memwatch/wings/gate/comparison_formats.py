@@ -35,7 +35,7 @@ from otel_memwatch.text import (
     size_scale,
     table,
 )
-from otel_memwatch.wings.gate.comparison import TOO_WIDE, ComparisonVerdict
+from otel_memwatch.wings.gate.comparison import TOO_WIDE, VARIES, ComparisonVerdict
 from otel_memwatch.wings.gate.junit import Case, junit
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ VERDICT_WORDS = {
 _MOST_ROWS = 200
 """Largest number of rows in a Markdown table; a comment may have 65 536 characters."""
 
+
+_FEW = 3
+"""Inconclusive figures from which on the runs that they lack are said once, not in each row."""
 
 _MEASURES = {PROCESS: "process-memory", GPU: "gpu-memory", WRITTEN: "written-bytes", CPU: "cpu-seconds"}
 """Names of figures as measures of Bencher; other figures keep their names."""
@@ -97,8 +100,13 @@ def _beside(value: float, compared: ComparedFigure) -> str:
     return size_beside(value, max(sides)) if unit == "By" and math.isfinite(value) else amount(value, unit)
 
 
-def remark(compared: ComparedFigure) -> str:
-    """Explain the verdict: bounds of the change, runs that are missing, or why it is inconclusive."""
+def remark(compared: ComparedFigure, *, lacks_runs: bool = True) -> str:
+    """Explain the verdict: bounds of the change, runs that are missing, or why it is inconclusive.
+
+    Args:
+        compared: the figure.
+        lacks_runs: say how many runs are missing; not where `missing_runs` says it for all figures.
+    """
     unit, low, high = unit_of(compared.name), compared.low, compared.high
     if compared.verdict is ComparisonVerdict.SAME and low is not None and high is not None:
         most = max(abs(low), abs(high))
@@ -109,10 +117,25 @@ def remark(compared: ComparedFigure) -> str:
             return "" if end is None else f"by at least {amount(abs(end), unit)}"
         nearest, farthest = sorted((abs(low), abs(high)))
         return f"by {bounds(nearest, farthest, unit)}"
-    texts = [clean(compared.why)] if compared.why else []
-    if compared.more_runs:
-        texts.insert(0, f"record {count(compared.more_runs, 'more run')} of each")
-    return "; ".join(texts)
+    if not compared.more_runs:
+        return clean(compared.why)
+    if not lacks_runs:
+        return "" if compared.why == VARIES else clean(compared.why)
+    return "; ".join(
+        filter(None, (f"record {count(compared.more_runs, 'more run')} of each", clean(compared.why)))
+    )
+
+
+def missing_runs(comparison: Comparison) -> str:
+    """Return a sentence with the runs that all inconclusive figures lack; "" if they are few or lack different numbers."""
+    figures = comparison.having(ComparisonVerdict.NOT_ENOUGH)
+    lacking = {one.more_runs for one in figures}
+    if len(figures) < _FEW or len(lacking) > 1 or None in lacking:
+        return ""
+    why = (
+        ": figures of several processes or threads vary" if any(one.why == VARIES for one in figures) else ""
+    )
+    return f"Record {count(lacking.pop() or 0, 'more run')} of each{why}."
 
 
 def headline(comparison: Comparison) -> str:
@@ -138,8 +161,8 @@ def _by_share(figures: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     return sorted(figures, key=lambda one: -abs(one.share or 0.0))
 
 
-def figure_rows(figures: Sequence[ComparedFigure]) -> list[tuple[str, ...]]:
-    """Return a row of each figure, as `HEADER` names its cells."""
+def figure_rows(figures: Sequence[ComparedFigure], *, lacks_runs: bool = True) -> list[tuple[str, ...]]:
+    """Return a row of each figure, as `HEADER` names its cells; `lacks_runs` as for `remark`."""
     return [
         (
             figure_name(one.name),
@@ -147,7 +170,7 @@ def figure_rows(figures: Sequence[ComparedFigure]) -> list[tuple[str, ...]]:
             typical(one.head, one.name),
             change(one),
             VERDICT_WORDS[one.verdict],
-            remark(one),
+            remark(one, lacks_runs=lacks_runs),
         )
         for one in figures
     ]
@@ -155,12 +178,15 @@ def figure_rows(figures: Sequence[ComparedFigure]) -> list[tuple[str, ...]]:
 
 def as_table(comparison: Comparison) -> str:
     """Return a table for a terminal, changed figures first."""
-    lines = table(figure_rows([*changed(comparison), *unchanged(comparison)]), HEADER, ALIGNED)
+    missing = missing_runs(comparison)
+    figures = [*changed(comparison), *unchanged(comparison)]
+    lines = table(figure_rows(figures, lacks_runs=not missing), HEADER, ALIGNED)
     base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
     sides = compared_runs(comparison, lambda argv: command_line(argv, _COMMAND))
     if comparison.explanation is not None:
         lines += ["", "Why memory differs:", *(f"  {line}" for line in causes(comparison.explanation))]
-    return "\n".join([*lines, "", *sides, f"{headline(comparison)} ({base}, {head})"]) + "\n"
+    result = f"{headline(comparison)} ({base}, {head})" + (f". {missing}" if missing else "")
+    return "\n".join([*lines, "", *sides, result]) + "\n"
 
 
 def causes(explanation: Explanation) -> list[str]:
@@ -212,26 +238,24 @@ def as_markdown(comparison: Comparison) -> str:
     found, rest = changed(comparison), unchanged(comparison)
     page = MarkdownPage()
     page.raw(MARKER)
-    mark = (
-        "\U0001f534"
-        if comparison.having(ComparisonVerdict.REGRESSED)
-        else "\U0001f7e2"
-        if found or rest
-        else "\u26aa"
-    )
+    known = comparison.having(ComparisonVerdict.SAME, ComparisonVerdict.IMPROVED)
+    regressed = comparison.having(ComparisonVerdict.REGRESSED)
+    mark = "\U0001f534" if regressed else "\U0001f7e2" if known else "\u26aa"
     page.title(f"{mark} Memory: {headline(comparison)}")
-    page.paragraph(f"{count(comparison.base_runs, 'base run')}, {count(comparison.head_runs, 'head run')}.")
+    missing = missing_runs(comparison)
+    runs = f"{count(comparison.base_runs, 'base run')}, {count(comparison.head_runs, 'head run')}."
+    page.paragraph(" ".join(filter(None, (runs, missing))))
     for line in compared_runs(comparison, public_name, public=True):  # a comment leaves the machine
         page.item(line)
     if found:
-        _markdown_table(found, page)
+        _markdown_table(found, page, lacks_runs=not missing)
     if comparison.explanation is not None:
         page.paragraph("Why memory differs:")
         for line in causes(comparison.explanation):
             page.item(line)
     if rest:
         page.fold(count(len(rest), "other figure"))
-        _markdown_table(rest, page)
+        _markdown_table(rest, page, lacks_runs=not missing)
         page.unfold()
     if comparison.left_out:
         page.paragraph("Excluded:")
@@ -240,9 +264,11 @@ def as_markdown(comparison: Comparison) -> str:
     return page.text()
 
 
-def _markdown_table(figures: Sequence[ComparedFigure], page: MarkdownPage) -> None:
+def _markdown_table(figures: Sequence[ComparedFigure], page: MarkdownPage, *, lacks_runs: bool) -> None:
     regressed = VERDICT_WORDS[ComparisonVerdict.REGRESSED]
-    page.table(figure_rows(figures[:_MOST_ROWS]), Columns(HEADER, ALIGNED, strong=regressed))
+    page.table(
+        figure_rows(figures[:_MOST_ROWS], lacks_runs=lacks_runs), Columns(HEADER, ALIGNED, strong=regressed)
+    )
     if len(figures) > _MOST_ROWS:
         page.paragraph(f"{count(len(figures) - _MOST_ROWS, 'more figure')}.")
 

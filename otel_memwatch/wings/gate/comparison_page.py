@@ -27,6 +27,7 @@ from otel_memwatch.wings.gate.comparison_formats import (
     compared_runs,
     figure_rows,
     headline,
+    missing_runs,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ def html(comparison: Comparison, base: Side, head: Side, *, redacted: bool) -> b
             page.item(line)
     others = [one for one in comparison.figures if not one.name.startswith((OPERATION, OPERATION_PROCESS))]
     page.section(f"Figures ({len(others)})")
-    page.table(figure_rows(others), Columns(HEADER, ALIGNED, strong="regressed"))
+    missing = missing_runs(comparison)
+    page.table(figure_rows(others, lacks_runs=not missing), Columns(HEADER, ALIGNED, strong="regressed"))
+    if missing:
+        page.paragraph(missing)
     if len(runs) == len(sides):
         _pairs(runs["base"], runs["head"], page)
         found = flame(runs["head"], runs["base"])

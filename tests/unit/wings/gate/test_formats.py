@@ -70,6 +70,42 @@ def test_json_keeps_its_schema():
         "written": "not comparable"}  # fmt: skip
 
 
+def several(mib):
+    figures = {"memory": mib, "process": mib - 10, "operation:Fit": mib - 20}
+    return [RunFigures({name: exact(size)._replace(alone=False) for name, size in figures.items()})]
+
+
+def test_runs_that_all_figures_lack_are_said_once():
+    comparison = compare(several(100), several(101))
+    said = "Record 4 more runs of each: figures of several processes or threads vary."
+    for form in (comparison_formats.as_table, comparison_formats.as_markdown):
+        text = form(comparison)
+        assert text.count(said) == 1
+        assert "record 4 more" not in text
+        assert "varies" not in text
+
+
+def test_runs_that_two_figures_lack_stand_in_their_rows():
+    base, head = several(100), several(101)
+    for side in (base, head):
+        del side[0].figures["operation:Fit"]
+    text = comparison_formats.as_table(compare(base, head))
+    assert text.count("record 4 more runs of each; varies with several processes or threads") == 2
+    assert "Record" not in text
+
+
+def test_the_mark_of_a_comment_is_green_only_if_something_is_known():
+    marks = [
+        comparison_formats.as_markdown(compare(base, head)).split("### ")[1][0]
+        for base, head in (
+            (several(100), several(101)),
+            ([RunFigures({"memory": exact(100)})], [RunFigures({"memory": exact(100)})]),
+            ([RunFigures({"memory": exact(100)})], [RunFigures({"memory": exact(200)})]),
+        )
+    ]
+    assert marks == ["\u26aa", "\U0001f7e2", "\U0001f534"]
+
+
 @pytest.mark.parametrize("make", comparison_formats.FORMATS.values(), ids=comparison_formats.FORMATS)
 def test_no_form_lets_a_name_s_control_characters_through(make):
     text = make(COMPARISON)
