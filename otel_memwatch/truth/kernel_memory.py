@@ -1,7 +1,8 @@
 """Kernel memory of processes that /proc shows to every user: page tables and kernel stacks.
 
 A cgroup is charged for both, so they are memory needed. No user can read the rest, for example pipes, sockets and
-dentries. A figure without a cgroup names that rest as excluded (`EXCLUDED`).
+dentries. A figure without a cgroup names that rest as excluded (`EXCLUDED`). The best estimate includes what processes and
+threads probably take of it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 EXCLUDED = "kernel"
 """Mark of a peak that lacks kernel memory which only a cgroup counts."""
+
+_PER_PROCESS, _PER_THREAD = 26 << 10, 7 << 10
+"""Bytes of kernel memory of a process and of a thread, beyond page tables and stacks: structures of the task, its files and
+mappings. Measured with a cgroup of version 1 on Linux 6.18."""
+_ENDED, _GRACE_SECONDS = 72 << 10, 0.03
+"""Bytes of page tables, stack and structures that an ended process leaves, and seconds until the kernel frees them: it waits
+until no processor can use them any more (an RCU grace period, then callbacks in batches). Measured likewise."""
+_LEAST_FAULTS = 32
+"""Page faults of a process that only starts and ends: a shell's fork has 33, `true` 46."""
 
 
 class KernelReading(NamedTuple):
@@ -52,6 +62,31 @@ def kernel_there(families: Iterable[Collection[KernelReading]]) -> int:
                 added = _tables([*steady, one]) - tables
                 most_moving = max(most_moving, added + one.stacks)
     return steady_sum + most_moving
+
+
+def likely_of_tasks(processes: int, threads: int) -> int:
+    """Return the best estimate of the kernel's structures for processes and threads, in bytes; no user can read them.
+
+    Example: 2 000 threads of one process: 13.7 MiB.
+    """
+    return processes * _PER_PROCESS + threads * _PER_THREAD
+
+
+def likely_of_ended(ended: int, unseen: int, faults: int, seconds: float) -> int:
+    """Return the best estimate of the kernel memory that ended processes still occupy, in bytes.
+
+    Other programs' processes may be among the unseen ones, so the tree's page faults limit their number.
+
+    Example: a script runs 60 commands between two samples, 0.1 s apart. At any moment 18 of them are not freed: 1.3 MiB.
+
+    Args:
+        ended: processes that samples saw and that ended since the previous one.
+        unseen: the most processes that no sample saw.
+        faults: page faults of unseen processes of the tree.
+        seconds: time since the previous sample.
+    """
+    count = ended + min(unseen, faults // _LEAST_FAULTS)
+    return round(count * min(1.0, _GRACE_SECONDS / max(seconds, 1e-6))) * _ENDED
 
 
 def _tables(readings: Collection[KernelReading]) -> int:

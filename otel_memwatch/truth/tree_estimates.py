@@ -14,17 +14,6 @@ _STEADY = 1 / 8
 """Share of its largest reading within which a process's private memory may vary and still count as freeing nothing."""
 _ALIKE = 0.6
 """Least ratio of a rise of shared memory and written bytes that belong together: both are read at different moments."""
-_PER_PROCESS, _PER_THREAD = 26 << 10, 7 << 10
-"""Bytes of kernel memory of a process and of a thread, beyond page tables and stacks: structures of the task, its files and
-mappings. Measured with a cgroup of version 1 on Linux 6.18."""
-
-
-def likely_of_tasks(processes: int, threads: int) -> int:
-    """Return the best estimate of the kernel's structures for processes and threads, in bytes; no user can read them.
-
-    Example: 2 000 threads of one process: 13.7 MiB.
-    """
-    return processes * _PER_PROCESS + threads * _PER_THREAD
 
 
 def likely_left(most: int, private: int) -> int:

@@ -16,7 +16,6 @@ from otel_memwatch.truth.tree_estimates import (
     likely_files,
     likely_kept,
     likely_of_member,
-    likely_of_tasks,
     likely_shared,
 )
 from tests.support.run_directory import MIB
@@ -89,11 +88,6 @@ def test_brought_private(held: int, brought: int, shared: int, private: int) -> 
 @pytest.mark.parametrize(("guess", "likely"), [(10, 7), (5, 3.5), (26, 23)])
 def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: float) -> None:
     assert corrected(guess * MIB, 0.7, 10 * MIB) == pytest.approx(likely * MIB, abs=1)
-
-
-@pytest.mark.parametrize(("processes", "threads", "mib"), [(1, 2000, 13.7), (150, 150, 4.8)])
-def test_the_kernels_structures_of_tasks(processes: int, threads: int, mib: float) -> None:
-    assert likely_of_tasks(processes, threads) / MIB == pytest.approx(mib, abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
+from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there, likely_of_ended, likely_of_tasks
+from tests.support.run_directory import MIB
 
 STACK = 16
 
@@ -33,3 +34,26 @@ def reading(tables: int, *, steady: bool = True, apart: bool = True) -> KernelRe
 )
 def test_kernel_memory_counts_once_and_at_one_moment(families: list[list[KernelReading]], there: int) -> None:
     assert kernel_there(families) == there
+
+
+@pytest.mark.parametrize(("processes", "threads", "mib"), [(1, 2000, 13.7), (150, 150, 4.8)])
+def test_the_kernels_structures_of_tasks(processes: int, threads: int, mib: float) -> None:
+    assert likely_of_tasks(processes, threads) / MIB == pytest.approx(mib, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ended", "unseen", "faults", "seconds", "unfreed"),
+    [
+        (0, 0, 0, 0.1, 0),
+        (0, 60, 6000, 0.1, 18),
+        (10, 50, 6000, 0.1, 18),
+        (0, 60, 6000, 0.02, 60),  # all of them ended a moment ago
+        (0, 35_000, 160, 0.03, 5),  # the others belong to other programs
+        (1, 0, 0, 600.0, 0),
+        (0, 60, 6000, float("inf"), 0),  # the first sample
+    ],
+)
+def test_ended_processes_occupy_kernel_memory_for_a_moment(
+    ended: int, unseen: int, faults: int, seconds: float, unfreed: int
+) -> None:
+    assert likely_of_ended(ended, unseen, faults, seconds) == unfreed * 72 << 10

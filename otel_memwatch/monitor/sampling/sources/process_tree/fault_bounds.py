@@ -39,8 +39,9 @@ from otel_memwatch.runtime.procfs.sums import sums_are_exact
 from otel_memwatch.runtime.procfs.walks import walked
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there, gained, most_in_release, tree_kept
+from otel_memwatch.truth.kernel_memory import likely_of_tasks
 from otel_memwatch.truth.process import sum_error
-from otel_memwatch.truth.tree_estimates import likely_burst, likely_left, likely_of_tasks
+from otel_memwatch.truth.tree_estimates import likely_burst, likely_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,6 +109,8 @@ class TickFindings(NamedTuple):
     """Bytes of the tree's write calls so far, less the bytes that went to disk."""
     awaits: bool = False
     """The supervisor has yet to report faults of ended processes. A later scan's bound covers this window too."""
+    unfreed: int = 0
+    """Best estimate of the kernel memory that ended processes still occupy, in bytes."""
 
 
 class _Gains(NamedTuple):
@@ -295,7 +298,7 @@ class FaultLedgerBounds:
         self._kernel, kernel_low = self._families.kernel_memory(self._memory, readings)
         ours = [r for r in readings if not r.empty and not self._memory.is_ours(r.space)]
         self._lone.scanned(ours, shared.high + max(kernel_before, self._kernel))
-        self.tasks = likely_of_tasks(len(ours), sum(reading.member.stat.threads for reading in ours))
+        self.tasks = found.unfreed + likely_of_tasks(len(ours), sum(r.member.stat.threads for r in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
         kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)
         held = None if kept_by_us else held

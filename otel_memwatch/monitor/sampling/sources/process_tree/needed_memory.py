@@ -17,6 +17,7 @@ from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.procfs.process import parse_stat, parse_swapped
 from otel_memwatch.runtime.procfs.statm import parse_private
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.kernel_memory import likely_of_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,6 +49,8 @@ class LastScan(NamedTuple):
     """The owners of all pids until then were known."""
     awaited: bool = False
     """The supervisor had yet to report faults."""
+    time: float = -math.inf
+    """Monotonic seconds."""
 
 
 class NeededMemory:
@@ -129,6 +132,12 @@ class NeededMemory:
             self._born_since,
             written,
             tree.faults.awaits,
+            likely_of_ended(
+                len(changes.removed),
+                tree.pids.unobserved - self._scanned.unobserved,
+                unseen or 0,
+                now - self._scanned.time,
+            ),
         )
         broken = bounds.broken
         values = bounds.scan(tree.members, found)
@@ -138,6 +147,7 @@ class NeededMemory:
             bool(changes.presumed),
             tree.pids.all_known,
             tree.faults.awaits,
+            now,
         )
         self._early.scanned(values, None if unseen is None else unseen * PAGE_SIZE, bounds.kept)
         if bounds.broken is not None and bounds.broken is not broken:

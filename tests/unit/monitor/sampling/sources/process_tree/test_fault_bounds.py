@@ -22,8 +22,8 @@ from otel_memwatch.runtime.kernel import KERNEL_STACK, PROCESSORS_VARIABLE, rss_
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.system import AllocationCounters
 from otel_memwatch.runtime.procfs.walks import read_walking
+from otel_memwatch.truth.kernel_memory import likely_of_tasks
 from otel_memwatch.truth.process import sum_error
-from otel_memwatch.truth.tree_estimates import likely_of_tasks
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
