@@ -56,6 +56,17 @@ def size_range(low: float, high: float, joint: str) -> str:
     return size(high) if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
 
 
+def within(low: float, high: float) -> str:
+    """Return how far the one size that `size_range` prints may be from the true value: "within 0.8 MiB"; empty for two sizes."""
+    power = _power(high)
+    if not high or _three_digits(low, power) != _three_digits(high, power):
+        return ""
+    scale, decimals = 1024**power, _DECIMALS[power]
+    shown, steps = round(high / scale, decimals), 10**decimals
+    apart = max(shown - low / scale, high / scale - shown)
+    return f"within {max(1, math.ceil(apart * steps - 1e-9)) / steps:.{decimals}f} {SIZE_UNITS[power]}"
+
+
 def rounds_to_zero(low: float, high: float) -> bool:
     """Return whether a lower bound is 0 in the digits of `size_range` and says nothing, unlike the upper bound."""
     power = _power(high)
@@ -187,10 +198,9 @@ def certainty(peak: Peak | None) -> str:
         low = peak.bytes if peak.low is None else peak.low
         if peak.high is None:
             return "at least" if low else ""
-        if rounds_to_zero(low, peak.high):
-            return "at most"
+        return "at most" if rounds_to_zero(low, peak.high) else within(low, peak.high) or "range"
     if peak.certainty is Certainty.CENSORED and peak.low:
-        return "range"
+        return within(peak.low, peak.bytes) or "range"
     return CERTAINTY_WORDS[peak.certainty]
 
 
@@ -207,8 +217,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     | exact                    | "312.4 MiB (exact, cgroup watermark)"                   |
     | range                    | "300-410 MiB (page faults)"                             |
     | range and estimate       | "300-410 MiB, best estimate 340 MiB (page faults)"      |
-    | range, bounds alike      | "300.0 MiB (page faults)"                               |
-    | the same without source  | "300.0 MiB (range)"                                     |
+    | range, bounds alike      | "300.4 MiB (within 0.8 MiB, page faults)"               |
     | range, no upper bound    | "at least 300.0 MiB (samples)"                            |
     | range from almost 0      | "at most 603.0 MiB (page faults)"                       |
     | range, something left    | "0.2-60.8 MiB (excluding files in memory and pipes)"    |
@@ -231,20 +240,20 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         )
     if peak.certainty is Certainty.CENSORED:
         words = size_range(peak.low, peak.bytes, "-") if peak.low else f"at most {size(peak.bytes)}"
-        return words + _in_parentheses(how)
+        return words + _in_parentheses(within(peak.low, peak.bytes) if peak.low else "", how)
     low = peak.bytes if peak.low is None else peak.low
     if peak.high is None:
         return f"at least {size(low)}{_in_parentheses(how)}" if low else UNKNOWN
     open_below = rounds_to_zero(low, peak.high)
     words = f"at most {size(peak.high)}" if open_below else size_range(low, peak.high, "-")
-    alike = not open_below and low < peak.high and "-" not in words
+    near = "" if open_below else within(low, peak.high)
     if estimate := best_estimate(peak):
         words += f", best estimate {estimate}"
     # Reports say in a sentence which kernel memory is excluded. Write calls fill pipes as they fill files in memory.
     excludes = ["files in memory and pipes" if one == "files in memory" else one for one in peak.excludes]
     excludes = [one for one in excludes if one != "kernel"]
     excluded = f"excluding {' and '.join(excludes)}" if excludes else ""
-    return words + _in_parentheses(excluded, how or ("range" if alike else ""))
+    return words + _in_parentheses(near, excluded, how)
 
 
 def best_estimate(peak: Peak | None) -> str:
@@ -255,7 +264,7 @@ def best_estimate(peak: Peak | None) -> str:
     if peak is None or peak.estimate is None or peak.high is None or peak.certainty is not Certainty.INTERVAL:
         return ""
     low = peak.bytes if peak.low is None else peak.low
-    if not rounds_to_zero(low, peak.high) and "-" not in size_range(low, peak.high, "-"):
+    if not rounds_to_zero(low, peak.high) and within(low, peak.high):
         return ""
     power = _power(peak.high)
     return f"{_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"

@@ -87,7 +87,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
         (Peak.interval(0, None), "unknown", "-", ""),
         (Peak.interval(0, 0), "0 B", "0 B", "range"),
-        (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB", "300.0 MiB", "range"),
+        (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB (within 0.1 MiB)", "300.0 MiB", "within 0.1 MiB"),
         (
             Peak.interval(300 * MIB, None, evidence=(Evidence.SAMPLES_BETWEEN,)),
             "at least 300.0 MiB (samples)",
@@ -110,9 +110,9 @@ def test_durations(seconds: float | None, words: str) -> None:
         (
             # bounds that read alike: not exact all the same
             Peak.interval(300 * MIB, 300 * MIB + 16384, evidence=(Evidence.PAGE_FAULTS,), estimate=300 * MIB),
-            "300.0 MiB (page faults)",
+            "300.0 MiB (within 0.1 MiB, page faults)",
             "300.0 MiB",
-            "range",
+            "within 0.1 MiB",
         ),
         (
             Peak.interval(8 * MIB, 9 * MIB, excludes=("kernel", "files in memory")),
@@ -210,8 +210,20 @@ def test_numbers_have_no_exponent(value: float, number: int, words: str) -> None
     assert formatting.digits(value, number) == words
 
 
-def test_a_range_that_reads_as_one_figure_is_called_a_range() -> None:
-    """xz without a cgroup: "peak memory   248.3 MiB" looked exact."""
-    alike = Peak.interval(300 * MIB, 300 * MIB + 16384, evidence=(Evidence.PAGE_FAULTS,))
-    assert formatting.peak_sentence(alike, source=False) == "300.0 MiB (range)"
-    assert formatting.peak_sentence(Peak.interval(300 * MIB, 410 * MIB), source=False) == "300-410 MiB"
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (300, 300.015, "300.0 MiB (within 0.1 MiB)"),
+        (263.6, 264.4, "264.4 MiB (within 0.8 MiB)"),
+        (263.56, 264.36, "264.4 MiB (within 0.9 MiB)"),
+        (1239, 1243, "1.21 GiB (within 0.01 GiB)"),
+        (300, 410, "300-410 MiB"),
+    ],
+)
+def test_a_range_that_reads_as_one_figure_says_how_near_it_is(low: float, high: float, words: str) -> None:
+    """xz without a cgroup: "peak memory   248.3 MiB" looked exact, and "248.3 MiB (range)" puzzled."""
+    peak = Peak.interval(round(low * MIB), round(high * MIB), evidence=(Evidence.PAGE_FAULTS,))
+    assert formatting.peak_sentence(peak, source=False) == words
+    censored = Peak.censored(round(high * MIB), round(low * MIB))
+    assert formatting.peak_sentence(censored) == words
+    assert formatting.certainty(peak) == (words.partition("(")[2].rstrip(")") or "range")

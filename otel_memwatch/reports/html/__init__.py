@@ -31,8 +31,8 @@ HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
     "page.css": "sZjND5Leqf/SUD1AttX0EwiNJAthEc0mRY7Axu3us5A=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "parts.js": "oB8AplYvsyhBfpboD3jNDLJIPNdcfd7zSJjD0gBJWJs=",
-    "runs.js": "Qbv64WhSmYvu1SixumnC6/7AC4KS1qW7DoiCBFTHlUo=",
+    "parts.js": "3YZkgrFASmh7QS7nT4i84E2/vUOqeRitNuWYTITK2d8=",
+    "runs.js": "mmgn8MqhgTAQex3vCA0kiPALApgUmADzKedeVYPsaYA=",
     "compare.js": "ltHMXntheQh3TgaD2PQnEzkcdV9PYjOWVTAy61ntEQI=",
     "page.js": "H3mkbldyQLn519vfW6Hq2kp5AMW0Vy8sK+TFG58BJhI=",
 }

@@ -193,7 +193,11 @@ def _peak_card(label: str, name: str, peak: Peak | None, more: str = "") -> str:
 
 
 def _card(label: str, figure: str, more: str = "", known: str = "", **attributes: object) -> str:
-    chip = " " + tag("span", escaped(known), class_=f"chip {known.replace(' ', '-')}") if known else ""
+    chip = (
+        " " + tag("span", escaped(known), class_="chip exact" if known == "exact" else "chip")
+        if known
+        else ""
+    )
     lines = [
         tag("dt", escaped(label) + chip),
         tag("dd", escaped(figure), class_="figure"),

@@ -37,11 +37,12 @@ _SUMMED = (
 _MEANINGS = {
     "exact": "Exact: a high-water mark of the kernel or an allocator covered the whole time; no spike was missed.",
     "range": "Range: the true value is guaranteed to lie between these bounds.",
+    "within": "Within: the true value is guaranteed to be no farther from the figure.",
     "at least": "At least: a guaranteed lower bound; no upper bound is known.",
     "at most": "At most: the kernel's counter also includes memory from before the command started.",
     "sampled": "Sampled: the largest sample; a spike between samples may have been higher.",
 }
-"""Explanation of each word of `text.certainty`."""
+"""Explanation of each word of `text.certainty`, without its size."""
 _NOT_FINISHED = {
     "running": "The run is in progress; figures may still grow.",
     "incomplete": "The recording stopped before the run did; later memory use is not included.",
@@ -127,7 +128,7 @@ def memory(run: RecordedRun, page: Page) -> None:
     page.paragraph(_SUMMED if run.fields.portable else _NEEDED)
     page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu_of_run.values()]
-    words = {certainty(peak) for peak in shown}
+    words = {word if (word := certainty(peak)) in _MEANINGS else word.partition(" ")[0] for peak in shown}
     for word, meaning in _MEANINGS.items():
         if word in words:
             page.paragraph(meaning)

@@ -22,6 +22,7 @@ from otel_memwatch.text import (
     size,
     size_range,
     table,
+    within,
 )
 from otel_memwatch.wings.index.run_fields import COLUMNS, column
 
@@ -69,6 +70,8 @@ def cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
         certainty = "at least" if row.low or row.memory else ""
     elif row.certainty == Certainty.INTERVAL.value and rounds_to_zero(row.low or 0, row.high or 0):
         certainty = "at most"
+    elif row.certainty == Certainty.INTERVAL.value:
+        certainty = within(row.low or 0, row.high or 0) or certainty
     if row.ratio is not None:
         certainty = f"{certainty}, {digits(row.ratio, 3)} times predicted".lstrip(", ")
     end = row.reason if row.state == "finished" else row.state

@@ -39,6 +39,14 @@ function sizeRange(low, high, joint) {
   const of = power(high), first = threeDigits(low, of), second = threeDigits(high, of);
   return first === second ? size(high) : `${first}${joint}${second} ${UNITS[of]}`;
 }
+// How far the one size of sizeRange may be from the true value; empty for two sizes.
+function within(low, high) {
+  const of = power(high);
+  if (!high || threeDigits(low, of) !== threeDigits(high, of)) return "";
+  const scale = 1024 ** of, shown = Number(fixed(high / scale, DECIMALS[of])), steps = 10 ** DECIMALS[of];
+  const apart = Math.max(shown - low / scale, high / scale - shown);
+  return `within ${fixed(Math.max(1, Math.ceil(apart * steps - 1e-9)) / steps, DECIMALS[of])} ${UNITS[of]}`;
+}
 function roundsToZero(low, high) {
   const of = power(high);
   return Number(threeDigits(low, of)) === 0 && Number(threeDigits(high, of)) > 0;
@@ -78,9 +86,9 @@ function certaintyWord(peak) {
   if (peak[1] === "interval") {
     const from = peak[2] ?? peak[0];
     if (peak[3] === null) return from ? "at least" : "";
-    return roundsToZero(from, peak[3]) ? "at most" : "range";
+    return roundsToZero(from, peak[3]) ? "at most" : within(from, peak[3]) || "range";
   }
-  return { exact: "exact", sampled: "sampled", censored: peak[2] ? "range" : "at most" }[peak[1]];
+  return { exact: "exact", sampled: "sampled", censored: peak[2] ? within(peak[2], peak[0]) || "range" : "at most" }[peak[1]];
 }
 
 // -- appearance: colours come from the style sheet and follow the theme

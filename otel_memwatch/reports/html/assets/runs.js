@@ -183,7 +183,7 @@ function choose(run, card) {
   fact("run", link(run));
   fact("started", when(runs.started[run]));
   fact("end", word(runs.end, run));
-  for (const one of data.figures) if (one.values[run] !== null) fact(one.words, inWords(one, run) + (one.name === "memory" ? certaintyOf(run) : ""));
+  for (const one of data.figures) if (one.values[run] !== null) fact(one.words, inWords(one, run) + (one.name === "memory" ? certaintyOf(one, run) : ""));
   fact("limit", runs.limit[run] === null ? "" : size(runs.limit[run]));
   fact("request", runs.asked[run] === null ? "" : size(runs.asked[run]));
   fact("commit", [word(runs.commit, run), word(runs.subject, run)].filter(Boolean).join(" "));
@@ -193,7 +193,10 @@ function choose(run, card) {
   card.detail.replaceChildren(facts);
   live.textContent = `${runs.run[run]}, ${figure.words} ${inWords(figure, run)}`;
 }
-const certaintyOf = (run) => ({ exact: " (exact)", interval: " (range)", sampled: " (sampled)", censored: " (at most)" }[word(data.certainty, run)] || "");
+function certaintyOf(one, run) {
+  const text = certaintyWord([one.values[run], word(data.certainty, run), one.low ? one.low[run] : null, one.high ? one.high[run] : null]);
+  return text ? ` (${text})` : "";
+}
 function link(run, text = runs.run[run]) {
   const to = runs.link[run];   // absent on a redacted page
   // Only relative links: "./" comes first, or it is text.
