@@ -179,6 +179,8 @@ class FaultLedgerBounds:
         """Page tables and kernel stacks as of the last scan, and the best estimate of the kernel's other memory for tasks."""
         self.left = 0
         """Best estimate of the huge pages' parts that no process maps, as of the last scan."""
+        self._has_huge = False
+        """A process gained more memory than single pages of its page faults, so the tree has huge pages."""
         self._lone = LoneProcess(joined=joined)
         self._last: NeededNow | None = None
         self._resting = False
@@ -318,7 +320,8 @@ class FaultLedgerBounds:
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
         estimate = min(self._families.estimate(), self._private)
-        self.left = likely_left(left, self._private - estimate)
+        # Other programs' huge pages may be the ones of which a part was freed.
+        self.left = likely_left(left, self._private - estimate) if self._has_huge else 0
         self._memory.close(members)
         self._cut_short = cut_short
         self._ended_new = 0
@@ -493,6 +496,8 @@ class FaultLedgerBounds:
                     known = not self._memory.joining and not self._has_foreign_memory(reading)
                     before = self._private + beyond if known else None
                 gained_since = new + PAGE_SIZE * threads
+                alone = gained(reading.new_faults, page=PAGE_SIZE) + PAGE_SIZE * threads
+                self._has_huge |= before is not None and held > before + alone
                 self._outside.judge(reading, held, before, gained_since, 2 * self._error(threads))
                 mark = member.watermark.last or 0
                 apart = not member.shares_memory and not self._memory.is_ours(space)

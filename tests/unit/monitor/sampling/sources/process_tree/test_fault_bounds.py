@@ -631,6 +631,20 @@ def test_a_partly_freed_huge_page_stays_charged(
     assert least * MIB <= watched.high() <= (least + 4) * MIB
 
 
+@pytest.mark.parametrize(("faults", "left"), [(20 * 256, 0), (20, 18)])
+def test_huge_pages_of_other_programs_are_not_in_the_estimate(tmp_path: Path, faults: int, left: int) -> None:
+    """`sha256sum` needed 0.7 MiB beside a test with huge pages; the best estimate was 11.7."""
+    watched = Watched(tmp_path, "memwatch.tree.memory.needed")
+    watched.high()
+    lines = "nr_free_pages 1\nnr_shmem 0\nthp_fault_alloc 50\n"
+    (watched.proc.path / "vmstat").write_text(lines)
+    watched.proc.process(50, 1, rss=20 * MIB, minor=10 + faults, stack=8192)
+    watched.high()
+    (watched.proc.path / "vmstat").write_text(lines + "thp_deferred_split_page 50\n")
+    watched.proc.process(50, 1, rss=2 * MIB, minor=11 + faults, stack=8192)
+    assert (2 + left) * MIB <= watched.high() <= (3 + left) * MIB
+
+
 def test_huge_pages_that_come_while_the_tick_is_taken_count_in_the_next_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
