@@ -137,13 +137,8 @@ class CgroupBounds:
     def _window(self, before: Sample, current: Sample, after: Sample) -> CgroupWindow:
         top, file_before, file = whole_of(current.window), whole_of(before.file), whole_of(current.file)
         watermark, watermark_before = whole_of(current.watermark), whole_of(before.watermark)
-        # A high-water mark that cannot be reset was reached in this window if it has risen.
-        if (
-            top is None
-            and watermark is not None
-            and watermark_before is not None
-            and watermark > watermark_before
-        ):
+        # A high-water mark that cannot be reset was reached in this window if it has risen. So was one above both windows.
+        if _rose(watermark_before, watermark) and (top is None or _taken(before, current, after)):
             top = watermark
         low, high = whole_of(after.needed_low), whole_of(after.needed_high)
         if self._conditions.joined and _fell(watermark_before, watermark):
@@ -154,7 +149,7 @@ class CgroupBounds:
                 moved = max(0, int(after.moved) - int(before.moved))
             low, high = needed_between_samples(
                 top,
-                watermark if top is None or self._disturbed or _taken(before, current, after) else top,
+                watermark if top is None or self._disturbed else top,
                 file_before=file_before,
                 file=file,
                 locked=whole_of(current.locked) or 0,
@@ -202,6 +197,11 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
 def _fell(before: float | None, after: float | None) -> bool:
     """Return whether a watermark fell between two samples, which it does only if a program resets it."""
     return before is not None and after is not None and after < before
+
+
+def _rose(before: float | None, after: float | None) -> bool:
+    """Return whether a watermark rose between two samples, so its new value was reached between them."""
+    return before is not None and after is not None and after > before
 
 
 def _taken(before: Sample, current: Sample, after: Sample) -> int:
