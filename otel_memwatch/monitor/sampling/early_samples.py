@@ -65,7 +65,7 @@ class EarlySampleScheduler:
         wanted = False
         for source in list(self._sources):
             try:
-                wanted = source.probe(now) or wanted
+                wanted = (source.probe_after < math.inf and source.probe(now)) or wanted
             except Exception:  # noqa: BLE001 - no source ends the run
                 self._sources.remove(source)
         return wanted

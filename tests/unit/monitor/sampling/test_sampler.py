@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -291,6 +292,14 @@ def test_a_probe_alone_takes_no_tick(clock: FakeClock) -> None:
     run(Sampler([source], 0.1, clock=clock), clock, 41)
     assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
     assert source.probes == 30
+
+
+def test_a_source_for_which_no_sample_is_worth_its_cost_is_not_probed_with_others(clock: FakeClock) -> None:
+    asked, other = (Hasty(name, [Column("process.memory.usage")], clock) for name in ("asked", "other"))
+    asked.values, asked.calls = other.values, other.calls = [1], False
+    other.probe_after = math.inf
+    run(Sampler([asked, other], 0.1, clock=clock), clock, 41)
+    assert (asked.probes, other.probes) == (30, 0)
 
 
 def test_a_probe_that_costs_more_is_taken_less_often(clock: FakeClock) -> None:

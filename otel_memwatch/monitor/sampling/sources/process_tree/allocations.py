@@ -116,9 +116,13 @@ class Allocations:
         self._least_shared = min(self._least_shared, self.shared)
         self._most_shared = max(self._most_shared, self.shared)
 
-    def new_shared(self) -> int:
-        """Read by how many bytes the machine's shared memory exceeds its maximum so far. The next `read` is unaffected."""
-        return self._read()[2] * PAGE_SIZE - self._most_shared
+    def since_read(self) -> tuple[int, int, int]:
+        """Read by how many bytes the machine's shared memory exceeds its maximum so far, and the huge pages since the last `read`.
+
+        The huge pages are bytes from page faults, and collapsed ones. The next `read` is unaffected.
+        """
+        huge, collapsed, shared, _, _ = self._read()
+        return shared * PAGE_SIZE - self._most_shared, huge - self._huge, collapsed - self._collapsed
 
     @property
     def shared_rise(self) -> int:

@@ -547,9 +547,14 @@ class FaultLedgerBounds:
 
     # -- between scans
 
-    def new_shared(self) -> int:
-        """Return the bytes by which the machine's shared memory exceeds its maximum at all scans: a file may go soon."""
-        return max(0, self._machine.new_shared())
+    def new_elsewhere(self, faults: int) -> tuple[int, int]:
+        """Return bytes of the machine that may be the tree's, after so many page faults of the tree since the last scan.
+
+        The first are those of shared memory above its maximum at all scans: a file may go soon. The second are huge pages.
+        """
+        shared, faulted, collapsed = self._machine.since_read()
+        huge = min(self._huge_by_faults + faulted, faults * self._machine.huge_page)
+        return max(0, shared), huge + self._huge_collapsed + collapsed
 
     def scanned(self, pid: int) -> tuple[int, int]:
         """Return page faults and private bytes of a process at the last scan; zeros: not read."""

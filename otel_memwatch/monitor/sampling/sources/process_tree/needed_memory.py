@@ -82,7 +82,7 @@ class NeededMemory:
     @property
     def probe_after(self) -> float:
         """Return the seconds until an early sample may be worth its cost; infinite: none is."""
-        return self._early.within
+        return self._early.probe_after
 
     @property
     def kept(self) -> int:
@@ -103,8 +103,8 @@ class NeededMemory:
         moved = moved_since(self._tree.members, self._bounds.scanned)
         if moved is None:
             return self._early.is_worth_it(NO_CHANGE)
-        moved = moved._replace(gained=moved.gained + self._bounds.new_shared())
-        return self._early.is_worth_it(moved)
+        shared, huge = self._bounds.new_elsewhere(moved.gained // PAGE_SIZE)
+        return self._early.is_worth_it(moved._replace(gained=moved.gained + shared, huge=huge))
 
     def close(self) -> None:
         """Close all files."""
@@ -252,6 +252,8 @@ class PrivateMemoryChange(NamedTuple):
 
     gained: int
     given_back: int
+    huge: int = 0
+    """Huge pages of the whole machine, as far as the tree can have got them."""
 
 
 NO_CHANGE = PrivateMemoryChange(0, 0)
@@ -285,8 +287,19 @@ class EarlySamplePolicy:
         """Largest lower bound so far, and that of the last scan."""
         self._idle = 0
         """Consecutive probes without a finding."""
+        self._huge = 0
+        """Bytes of huge pages at the last probe since the scan."""
         self.within = math.inf
-        """Seconds until the next probe; infinite: none."""
+        """Seconds until the next probe at the shortest interval; infinite: none."""
+
+    @property
+    def probe_after(self) -> float:
+        """Return the seconds until the next probe: at least a tenth of the interval. More probes would use up the budget."""
+        return (
+            self.within
+            if self._auto is None
+            else max(self.within, self._auto.now * WITHIN / LONGEST_INTERVAL)
+        )
 
     @property
     def little(self) -> float:
@@ -301,7 +314,7 @@ class EarlySamplePolicy:
             unseen: gains in bytes that no sample saw; `None`: unknown.
             kept: upper bound in bytes at the end of the scan.
         """
-        had, self._kept = self._kept, kept
+        had, self._kept, self._huge = self._kept, kept, 0
         if bounds.high is None or unseen is None or self._interval > LONGEST_INTERVAL:
             self.within = math.inf
             return
@@ -318,13 +331,20 @@ class EarlySamplePolicy:
             pause = math.inf if self._auto is None else self._auto.probe_after
             longest = self._interval if math.isinf(pause) else pause
             self.within = min(WITHIN * 2 ** (self._idle // PATIENCE), longest)
-            return False
+            return self._is_widened(moved)
         self._idle, self.within = 0, WITHIN
         if self._low + moved.gained - moved.given_back > self._least + max(LEAST, GROWTH * self._least):
             return True
         # The same amount may be gained or released until the next probe and count in the same window.
         most = self._kept + moved.gained + max(moved.gained, moved.given_back)
-        return moved.given_back > self.little and most > self._most
+        return (moved.given_back > self.little and most > self._most) or self._is_widened(moved)
+
+    def _is_widened(self, moved: PrivateMemoryChange) -> bool:
+        """Return whether the machine's huge pages would make the bound the largest so far by the next probe."""
+        if self._auto is None or self._auto.now <= LONGEST_INTERVAL or moved.huge <= self.little:
+            return False
+        more, self._huge = moved.huge - self._huge, moved.huge
+        return self._kept + moved.gained + moved.huge + more > self._most
 
 
 def moved_since(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -52,6 +54,31 @@ def test_a_tick_is_worth_it_where_much_was_given_back_or_gained(
     assert scanned(200, 210, 200).is_worth_it(PrivateMemoryChange(gained * MIB, given_back * MIB)) is worth_it
 
 
+@pytest.mark.parametrize(
+    ("interval", "high", "gained", "worth_it"),
+    [
+        (10.0, 90, 0.5, True),
+        (10.0, 90, 3, True),
+        (10.0, 300, 3, False),
+        (0.1, 90, 3, False),
+        (None, 90, 3, False),
+    ],
+)
+def test_huge_pages_of_others_call_for_a_sample_in_a_long_interval_if_they_widen_the_range(
+    interval: float | None, high: int, gained: float, worth_it: bool
+) -> None:
+    policy = scanned(80, high, 80)
+    policy._auto = None if interval is None else cast("Any", SimpleNamespace(now=interval, probe_after=1.0))
+    assert policy.is_worth_it(PrivateMemoryChange(int(gained * MIB), 0, huge=40 * MIB)) is worth_it
+
+
+def test_probes_are_as_rare_as_the_samples_of_a_long_interval() -> None:
+    policy = scanned(80, 90, 80)
+    assert policy.probe_after == WITHIN
+    policy._auto = cast("Any", SimpleNamespace(now=10.0))
+    assert policy.probe_after == 1.0
+
+
 def test_a_tick_is_not_worth_it_far_below_the_largest_bound() -> None:
     between = scanned(500, 500, 500)
     between.scanned(NeededNow(100 * MIB, 500 * MIB, 100 * MIB), 0, 100 * MIB)
@@ -89,7 +116,9 @@ def test_what_members_gained_and_gave_back(tmp_path: Path) -> None:
     assert moved_since(members, held.__getitem__) is None
     proc.remove(51, 50)
     proc.process(50, 1, rss=70 * MIB, minor=10 + 10 * each, child_minor=10 + 5 * each)
-    assert moved_since(members, held.__getitem__) == (15 * each * page, (40 + 20 + 5) * MIB)
+    assert moved_since(members, held.__getitem__) == PrivateMemoryChange(
+        15 * each * page, (40 + 20 + 5) * MIB
+    )
 
 
 def test_a_huge_page_that_one_fault_has_brought_is_gained_as_a_whole(tmp_path: Path) -> None:
@@ -97,4 +126,4 @@ def test_a_huge_page_that_one_fault_has_brought_is_gained_as_a_whole(tmp_path: P
     proc.process(50, 1, rss=100 * MIB, minor=10)
     members = {50: Member(str(proc.path), 50, Descriptors(0))}
     proc.process(50, 1, rss=140 * MIB, minor=10 + 20)
-    assert moved_since(members, {50: (10, 100 * MIB)}.__getitem__) == (40 * MIB, 0)
+    assert moved_since(members, {50: (10, 100 * MIB)}.__getitem__) == PrivateMemoryChange(40 * MIB, 0)
