@@ -3,7 +3,7 @@
 A service manager removes the cgroup of a unit or a rootless container as soon as its last process has ended. The kernel
 wakes those who poll cgroup.events before those who watch the file, as a service manager does. That lead is short. In the
 monitor, a woken thread may wait for another one: it gives up the interpreter's lock at every system call. A forked process
-with one thread does not.
+with one thread does not. The high-water mark is read first: it alone is an upper bound.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from otel_memwatch.runtime.typed import NoReturn
 from otel_memwatch.runtime.wait_readable import readable
 
 FILES = ("memory.peak", "memory.stat", "memory.current", "memory.events")
-"""Files of every sample, in the order of their reading."""
+"""Files of every sample, in the order of their reading. The last ones are missing if the cgroup is removed meanwhile."""
 _MOST_BYTES = 16384
 """Most bytes of one file."""
+_PRIORITY = -20
+"""Nice value of the process, if the user may set it: it sleeps until it has to be faster than the service manager."""
 _FIELD, _MESSAGE = b"\0", b"\1"
 """In the pipe, a message has the monotonic time before the reading, then contents, each after a separator."""
 
@@ -101,13 +103,18 @@ def _serve(events: int, files: list[int], results: int, watched: int) -> NoRetur
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the monitor's end is ours
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
         poll = select.poll()
         poll.register(events, select.POLLPRI)
         poll.register(watched, 0)
         while not any(descriptor == watched for descriptor, _ in poll.poll()):
-            now, found = time.monotonic(), []
+            now, found = time.monotonic(), [os.pread(files[0], _MOST_BYTES, 0)]
             if b"populated 0" in os.pread(events, _MOST_BYTES, 0):
-                found = [_FIELD + os.pread(file, _MOST_BYTES, 0) for file in files]
-            os.write(results, b"%r" % now + b"".join(found) + _MESSAGE)
+                with contextlib.suppress(OSError):
+                    found.extend(os.pread(file, _MOST_BYTES, 0) for file in files[1:])
+            else:
+                found = []
+            os.write(results, _FIELD.join([b"%r" % now, *found]) + _MESSAGE)
     finally:
         os._exit(0)

@@ -162,14 +162,23 @@ class Cgroup:
             self.removed = False  # a sample may have noticed the removal before
 
     def read(self, now: float) -> Sequence[Value]:
-        """Return only `None` after the cgroup's removal: a service manager removes it with its last process."""
+        """Return only `None` after the cgroup's removal: a service manager removes it with its last process.
+
+        Its watermark is known if it was read before.
+        """
         if not self.removed:
             try:
                 return self._values(now)
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
-                self.removed = True
+            peak = self._readings.kept_peak()
+            if peak is not None:
+                return [
+                    peak if column.metric == catalog.MEMWATCH_CGROUP_MEMORY_PEAK else None
+                    for column in self.columns
+                ]
+            self.removed = True
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:

@@ -130,6 +130,11 @@ class _Files:
         """Keep contents of files by name, in case that the cgroup is removed before the next sample."""
         self._last = {f"{self._groups.memory}/{name}": data for name, data in contents.items()}
 
+    def kept_peak(self) -> int | None:
+        """Return the watermark among the kept contents; `None`: there is none."""
+        kept = self._last.get(f"{self._groups.memory}/{self.peak_file}")
+        return None if kept is None else int(kept)
+
     def peak(self) -> int | None:
         """Return the watermark without a reset; `None`: the kernel has none."""
         self._peak = self._optional(f"{self._groups.memory}/{self.peak_file}")

@@ -381,17 +381,20 @@ def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("noticed", [False, True])
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kept", [0, 1, 2, len(FILES)])
 def test_a_target_that_is_removed_at_its_end_has_its_last_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, noticed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, noticed: bool
 ) -> None:
-    """They are those after its last process, also if a sample noticed the removal first. Other files are missing."""
+    """They are those after its last process, also if a sample noticed the removal first. Other files are missing.
+
+    If the removal came between two of these readings, only the watermark is known.
+    """
     context = version2(tmp_path)
     path = tmp_path / "cgroup/a/b"
     source = open_source(context._replace(target_group=str(path)))
     values(source)
     (path / "memory.peak").write_text("950\n")
-    contents = {name: (path / name).read_bytes() for name in FILES} if kept else {}
+    contents = {name: (path / name).read_bytes() for name in FILES[:kept]}
 
     def removed(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.ENODEV, "No such device")
@@ -400,8 +403,10 @@ def test_a_target_that_is_removed_at_its_end_has_its_last_values(
     if noticed:
         values(source, 2.0)
     source.keep_last(contents)
-    assert values(source, 3.0).get("memory.peak") == (950 if kept else None)
-    assert source.removed is not kept
+    last = values(source, 3.0)
+    assert last.get("memory.peak") == (950 if kept else None)
+    assert last.get("memory.usage") == (800 if kept == len(FILES) else None)
+    assert source.removed is (kept == 0)
     monkeypatch.undo()
     source.close()
 
