@@ -20,7 +20,7 @@ from otel_memwatch.runtime.wait_readable import readable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.monitor.run_cgroup.new_containers import Client
+    from otel_memwatch.monitor.run_cgroup.container_client import Client
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
 
 _POLL_SECONDS = 0.02
@@ -98,7 +98,7 @@ class ContainerRecorder:
 
 def main(arguments: Sequence[str]) -> None:
     """Find and record the container. Arguments: the client's PID, the run directory, settings, "--", the client's argv."""
-    from otel_memwatch.monitor.run_cgroup.new_containers import client_of
+    from otel_memwatch.monitor.run_cgroup.container_client import client_of
 
     # The starter has blocked signals for its threads.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -243,7 +243,7 @@ class RunResources:
 
     def _start_container(self) -> None:
         """Start to record the container that the command starts, if it starts one."""
-        from otel_memwatch.monitor.run_cgroup.new_containers import client_of
+        from otel_memwatch.monitor.run_cgroup.container_client import client_of
 
         if client_of(self.argv) is None:
             return

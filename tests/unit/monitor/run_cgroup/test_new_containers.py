@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.run_cgroup.new_containers import Client, client_of, find_new
+from otel_memwatch.monitor.run_cgroup.container_client import Client, client_of
+from otel_memwatch.monitor.run_cgroup.new_containers import find_new
 from otel_memwatch.monitor.run_cgroup.target_groups import ids_of_command
 
 ID, OTHER, OLD = "a" * 64, "b" * 64, "c" * 64
