@@ -1,6 +1,6 @@
 """Peaks of commands in containers of podman, compared with the peaks of the same commands in a separate cgroup.
 
-    python -m tests.bench.containers [COMMANDS] [--seed N] [--slower N]
+    python -m tests.bench.containers [COMMANDS] [--seed N] [--slower N] [--keep FOLDER]
 
 Each command of busybox reads a buffer of 20 to 200 MiB once or more, with pauses before and after. `wrap -- podman run` records the
 container, `wrap` without podman the command in a separate cgroup. Needs podman and busybox, beside version 1 of control groups also
@@ -85,8 +85,10 @@ def verdict(container: dict[str, Any] | None, alone: dict[str, Any] | None) -> s
     return "different" if apart else "inside"
 
 
-def main(number: int, seed: int, slower: int) -> None:
-    """Print the verdicts, and each pair that is not equal."""
+def main(number: int, seed: int, slower: int, keep: Path | None) -> None:
+    """Print the verdicts, and each pair that is not equal; `keep`: folder for the records of these pairs."""
+    if keep is not None:
+        keep.mkdir()
     rng, counts = random.Random(seed), {"equal": 0, "inside": 0, "only the client": 0, "different": 0}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         files = root(Path(home, "root"))
@@ -105,7 +107,10 @@ def main(number: int, seed: int, slower: int) -> None:
             if each % 10 == 9:
                 print(f"  {each + 1} done", flush=True)
             for folder in folders:
-                shutil.rmtree(folder)
+                if found == "equal" or keep is None:
+                    shutil.rmtree(folder)
+                else:
+                    shutil.move(folder, keep / folder.name)
     print(", ".join(f"{name} {count} of {number}" for name, count in counts.items()))
 
 
@@ -114,5 +119,6 @@ if __name__ == "__main__":
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slower", type=int, default=1, help="factor of the pauses, for a slow machine")
+    parser.add_argument("--keep", type=Path, help="folder for the records of pairs that are not equal")
     chosen = parser.parse_args()
-    main(chosen.number, chosen.seed, chosen.slower)
+    main(chosen.number, chosen.seed, chosen.slower, chosen.keep)

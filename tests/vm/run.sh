@@ -39,6 +39,9 @@ build() {
     packages=$packages,procps,util-linux,passwd,kmod,udev,initramfs-tools,zstd
     packages=$packages,podman,crun,uidmap,slirp4netns,fuse-overlayfs,busybox-static
     packages=$packages,linux-image-6.12-cloud-amd64,linux-image-cloud-amd64
+    # Programs that tests.referee runs.
+    packages=$packages,make,git,rsync,sqlite3,postgresql,redis-server,memcached,nginx-light,curl,nodejs,ruby,lua5.4,tcl,zsh
+    packages=$packages,xz-utils,bzip2,pigz,lz4,zip,jq,gawk,libxml2-utils,m4,bison,flex,nasm,tcc,openssl,strace
     sources=/etc/apt/sources.list.d/debian.sources # of a machine that is a bookworm itself: its mirrors can be reached
     grep -qs bookworm "$sources" || sources=""
     [ -e "$cache/root.tar" ] || {
@@ -56,6 +59,7 @@ build() {
     touch "$root/var/lib/systemd/linger/lingerer"
     cp tests/vm/memwatch-job.service "$root/etc/systemd/system/"
     chroot "$root" systemctl --quiet enable memwatch-job.service
+    chroot "$root" systemctl --quiet mask postgresql.service redis-server.service memcached.service nginx.service
     chroot "$root" python3 -c '
 import sys, tomllib
 print(*tomllib.loads(sys.stdin.read())["project"]["dependencies"], "setuptools>=77", "wheel", sep="\n")
@@ -78,6 +82,11 @@ install() {
     chroot "$root" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
         --force-reinstall /opt/source
     rm -rf "$root/opt/source"
+    # An emulated machine is some 20 times slower. A source reads there what it could on a real one.
+    case "${MEMWATCH_VM_ACCEL:-tcg}" in tcg*)
+        sed -i 's/^CPU_SHARE = 0.05$/CPU_SHARE = 1.0/' "$root"/opt/venv/lib/python3.*/site-packages/otel_memwatch/monitor/sampling/sampler.py
+        ;;
+    esac
     mkdir "$root/opt/jobs"
     cp tests/vm/jobs/*.* "$root/opt/jobs/"
     chroot "$root" gcc -O1 -o /opt/jobs/processors /opt/jobs/processors.c

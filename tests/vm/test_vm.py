@@ -384,6 +384,29 @@ def test_a_command_outlives_its_session(machine: Path) -> None:
     job.is_clean()
 
 
+@pytest.mark.parametrize("name", ["unit-root", "unit-user"])
+def test_a_unit_is_recorded_across_its_restart(machine: Path, name: str) -> None:
+    """Each spike raises the group's high-water mark, so it is exact. In an emulated machine, the last reading may be too late."""
+    job = Job(machine, name)
+    assert job.exit_code == 0, job.output
+    found = job.json("truth")
+    late = found["said"].count("removed before its last reading")
+    assert (found["exit_code"], found["said"].count("Waiting")) == (0, 2), found["said"]
+    assert found["said"].count("trouble") == late
+    assert found["stopped"].startswith("Stopped."), found["stopped"]
+    assert found["listed"].count("-spiking.service-") == 2, found["listed"]
+    ranges = 0
+    for report, spike in zip(found["reports"], (100, 150), strict=True):
+        assert report["run"]["name"] == "spiking.service"
+        assert report["ended"]["reason"].startswith("ended")
+        tree, most = report["peaks"]["tree"], (spike + 50) * MIB
+        assert tree["low"] < most, tree
+        assert tree["high"] is None or (spike + 30) * MIB < tree["high"] < most, tree
+        ranges += tree["certainty"] != "exact"
+    assert ranges <= late
+    job.is_clean(*["removed before its last reading"] * job.output.count("trouble"))
+
+
 @pytest.mark.parametrize("name", ["doctor-user"])
 def test_doctor_shows_what_will_be_used(machine: Path, name: str) -> None:
     job = Job(machine, name)

@@ -5,6 +5,7 @@ output         what it wrote
 truth.json     what the workload found (workload.py)
 report.json    `report --json` of the run
 run.json       the record's own
+kept           records of containers, and of the same commands without one, whose peaks are not both exact and equal
 zoo.jsonl      the zoo's result for each composition, or the referee's for each real program, a line each
 after.json     the control groups and units of ours that are left when all is over
 """
@@ -83,9 +84,10 @@ def hogs() -> str:
     return f"{BENCH} -m tests.bench.guard hogs {HOGS.read_text().strip()}"
 
 
-def containers() -> str:
+def containers(name: str) -> str:
     """Containers of podman, and the same commands without one; see tests/bench/containers.py."""
-    return f"{BENCH} -m tests.bench.containers {Path('/opt/jobs/containers').read_text().strip()}"
+    words = Path("/opt/jobs/containers").read_text().strip()
+    return f"{BENCH} -m tests.bench.containers {words} --keep /tmp/{name}/kept"
 
 
 def jobs() -> dict[str, str]:
@@ -154,8 +156,10 @@ def jobs() -> dict[str, str]:
         "hogs-user": f'{TESTER} "{hogs()}"',
         "hogs-swap": "fallocate -l 600M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap &&"
         f' {TESTER} "{hogs()}"; code=$?; swapoff /swap; exit $code',
-        "containers-user": f'{TESTER} "{containers()}"',
-        "containers-root": f'su -l root -c "{containers()}"',
+        "containers-user": f'{TESTER} "{containers("containers-user")}"',
+        "containers-root": f'su -l root -c "{containers("containers-root")}"',
+        "unit-root": f"{BIN}/python /opt/jobs/units.py /tmp/unit-root/truth.json system",
+        "unit-user": f'{TESTER} "{BIN}/python /opt/jobs/units.py /tmp/unit-user/truth.json user"',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service with a delegated group; a user and their session are found by it.
@@ -212,6 +216,8 @@ def run(name: str, line: str, results: Path) -> None:
     for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt", "zoo.jsonl"):
         if (place / file).exists():
             shutil.copy(place / file, folder)
+    if (place / "kept").exists():
+        shutil.copytree(place / "kept", folder / "kept")
     if (place / "outer/run.json").exists():
         shutil.copy(place / "outer/run.json", folder / "outer.json")
     if (place / "run/run.json").exists():
