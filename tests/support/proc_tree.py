@@ -110,6 +110,9 @@ class ProcTree:
 class KnownPids:
     """Stands for the source process_tree where a test says which processes there are."""
 
+    runs: int | None = None
+    """As in `TreeSource`."""
+
     def __init__(self, pids: Iterable[int], needed_range: tuple[int, int] | None = None) -> None:
         self._pids = tuple(pids)
         self._needed_range = needed_range

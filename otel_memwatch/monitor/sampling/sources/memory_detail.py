@@ -56,6 +56,8 @@ PER_PROCESS = 20e-6
 """Expected seconds of a reading beside the walk, before one has been measured."""
 LONG = 0.005
 """Seconds from which a reading runs beside the sampler."""
+REPEATED = 10.0
+"""Seconds for which the sums of a tree that does not run are repeated: only other programs, which share its pages, change them."""
 STEADY_SHARE, STEADY_BYTES = 0.02, 4 << 20
 """Largest change of the tree's resident memory during a reading; beyond it the sum is not of one moment."""
 
@@ -114,6 +116,10 @@ class MemoryDetail:
         """Upper bound of the tree's memory, as of its last growth, and at the last reading."""
         self._level_since = 0.0
         """Monotonic time of that growth."""
+        self._read_at: tuple[float, tuple[int | None, tuple[int, int, int] | None]] = 0.0, (None, None)
+        """Monotonic time of the last round, and `_state` at its beginning."""
+        self._sums: Sequence[Value] | None = None
+        """Values of that round; `None`: it has none."""
         self._thread: Thread | None = None
         self._done: _Round | None = None
         self._bounds_needed = not context.in_group
@@ -139,6 +145,9 @@ class MemoryDetail:
         regular = now >= self._next and self._spent <= self._allowed
         grown = self._wide and self._level > GROWN * self._level_read and now - self._level_since >= REST
         if self._thread is None and (regular or grown):
+            if not grown and self._sums is not None and self._are_as_read(now):
+                self._next = now + self._period
+                return self._sums
             self._start(now)
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
@@ -155,7 +164,17 @@ class MemoryDetail:
             return self.idle
         self._certain = max(self._certain, done.sums.needed or 0)
         values = tuple(get(done.sums) for _, _, get in self._rows)
-        return (*values, done.factor) if self._bounds_needed else values
+        self._sums = (*values, done.factor) if self._bounds_needed else values
+        return self._sums
+
+    def _are_as_read(self, now: float) -> bool:
+        """Return whether no process has run, and no resident size or estimate has changed, since the last round began."""
+        time_read, state = self._read_at
+        return now < time_read + REPEATED and state[0] is not None and state == self._state()
+
+    def _state(self) -> tuple[int | None, tuple[int, int, int] | None]:
+        tree = self._context.tree
+        return None if tree is None else tree.runs, self._context.needed_estimate()
 
     def _share(self, now: float) -> float:
         """Return the share of one core that reading may take now."""
@@ -188,6 +207,7 @@ class MemoryDetail:
             self._next, self._level_since = now + (self._period if old else REST), now
             return
         self._level_read = self._level
+        self._read_at, self._sums = (now, self._state()), None
         if seconds < LONG:
             self._round(pids, before, expected, self._context.needed_estimate())
             return

@@ -16,6 +16,7 @@ from otel_memwatch.monitor.sampling.sources.memory_detail import (
     FIRST_AFTER,
     OLD,
     OLD_SHARE,
+    REPEATED,
     SHARE,
     WIDE_SHARE,
     MemoryDetail,
@@ -50,6 +51,25 @@ def test_small_tree_is_read_soon_and_summed(tmp_path: Path) -> None:
     assert readings(detail, FIRST_AFTER) == []
     # this kernel does not tell which shares are of files
     assert detail.read(100.0 + FIRST_AFTER) == (3000 << 10, 9 << 10, 9 << 10, None, None)
+
+
+def test_sums_of_a_tree_that_does_not_run_are_repeated(tmp_path: Path) -> None:
+    context = fake(tmp_path, 1, MIB)
+    tree, rollup = context.tree, tmp_path / "1" / "smaps_rollup"
+    assert isinstance(tree, KnownPids)
+    tree.runs = 7
+    detail = MemoryDetail(context)
+    readings(detail, FIRST_AFTER)
+    first = detail.read(100.0 + FIRST_AFTER)
+    rollup.write_text(rollup.read_text().replace("1000", "2000"))
+
+    assert detail.read(102.0) == first
+    assert detail.read(102.5)[0] is None, "no more often than they are read"
+    tree.runs = 8
+    assert detail.read(104.0)[0] == 2000 << 10
+    rollup.write_text(rollup.read_text().replace("2000", "3000"))
+    assert detail.read(106.0)[0] == 2000 << 10
+    assert detail.read(104.0 + REPEATED)[0] == 3000 << 10, "other programs may share less"
 
 
 def test_shares_without_files_are_reported_less_what_changed_meanwhile(
