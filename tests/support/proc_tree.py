@@ -111,6 +111,7 @@ class KnownPids:
     """Stands for the source process_tree where a test says which processes there are."""
 
     runs: int | None = None
+    resting = False
     """As in `TreeSource`."""
 
     def __init__(self, pids: Iterable[int], needed_range: tuple[int, int] | None = None) -> None:
@@ -124,6 +125,10 @@ class KnownPids:
     def needed_estimate(self) -> None:
         """None is known."""
         return
+
+    def ended_in(self) -> dict[int, bytes]:
+        """None has ended."""
+        return {}
 
     def pids(self) -> Sequence[int]:
         """As they were given."""

@@ -18,6 +18,7 @@ from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     ancestors,
+    first_threads,
     own_location,
     parse_keyed,
     parse_limit,
@@ -170,13 +171,8 @@ class OwnCgroup:
         return []
 
     def first_threads(self) -> frozenset[int]:
-        """Return the processes with their first thread in the cgroup itself, in one reading; none if it is gone.
-
-        Version 1 lists the threads: a process may have left threads behind.
-        """
-        with contextlib.suppress(OSError):
-            return frozenset(map(int, read_once(f"{self.path}/{_ENTRANCES[self.version]}").split()))
-        return frozenset()
+        """Return the processes with their first thread in the cgroup itself, in one reading; none if it is gone."""
+        return first_threads(self.path, self.version)
 
     def all_pids(self) -> list[int]:
         """Return the processes in the cgroup and below it."""

@@ -165,6 +165,16 @@ def members(path: str) -> list[int]:
     return pids
 
 
+def first_threads(path: str, version: int) -> frozenset[int]:
+    """Return the processes with their first thread in the group itself, in one reading; none if it is gone.
+
+    Version 1 lists the threads: a process may have left threads behind.
+    """
+    with contextlib.suppress(OSError):
+        return frozenset(map(int, read_once(f"{path}/{'tasks' if version == 1 else 'cgroup.procs'}").split()))
+    return frozenset()
+
+
 def groups_below(group: str) -> list[str]:
     """Return the groups directly below one: its directory has two links, and one for each of them."""
     try:

@@ -98,7 +98,7 @@ def test_sleep_ends_when_a_process_runs(grown_on_demand: subprocess.Popen[str]) 
         runs = sleep.runs
         sleep.begin()
         assert sleep.asleep is asleep
-        assert member.keeps_size()
+        assert sleep.keeps_sizes([member])
         assert not member.refresh()
         sleep.end(changed=False, whole=True)
         assert sleep.runs == runs
@@ -110,7 +110,7 @@ def test_sleep_ends_when_a_process_runs(grown_on_demand: subprocess.Popen[str]) 
     assert not sleep.asleep
     assert sleep.runs == runs + 1
     # If it runs after `begin`, its resident size shows it.
-    assert not member.keeps_size()
+    assert not sleep.keeps_sizes([member])
     assert member.refresh()
     assert member.rss > before + (7 << 20)
     member.close()

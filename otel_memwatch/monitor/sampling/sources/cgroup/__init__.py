@@ -18,7 +18,13 @@ from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS, read_once
-from otel_memwatch.runtime.procfs.control_group import locate, parse_key, parse_memberships, parse_mounts
+from otel_memwatch.runtime.procfs.control_group import (
+    first_threads,
+    locate,
+    parse_key,
+    parse_memberships,
+    parse_mounts,
+)
 from otel_memwatch.runtime.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -320,6 +326,10 @@ class GroupsBelow:
 
 _FEW = 8
 """Number of processes up to which every sample checks all."""
+_LISTED = 20
+"""Number of processes to check from which on the cgroup's list is read first."""
+_LONGEST_LIST = 10
+"""Longest list for each of them: a check costs as much as ten numbers."""
 _READ = 4096
 """Bytes per read; longer memberships are read as a whole file."""
 
@@ -339,6 +349,8 @@ class Outside:
         self._known: frozenset[int] = frozenset()
         self._inside: bytes | None = None
         """Memberships of a process inside. Equal ones are not parsed again."""
+        self._list_pays = True
+        """The cgroup's list is short enough."""
         self._files: dict[int | str, int] = {}
         """Open descriptors of processes that every sample checks."""
         # Our child started in our cgroup. If it is in another one, it has moved, and may have moved unseen processes too.
@@ -348,7 +360,12 @@ class Outside:
     def count(self, *, all_of_them: bool) -> int:
         """Return the number of processes seen outside so far."""
         pids = frozenset(self._context.pids())
-        for pid in pids if all_of_them or len(pids) <= _FEW else pids - self._known:
+        unsure = pids if all_of_them or len(pids) <= _FEW else pids - self._known
+        if self._list_pays and len(unsure) > _LISTED:
+            inside = first_threads(self._group, self._version)
+            self._list_pays = len(inside) <= _LONGEST_LIST * len(unsure)
+            unsure -= inside
+        for pid in unsure:
             if pid not in self._outside and not self._is_inside(pid):
                 self._outside.add(pid)
         if pids != self._known:

@@ -34,6 +34,8 @@ _NEEDED = (
 
 IO = slice(6, 10)
 """Bytes of I/O of the tree in `fast_values`."""
+UPTIME = 12
+"""Index in `slow_values`."""
 
 
 def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
@@ -146,8 +148,13 @@ def _main_values(now: float, main: Member | None) -> Sequence[Value]:
         None if status is None else status.file,
         None if status is None else status.shmem,
         main.watermark.largest,
-        round(now - main.start, 3),
+        uptime(now, main),
     )
+
+
+def uptime(now: float, main: Member | None) -> float | None:
+    """Return the seconds since the target's start; `None`: it has ended."""
+    return None if main is None or main.zombie else round(now - main.start, 3)
 
 
 def descriptor_counts(proc: str, members: Collection[Member]) -> dict[int, int | None]:

@@ -294,10 +294,10 @@ class Member:
                     changed = True
         return changed
 
-    def keeps_size(self) -> bool:
-        """Return whether its statm is the same. If it has not run, the kernel may only have reclaimed pages."""
-        self.status_read = False
-        return self._statm_file.is_unchanged()
+    def size_as_read(self) -> tuple[int, int, bytes] | None:
+        """Return its statm and the last content for `are_same`: if it has not run, the kernel may only have reclaimed pages."""
+        file = self._statm_file
+        return file.as_read(file.last) if file.kept and file.last is not None else None
 
     def is_unchanged(self) -> bool:
         """Return whether it has not run since the last reading of its stat (1 us), or its stat is the same (5 us).

@@ -275,8 +275,13 @@ class Membership:
     def _read_members(self, changes: TickDelta, now: float) -> None:
         """Read all members. Then read the parents of vanished members again: they have inherited the members' totals."""
         known, again = set(changes.removed), set[int]()
-        for member in list(self.members.values()):
-            self._read_member(member, changes, now)
+        members = list(self.members.values())
+        if self.sleep.asleep and self.sleep.keeps_sizes(members):
+            for member in members:
+                member.status_read = False
+        else:
+            for member in members:
+                self._read_member(member, changes, now)
         while parents := {changes.removed[pid].stat.ppid for pid in changes.removed.keys() - known}:
             known.update(changes.removed)
             for parent in parents & self.members.keys():
@@ -301,8 +306,6 @@ class Membership:
     def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
         before = member.stat
         try:
-            if self.sleep.asleep and member.keeps_size():
-                return
             changed = member.refresh(whole=self._whole)
             if member.shares_memory and not self._shares(member):
                 member.leaves_parent()

@@ -85,10 +85,6 @@ class KeptFile:
         except OSError:  # the process has ended, or no descriptor is open
             return False
 
-    def is_unchanged(self) -> bool:
-        """Return whether the open file is what `read_changed` returned last."""
-        return self.last is not None and self.has(self.last)
-
     def as_read(self, data: bytes) -> tuple[int, int, bytes]:
         """Return the arguments with which `are_same` checks for this content; the file is open."""
         return self._descriptor, len(data) + 1, data

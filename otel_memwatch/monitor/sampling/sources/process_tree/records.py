@@ -84,12 +84,16 @@ class Records:
         """Record that another program has reset the watermark of a process."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.WATERMARK_RESET)
 
-    def figures(self, members: Collection[Member], now: float) -> None:
-        """Record processes with changed figures if their last record is old enough."""
+    def figures(self, members: Collection[Member], now: float) -> bool:
+        """Record processes with changed figures if their last record is old enough; return whether one is not."""
         due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
+        waits = False
         for member in members:
-            if member.recorded.time <= due and _changed(member):
+            if member.recorded.time > due:
+                waits = True
+            elif _changed(member):
                 self._record(ProcessEvent.FIGURES, member, now)
+        return waits
 
     def last(self, member: Member, now: float, *, whole: bool) -> None:
         """Record a process at the end of the run.

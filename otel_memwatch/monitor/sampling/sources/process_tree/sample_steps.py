@@ -7,10 +7,12 @@ import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.columns import (
     IO,
+    UPTIME,
     columns,
     descriptor_counts,
     fast_values,
     slow_values,
+    uptime,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Totals
 from otel_memwatch.monitor.sampling.sources.process_tree.membership import Membership, TickDelta
@@ -74,6 +76,10 @@ class ProcessTree:
         """Values of the next sample if nothing changes and no slow value is due."""
         self._lost_io = 0
         """Samples until the I/O of a group is known again (`_note_lost_io`)."""
+        self._read_status = self._lines_wait = True
+        """A status has changed since the last values; a process may need a line when its last one is older."""
+        self._slow: list[Value] = []
+        """The last slow values; empty: a figure has changed since."""
         self._descriptors: Mapping[int, int | None] = {}
         """Open descriptors by pid, at the last reading of slow values."""
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
@@ -180,20 +186,25 @@ class ProcessTree:
         elif not all_of_them:
             members = [member for member in members if member.status_outdated]
         for member in members:
+            before = member.status_data
             try:
                 member.refresh_status()
             except GONE:
                 continue
+            self._read_status = self._read_status or member.status_data is not before
         return bool(members)
 
     def _values(self, changes: TickDelta, now: float, *, slow: bool) -> list[Value]:
         """Return the values of a sample. If no figure has changed, reuse the values of the previous sample."""
         members = self._tree.members.values()
         main = self._tree.members.get(self._context.root)
-        if changes.figures or slow or not self._fast:
+        asleep = self._tree.sleep.asleep
+        if changes.figures or (slow and (self._read_status or not asleep)) or not self._fast:
             self._sum = self._tree.totals()
-            self._records.figures(members, now)
             self._fast = fast_values(main, members, self._sum)
+            self._slow, self._read_status, self._lines_wait = [], False, True
+        if self._lines_wait and (changes.figures or slow):
+            self._lines_wait = self._records.figures(members, now)
         fast = [*self._fast, self._tree.pids.unobserved, self._tree.faults.unseen]
         if self._context.in_group:
             low = None if self._needed is None else self._needed.read(changes, now, 0).low
@@ -210,11 +221,15 @@ class ProcessTree:
             fast += bounds
         if not slow:
             return fast + self._not_due
+        if asleep and self._slow:
+            self._slow[UPTIME] = uptime(now, main)
+            return fast + self._slow
         for member in members:
             member.retry_io()
-        if not self._tree.sleep.asleep:
+        if not asleep:
             self._descriptors = descriptor_counts(self._proc, members)
-        return fast + slow_values(now, main, members, self._descriptors)
+        self._slow = slow_values(now, main, members, self._descriptors)
+        return fast + self._slow
 
 
 def _open_needed(context: Context, tree: Membership, records: Records) -> NeededMemory | None:

@@ -21,6 +21,8 @@ class Sleep:
         """Grows at each sample before which a member may have run."""
         self._files: list[tuple[int, int, bytes]] = []
         """The counts of all members; empty: unknown."""
+        self._sizes: list[tuple[int, int, bytes]] = []
+        """The sizes of all members, as of the last reading; empty: to be collected."""
         self._slept = False
         """They were the same at `begin`."""
         self._read_all = False
@@ -28,11 +30,27 @@ class Sleep:
 
     def lasts(self) -> bool:
         """Return whether no member has run since `note`."""
-        if self._files and are_same(self._files):
+        if self.still_lasts():
             return True
-        self._files, self._read_all = [], False
-        self.runs += 1
+        self._forget()
         return False
+
+    def still_lasts(self) -> bool:
+        """Return the same between two samples, without effect on these."""
+        return bool(self._files) and are_same(self._files)
+
+    def keeps_sizes(self, members: Collection[Member]) -> bool:
+        """Return whether the sizes of sleeping members are the same: the kernel may have reclaimed pages."""
+        if not self._sizes:
+            self._sizes = [size for member in members if (size := member.size_as_read()) is not None]
+        if len(self._sizes) == len(members) and are_same(self._sizes):
+            return True
+        self._sizes = []
+        return False
+
+    def _forget(self) -> None:
+        self._files, self._sizes, self._read_all = [], [], False
+        self.runs += 1
 
     def note(self, members: Collection[Member]) -> None:
         """Note the counts of members that are unchanged."""
@@ -51,7 +69,6 @@ class Sleep:
     def end(self, *, changed: bool, whole: bool) -> None:
         """End it. `changed`: a figure has; `whole`: it has read all files."""
         if changed:
-            self._files, self._read_all = [], False
-            self.runs += 1
+            self._forget()
         elif whole:
             self._read_all = self._slept

@@ -17,6 +17,7 @@ from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.cgroup import Cgroup, open_source
 from otel_memwatch.monitor.sampling.sources.cgroup.location import find
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import readings
+from tests.support.proc_tree import KnownPids
 
 UNLIMITED = 9223372036854771712
 ROOT_PID = 50
@@ -338,6 +339,22 @@ def test_a_process_with_the_pid_of_an_ended_one_is_read_anew(
     assert values(source, 0.3)["outside"] == 1
     source.close()
     assert not outside._files
+
+
+@pytest.mark.parametrize("listed", [20, 1000])
+def test_many_processes_are_found_in_the_list_of_their_cgroup(tmp_path: Path, listed: int) -> None:
+    context = version1(tmp_path)
+    pids = range(100, 130)
+    (tmp_path / "memory/jobs/7/tasks").write_text("".join(f"{pid}\n" for pid in range(100, 100 + listed)))
+    for pid in pids:
+        (tmp_path / "proc" / str(pid)).mkdir()
+        inside = pid >= 120 if listed == 20 else pid != 125
+        path = "/jobs/7" if inside and pid != 125 else "/jobs"
+        (tmp_path / "proc" / str(pid) / "cgroup").write_text(f"4:memory:{path}\n")
+        (tmp_path / "proc" / str(pid) / "stat").write_text(Path("/proc/self/stat").read_text())
+    source = open_source(context._replace(tree=KnownPids(pids)))
+    assert values(source, 0.0)["outside"] == (1 if listed == 20 else 0)
+    assert values(source, 1.1)["outside"] == 1, "a long list is read once"
 
 
 def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(tmp_path: Path) -> None:

@@ -675,3 +675,26 @@ def test_a_tree_at_rest_is_read_again_as_soon_as_something_changes(tmp_path: Pat
     proc.last_pid(101)
     assert watched.tick(1.34)["tree.process.count"] == 3
     assert not watched.tree.resting
+
+
+def test_a_tree_that_sleeps_is_read_again_if_another_process_changes_its_memory(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    for pid, parent in ((50, 1), (51, 50)):
+        proc.process(pid, parent, rss=4 * MIB, peak=5 * MIB)
+        (proc.path / str(pid) / "schedstat").write_text("9 9 9\n")
+    watched = open_tree(proc)
+    for now in (1000.0, 1000.1, 1000.2, 1000.3, 1000.7, 1001.3, 1001.8):
+        tick = watched.tick(now)
+    assert watched.tree._tree.sleep.asleep
+    asleep = watched.tick(1002.4)
+    assert asleep.pop("process.uptime") == pytest.approx(tick.pop("process.uptime") + 0.6)
+    assert asleep == tick
+
+    proc.process(50, 1, rss=4 * MIB, peak=6 * MIB)
+    assert watched.tick(1003.0)["process.memory.peak"] == 6 * MIB
+    assert watched.tree._tree.sleep.asleep
+    proc.process(51, 50, rss=3 * MIB, peak=5 * MIB)
+    assert watched.tick(1003.6)["tree.memory.usage"] == 7 * MIB
+    (proc.path / "51" / "schedstat").write_text("9 9 10\n")
+    proc.process(51, 50, rss=2 * MIB, peak=5 * MIB, minor=11)
+    assert watched.tick(1003.7)["tree.memory.usage"] == 6 * MIB
