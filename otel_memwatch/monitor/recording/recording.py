@@ -78,6 +78,9 @@ Before that, they are loaded between samples if a processor may be idle.
 _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
+_REST_SECONDS = 0.5
+"""Longest time without a search for operations while no process of the tree runs: only `otel-memwatch mark` adds any."""
+
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""
 _PEAKS_SECONDS, _GROWTH_SECONDS = 1.0, 60.0
@@ -148,6 +151,16 @@ class RunRecording:
         self._context = self._make_context()
         auto = self._context.auto
         self.followed = FollowedOperations(writer.path, self.batcher, None if auto is None else auto.notice)
+        self._actions = (
+            *self.followed.actions,
+            self._peaks_so_far,
+            self._growth_so_far,
+            self._stall_checks,
+        )
+        self._next_action = 0.0
+        """Monotonic time of the next action while no process of the tree runs."""
+        self._runs: int | None = None
+        """`TreeSource.runs` at the last actions."""
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()
         tree: Any = next((source for source in sources if source.name == "process_tree"), None)
@@ -377,9 +390,10 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        for action in (*self.followed.actions, self._peaks_so_far, self._growth_so_far, self._stall_checks):
-            if snapshot.time >= action.due:
-                action.run_if_due(snapshot.time)
+        runs = self.tree.runs
+        if runs is None or runs != self._runs or snapshot.time >= self._next_action:
+            self._runs = runs
+            self._act(snapshot.time)
         self._moved = self._moved or not self.tree.resting
         files = self.files
         if files is not None and snapshot.time >= files.due and (self._moved or not files.named_none):
@@ -403,6 +417,13 @@ class RunRecording:
                 not self._drivers_asked.is_set()
             ):  # otherwise the command has ended, and its end is written in a moment
                 self.writer.update()
+
+    def _act(self, now: float) -> None:
+        """Run the actions that are due. While no process of the tree runs, operations are searched for less often."""
+        for action in self._actions:
+            action.run_if_due(now)
+        _, *others = self._actions
+        self._next_action = min(now + _REST_SECONDS, *(action.due for action in others))
 
     def _note_heaps(self, readings: Sequence[HeapReading]) -> None:
         # The batcher's aggregator is asked last: it processes the batch first.

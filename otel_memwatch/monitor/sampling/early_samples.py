@@ -24,6 +24,8 @@ LEAST_LEFT = 0.005
 class EarlySampleSource(Protocol):
     """A source with a probe between samples."""
 
+    may_probe: bool
+    """A probe is worth its cost at some time of the run."""
     probe_after: float
     """Seconds from the last sample or probe until a probe is worth its cost; infinite: never."""
 
@@ -35,7 +37,11 @@ class EarlySampleScheduler:
     """Schedule of the probes of a sampler's sources, within a budget of CPU time."""
 
     def __init__(self, sources: Iterable[object]) -> None:
-        self._sources: list[EarlySampleSource] = [source for source in sources if hasattr(source, "probe")]  # type: ignore[misc] # hasattr checks it
+        self._sources: list[EarlySampleSource] = [
+            source  # type: ignore[misc] # it has `probe` too
+            for source in sources
+            if getattr(source, "may_probe", False)
+        ]
         self.due = math.inf
         """Monotonic seconds at which a probe is due; infinite: never."""
         self._share = CPU_SHARE
@@ -52,6 +58,8 @@ class EarlySampleScheduler:
     def plan(self, now: float, next_tick: float) -> None:
         """Schedule the next probe, after a sample or a probe at `now`."""
         after = self.due = math.inf
+        if not self._sources:
+            return
         for source in self._sources:
             after = min(after, source.probe_after)
         due = now + after

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class Fixed:
     """A source with these values at every tick."""
 
     blind = None
+    resting = False
+    runs: int | None = None
 
     def __init__(self, name: str, values: dict[Column, list[Value]]) -> None:
         self.name = name
@@ -175,6 +178,34 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
     monkeypatch.setattr(run.followed, "read", read)
     run._wait(Flag())
     assert bool(reads) is marks
+    writer.close()
+
+
+def test_operations_are_searched_for_less_often_while_no_process_runs(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = TargetInfo("attach", ("program",), os.getpid(), time.monotonic())
+    run = RunRecording(
+        writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
+    )
+    run.take_first_tick()
+    searches: list[float] = []
+    snapshot = run.sampler.latest()
+    assert snapshot is not None
+    monkeypatch.setattr(run.followed, "read", lambda: searches.append(now) or False)
+    run.followed.begin()
+    for now, runs in (
+        (900.0, 4),
+        (900.1, 4),
+        (900.4, 4),
+        (900.6, 4),
+        (900.7, 5),
+        (900.8, None),
+        (900.9, None),
+    ):
+        run.tree.runs = runs
+        run._on_tick(snapshot._replace(time=now))
+    assert searches == [900.0, 900.6, 900.7, 900.8, 900.9]
     writer.close()
 
 

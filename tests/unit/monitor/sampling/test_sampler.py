@@ -252,6 +252,7 @@ def test_a_flag_that_is_set_once_more_while_it_is_waited_for() -> None:
 class Hasty(Scripted):
     """A source that calls for a tick at every probe, or for none."""
 
+    may_probe = True
     probe_after = 0.03
     calls = True
     probes = 0

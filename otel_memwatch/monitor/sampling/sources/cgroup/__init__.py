@@ -153,9 +153,14 @@ class Cgroup:
         """Values of the next sample if neither the tree nor the charged memory changes; `None`: unknown."""
 
     @property
+    def may_probe(self) -> bool:
+        """Return whether the interval can be long, and the cgroup holds nothing else."""
+        return self._auto is not None and self._outside is None
+
+    @property
     def probe_after(self) -> float:
         """Return the seconds until a probe is worth its cost; infinite unless the interval is long."""
-        return math.inf if self._auto is None or self._outside is not None else self._auto.probe_after
+        return math.inf if self._auto is None else self._auto.probe_after
 
     def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Return whether memory was charged or released since the last sample (2 us), so a sample now narrows the bounds."""

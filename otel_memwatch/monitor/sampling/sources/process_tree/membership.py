@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 FEW_GROUPS, EVERY_GROUP = 2, 20
 """Members from which on the cgroup's list is read first, and most members with cgroups read at a slow sample: 0.25 ms."""
 WALK_SECONDS = 1.0
-"""Seconds between two listings of all children. They find processes that the fork counter does not lead to."""
+"""Seconds between two listings of all children, while a member runs.
+
+They find processes that the fork counter does not lead to."""
 
 
 class TickDelta:
@@ -116,6 +118,8 @@ class Membership:
         """Argument `whole` of this sample's `update`."""
         self.sleep = Sleep()
         self._walk_pace = context.pace(WALK_SECONDS)
+        self._walked_in = -1
+        """`Sleep.runs` at the last listing of all children."""
         self._group_round = 0
         """Index of the member of a large tree with the cgroup to read next."""
 
@@ -153,7 +157,7 @@ class Membership:
 
         The kernel assigned no pid, the supervisor reported no exit, and no member has run, or its stat is the same.
         """
-        if self.exits or now >= self._walk_pace.next or not self.pids.rest():
+        if self.exits or (now >= self._walk_pace.next and self._walk_is_due(now)) or not self.pids.rest():
             return False
         self._opened = self.bounds is None or self.bounds.open(now, at_once=False)
         if self.sleep.lasts():
@@ -387,7 +391,10 @@ class Membership:
     def _find_members(self, changes: TickDelta, now: float) -> None:
         """Search for processes that began before this sample, if the kernel has assigned pids since the last search."""
         given, pids = self.pids.not_looked_for()
-        walk = self._walk_pace.due(now)
+        walk = self._walk_is_due(now)
+        if walk:
+            self._walk_pace.due(now)
+            self._walked_in = self.sleep.runs
         if walk or given or not self.pids.seen or (self._hides and changes.removed):
 
             def add(pid: int) -> bool:
@@ -406,6 +413,14 @@ class Membership:
         if self.pids.unexplained() and any(member.has_waited() for member in self.members.values()):
             self.sleep.wake()
             self._read_members(changes, now)
+
+    def _walk_is_due(self, now: float) -> bool:
+        """Return whether to list all children: about once a second, unless no member has run, so none has a new child.
+
+        Hidden processes may have children too, and programs outside may move a process into a group.
+        """
+        may_have_run = self._hides or self._context.target_group is not None
+        return now >= self._walk_pace.next and (may_have_run or self._walked_in != self.sleep.runs)
 
     def _find_hidden(self, unread: Sequence[int], changes: TickDelta, now: float) -> None:
         """Record living but unreadable children, if /proc hides processes."""

@@ -128,11 +128,14 @@ class ProcessTree:
         }
 
     @property
+    def may_probe(self) -> bool:
+        """Return whether an early sample is ever worth its cost: not if the run has a cgroup."""
+        return self._needed is not None and not self._context.in_group
+
+    @property
     def probe_after(self) -> float:
-        """Return the seconds until an early sample is worth its cost; infinite: none is, for example if the run has a cgroup."""
-        if self._needed is None or self._context.in_group:
-            return math.inf
-        return self._needed.probe_after
+        """Return the seconds until an early sample is worth its cost; infinite: none is."""
+        return math.inf if self._needed is None else self._needed.probe_after
 
     def probe(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Return whether a sample now narrows the bounds of memory needed."""
@@ -140,9 +143,10 @@ class ProcessTree:
 
     def read(self, now: float) -> Sequence[Value]:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
-        slow = self._slow_pace.due(now)
-        if self.resting and not slow and self._tree.rests(now):
+        pace = self._slow_pace
+        if self.resting and now < pace.next and self._tree.rests(now):
             return self._at_rest
+        slow = pace.due(now)
         changes = self._tree.update(now, whole=slow)
         self.resting = not (changes.figures or self._tree.faults.signs)
         read_some = self._read_watermarks(all_of_them=slow)

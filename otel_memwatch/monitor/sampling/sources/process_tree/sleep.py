@@ -30,7 +30,7 @@ class Sleep:
 
     def lasts(self) -> bool:
         """Return whether no member has run since `note`."""
-        if self.still_lasts():
+        if self._files and are_same(self._files):
             return True
         self._forget()
         return False

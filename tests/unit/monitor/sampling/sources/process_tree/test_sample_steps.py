@@ -136,6 +136,23 @@ def test_listing_finds_what_the_fork_counter_does_not_lead_to(tmp_path: Path) ->
     assert watched.tick(2.5)["tree.process.count"] == 2
 
 
+def test_children_are_listed_only_if_a_process_has_run(tmp_path: Path) -> None:
+    """A process that sleeps begins no other: what its file of children says then is made up."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    schedule = proc.path / "50" / "schedstat"
+    schedule.write_text("9 9 9\n")
+    watched = open_tree(proc)
+    for now in (1.0, 1.1, 1.2, 1.3, 2.4, 2.9, 3.4):
+        watched.tick(now)
+    proc.process(9000, 50)
+    for now in (3.9, 4.6, 4.7, 5.8):
+        assert watched.tick(now)["tree.process.count"] == 1
+    schedule.write_text("9 9 10\n")
+    watched.tick(5.9)
+    assert watched.tick(6.0)["tree.process.count"] == 2
+
+
 def test_numbers_start_again_after_the_largest(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.last_pid(32766)
