@@ -28,22 +28,24 @@ that it may make groups in. `--disk` limits the reads in a second from the disk 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import shutil
+import signal
+import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 from otel_memwatch.units import parse_size
 from otel_memwatch.wings.advice.advice import advise, job_of
-from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
+from otel_memwatch.wings.advice.bisection import Knee, bisect
 from otel_memwatch.wings.advice.recommendation import mebibytes
 from otel_memwatch.wings.advice.sizes import LEAST_REQUEST
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from tests.bench.bench_enough import JOBS, READ, SPILL, _json, prepare, script, tried
+from tests.bench.bench_enough import JOBS, READ, SPILL, _json, prepare, script
+from tests.bench.knee_runs import Pressure, Run, Verdict, limited_reads, run, verdict_of
 
 LAYERS = """
 import mmap
@@ -81,137 +83,12 @@ PROGRAMS: dict[str, list[str]] = {
 RESULTS = Path(__file__).parent / "results/knees.json"
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.05)
 """Limits as shares of the knee."""
-FULL_SPEED, SLOW, NOT_SLOWED = 0.95, 1.5, 1.05
-LEAST_SECONDS = 0.05
-"""Seconds that two runs of a program differ by in any case."""
-READ_AGAIN = 1.02
-"""Bytes read over those without a limit, above which the run read something again."""
-WROTE = 16 << 20
-"""Bytes written from which a run may wait for its data to reach the disk."""
+FULL_SPEED = 0.95
+COLD = 0.9
+"""Share of the bytes that a program reads from a cold page cache."""
 FINE = 1.03
 """Ratio of the two limits around a knee."""
 QUICK = ("copy", "scan", "cold start", "python imports", "cache in a file")
-
-
-class Pressure:
-    """Stalls of a cgroup2 that holds this process and the runs, and nothing else; nothing without such a hierarchy."""
-
-    def __init__(self) -> None:
-        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-        unified = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
-        self._group: Path | None = None
-        if unified is not None and "memory" not in (unified / "cgroup.controllers").read_text().split():
-            self._group, self._before = unified / f"memwatch-knee-{os.getpid()}", unified
-            self._group.mkdir()
-            (self._group / "cgroup.procs").write_text(str(os.getpid()))
-
-    def read(self) -> tuple[float, float, float] | None:
-        """Return seconds so far: any task stalled for memory, any for storage, and all waiting for a processor."""
-        if self._group is None:
-            return None
-        found = []
-        for resource, kind in (("memory", "some"), ("io", "some"), ("cpu", "full")):
-            lines = (self._group / f"{resource}.pressure").read_text().splitlines()
-            found.append(next(int(line.split("total=")[1]) / 1e6 for line in lines if line.startswith(kind)))
-        return found[0], found[1], found[2]
-
-    def close(self) -> None:
-        """Leave the cgroup."""
-        if self._group is not None:
-            (self._before / "cgroup.procs").write_text(str(os.getpid()))
-            self._group.rmdir()
-
-
-class Run(NamedTuple):
-    """A trial, with the seconds in which it stalled."""
-
-    trial: Trial
-    stalls: tuple[float, float, float] | None
-    """For memory, for storage, and for a processor; `None`: not measured."""
-
-    @property
-    def seconds(self) -> float:
-        """Duration, less the waiting for a processor."""
-        taken = self.trial.seconds or 1e9
-        return taken if self.stalls is None else max(LEAST_SECONDS, taken - self.stalls[2])
-
-    @property
-    def read(self) -> int:
-        """Bytes read from storage."""
-        return (self.trial.row.read or 0) if self.trial.row is not None else 0
-
-    def reads_again(self, alone: Run) -> bool:
-        """Return whether the run read more than one without a limit."""
-        return self.read > READ_AGAIN * alone.read + (1 << 20)
-
-
-def run(pressure: Pressure, row: IndexedRun, limit: int, files: set[str], before: list[Run]) -> Run:
-    """Run a program under a limit in MiB, and measure its stalls."""
-    os.sync()
-    begun, first = time.monotonic(), pressure.read()
-    trial = tried(row, limit, files, [one.trial for one in before])
-    last = pressure.read()
-    if first is None or last is None:
-        return Run(trial, None)
-    # The monitor waits for a processor as well, before and after the run.
-    contention = (last[2] - first[2]) / (time.monotonic() - begun) * (trial.seconds or 0.0)
-    return Run(trial, (last[0] - first[0], last[1] - first[1], contention))
-
-
-def lost(limited: Run, alone: Run) -> float:
-    """Return the share of a run's time that a limit cost, at most.
-
-    | measurement | alone it is too high, because |
-    | --- | --- |
-    | time less waiting for a processor | other programs use caches, the other thread of a core, and the disk |
-    | stalls for memory, as a share of the time | reclaimed pages are in caches, so a scan at its limit saves what reclaim costs |
-    | stalls for storage, if more was read than without a limit | the disk is busy |
-    | CPU time, if nothing was read again and little written | other programs use caches |
-
-    Stalls for memory and for storage overlap, so the larger of these two counts. Stalls for memory also include reclaim that waits
-    for a processor. They are a share of the time without such waiting: as a share of all of it, Python's imports
-    lost 7 to 16 % at 80 MiB beside other programs, where they took 1.3 to 2.5 times as long and read four times as much.
-    """
-    if limited.trial.is_free:
-        return 0.0
-    longer = max(0.0, 1 - (alone.seconds + (0 if alone.stalls else LEAST_SECONDS)) / limited.seconds)
-    if limited.stalls is None or alone.stalls is None:
-        return longer
-    again = limited.reads_again(alone)
-    storage = (limited.stalls[1] - alone.stalls[1]) / limited.seconds if again else 0.0
-    found = min(longer, max(limited.stalls[0] / limited.seconds, storage))
-    rows = limited.trial.row, alone.trial.row
-    if again or rows[0] is None or rows[1] is None or (rows[0].written or 0) > WROTE:
-        return found
-    return min(found, max(0.0, (rows[0].cpu or 0.0) - (rows[1].cpu or 0.0)) / limited.seconds)
-
-
-class Verdict(NamedTuple):
-    """One run under a share of the knee."""
-
-    share: float
-    slowed: float
-    """Its time over that without a limit; infinite: it hung or was killed."""
-    recognized: bool
-
-
-def slowed(limited: Run, alone: Run) -> float:
-    """Return the factor by which a limit made a run slower; infinite if it did not end as usual."""
-    trial = limited.trial
-    whole = not trial.hung and trial.row is not None and not trial.row.exit_code and not trial.row.oom_kills
-    if not whole or not trial.seconds:
-        return float("inf")
-    return 1 / max(1e-3, 1 - lost(limited, alone))
-
-
-def recognized(trial: Trial) -> bool:
-    """Return whether the run was called short of memory, killed or hanging."""
-    return (
-        trial.hung
-        or trial.row is None
-        or trial.row.short_of_memory
-        or bool(trial.row.oom_kills or trial.row.exit_code)
-    )
 
 
 def row_of(name: str, work: Path) -> IndexedRun:
@@ -224,9 +101,16 @@ def row_of(name: str, work: Path) -> IndexedRun:
 def without_limit(
     pressure: Pressure, row: IndexedRun, repeat: int, files: set[str]
 ) -> tuple[Run, int] | None:
-    """Return the quickest run without a limit, and its advice in MiB; `None`: the program fails."""
+    """Return the quickest run without a limit, and its advice in MiB; `None`: the program fails.
+
+    A run that finds files in memory which it maps, because another program maps them too, shows too little.
+    """
     run(pressure, row, 0, files, [])  # shows its files
-    alone = min((run(pressure, row, 0, files, []) for _ in range(2 * repeat)), key=lambda one: one.seconds)
+    runs = [run(pressure, row, 0, files, []) for _ in range(2 * repeat)]
+    alone = min(
+        (one for one in runs if one.read >= COLD * max(other.read for other in runs)),
+        key=lambda one: one.seconds,
+    )
     if alone.trial.row is None or alone.trial.row.exit_code:
         return None
     (advice,) = advise([alone.trial.row._replace(name=row.name)], by=job_of)
@@ -246,32 +130,37 @@ def measure(
         return None
     alone, full = started
 
+    quickest = alone.seconds
+
+    def tried_at(limit: int) -> Verdict:
+        nonlocal quickest
+        one = run(pressure, row, limit, files, [alone])
+        if one.is_whole and one.read < COLD * alone.read:  # another program maps the files
+            one = run(pressure, row, limit, files, [alone])
+        quickest = min(quickest, one.seconds) if one.is_whole else quickest
+        return verdict_of(one, alone, quickest)
+
     def suffices(limit: int) -> bool:
-        return any(
-            slowed(run(pressure, row, limit, files, [alone]), alone) <= 1 / FULL_SPEED for _ in range(repeat)
-        )
+        return any(tried_at(limit).slowed <= 1 / FULL_SPEED for _ in range(repeat))
 
     assert alone.trial.row is not None
     knee = Knee(stored, None)
     if stored is None:
         knee = bisect(max(4, mebibytes(alone.trial.row.low or 0) // 2), full, suffices, fine=FINE)
-    found = []
-    for share in shares if knee.enough else ():
-        for _ in range(repeat):
-            one = run(pressure, row, max(4, round(share * (knee.enough or 0))), files, [alone])
-            found.append(Verdict(share, slowed(one, alone), recognized(one.trial)))
+    limits = [max(4, round(share * (knee.enough or 0))) for share in shares] if knee.enough else []
+    found = [tried_at(limit) for limit in limits for _ in range(repeat)]
+    for one in found:
+        if one.is_wrong:
+            print(f"{name} {one.words}", flush=True)
     return full, knee, found
 
 
 def quick(pressure: Pressure, work: Path, number: int, seed: int) -> None:
-    """Print how many of so many runs were slowed by less than 5 %, and how many of these were called slow.
-
-    Beside other programs, times do not show a loss of 5 %. So a quick run that read more than without a limit is no evidence.
-    """
+    """Print how many of so many runs were slowed by less than 5 %, and how many of these were called slow."""
     lots = random.Random(seed)
     files: dict[str, set[str]] = {name: set() for name in QUICK}
     started = {name: without_limit(pressure, row_of(name, work), 3, files[name]) for name in QUICK}
-    found, unclear = [], 0
+    found = []
     for at in range(number):
         name = lots.choice([name for name in QUICK if started[name]])
         alone, full = started[name] or (None, 0)
@@ -280,32 +169,17 @@ def quick(pressure: Pressure, work: Path, number: int, seed: int) -> None:
         one = run(pressure, row_of(name, work), limit, files[name], [alone])
         if not limit and one.seconds < alone.seconds:
             started[name] = one, full
-        verdict = Verdict(limit / full, slowed(one, alone), recognized(one.trial))
-        if verdict.slowed < NOT_SLOWED and one.reads_again(alone):
-            unclear += 1
-        else:
-            found.append(verdict)
-            if verdict.recognized and verdict.slowed < NOT_SLOWED:
-                starved = one.trial.row.starved if one.trial.row is not None else None
-                print(f"false: {name} in {limit} MiB, {one.seconds:.2f} s, called {starved}", flush=True)
+        verdict = verdict_of(one, alone, alone.seconds)
+        found.append(verdict)
+        if verdict.is_wrong:
+            print(f"false: {name} {verdict.words}", flush=True)
         if at % 50 == 49 or at == number - 1:
-            quick_runs = [one for one in found if one.slowed < NOT_SLOWED]
-            slow = [one for one in found if one.slowed >= SLOW]
+            slow, quick_runs, unclear = _counted(found)
             print(
-                f"{at + 1} runs: {len(quick_runs)} slowed by less than 5 %, {sum(one.recognized for one in quick_runs)} of them called"
-                f" slow; {unclear} unclear; {len(slow)} slowed 1.5 times, {sum(one.recognized for one in slow)} of them called slow",
+                f"{at + 1} runs: {quick_runs} of those slowed by less than 5 % called slow; {unclear} unclear; {slow} of those slowed"
+                " 1.5 times called slow",
                 flush=True,
             )
-
-
-def limit_reads(work: Path, bytes_in_a_second: int) -> None:
-    """Move this process into a cgroup that limits its reads from the disk of a directory."""
-    group = Path(f"/sys/fs/cgroup/blkio/memwatch-knee-{os.getpid()}")
-    group.mkdir()
-    device = work.stat().st_dev
-    limit = f"{os.major(device)}:{os.minor(device)} {bytes_in_a_second}"
-    (group / "blkio.throttle.read_bps_device").write_text(limit)
-    (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def main() -> None:
@@ -326,21 +200,19 @@ def main() -> None:
     work.mkdir(exist_ok=True)
     if not (work / "big").exists():
         prepare(work)
-    if asked.disk:
-        limit_reads(work, asked.disk)
     os.environ["OTEL_MEMWATCH_RUNS"] = str(work / "runs")
-    pressure = Pressure()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its cgroups are removed
     try:
-        if asked.quick:
-            quick(pressure, work, asked.quick, asked.seed)
-        else:
+        with limited_reads(work, asked.disk), contextlib.closing(Pressure()) as pressure:
+            if asked.quick:
+                quick(pressure, work, asked.quick, asked.seed)
+                return
             kept = json.loads(RESULTS.read_text())
             stored = kept if asked.stored else {}
             knees = table(pressure, names, work, asked.repeat, () if asked.knees else SHARES, stored)
             if asked.save:
                 RESULTS.write_text(json.dumps({**kept, **knees}, indent=1) + "\n")
     finally:
-        pressure.close()
         if not asked.work:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -357,8 +229,8 @@ def table(
 
     The knee is between two limits; the larger one counts. `stored`: knees that are known.
     """
-    heads = "| program | too little, MiB | knee, MiB | full-speed advice, MiB | ratio | slow runs, found | quick runs, called slow |"
-    print(heads, "| --- |" + " ---: |" * 6, sep="\n", flush=True)
+    heads = "| program | too little, MiB | knee, MiB | full-speed advice, MiB | ratio | slow runs, found | quick ones, called slow | unclear ones, called slow |"
+    print(heads, "| --- |" + " ---: |" * 7, sep="\n", flush=True)
     knees, every = {}, []
     for name in names:
         if shutil.which(PROGRAMS[name][0]) is None:
@@ -374,10 +246,10 @@ def table(
         knees[name] = found[1].enough, advice
         every += verdicts
         print(
-            f"| {name} | {knee.less or '-'} | {knee.enough} | {advice} | {ratio(*knees[name]):.2f} | {_counts(verdicts)} |",
+            f"| {name} | {knee.less or '-'} | {knee.enough} | {advice} | {ratio(*knees[name]):.2f} | {' | '.join(_counted(verdicts))} |",
             flush=True,
         )
-    print(f"| all | | | | | {_counts(every)} |", summary(knees), sep="\n\n")
+    print(f"| all | | | | | {' | '.join(_counted(every))} |", summary(knees), sep="\n\n")
     return knees
 
 
@@ -414,10 +286,14 @@ def markdown(columns: int = 8) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _counts(verdicts: list[Verdict]) -> str:
-    slow = [one for one in verdicts if one.slowed >= SLOW]
-    quick = [one for one in verdicts if one.slowed < NOT_SLOWED]
-    return " | ".join(f"{len(runs)}, {sum(one.recognized for one in runs)}" for runs in (slow, quick))
+def _counted(verdicts: list[Verdict]) -> list[str]:
+    """Return how many runs of three kinds were called slow: slow, quick and unclear ones."""
+    kinds = (
+        [one for one in verdicts if one.is_slow],
+        [one for one in verdicts if one.is_quick],
+        [one for one in verdicts if one.is_unclear],
+    )
+    return [f"{sum(one.recognized for one in runs)} of {len(runs)}" for runs in kinds]
 
 
 if __name__ == "__main__":
