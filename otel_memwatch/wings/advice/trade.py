@@ -20,6 +20,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import TRADE_FILE
 from otel_memwatch.run import load
 from otel_memwatch.runtime import own_python
+from otel_memwatch.runtime.descendants import descendants
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
 from otel_memwatch.truth.stalls import is_worth_naming
@@ -108,9 +109,12 @@ def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) ->
         argv = own_python.command_line("wrap", *options, "--", *row.command)
         with open(os.devnull, "r+b") as nothing:
             process = subprocess.Popen(argv, cwd=row.cwd or os.curdir, stdin=nothing, stdout=nothing)
-        ended = collect(process, files, None if patience is None else time.monotonic() + patience)
-        if not ended:
-            _stop(process)
+        ended = False
+        try:
+            ended = collect(process, files, None if patience is None else time.monotonic() + patience)
+        finally:
+            if not ended:
+                _stop(process)
         found = row_of(f"{folder}/run")
         if found.state == "broken":
             return Trial(limit, None, hung=not ended)
@@ -196,7 +200,7 @@ def _knee(knee: Knee, trials: list[Trial]) -> str:
     return f"  full speed from {knee.enough} MiB; {knee.less} MiB is too little ({runs})"
 
 
-_PAUSE = 0.05, 1.0
+_PAUSE = 0.02, 1.0
 """Seconds between two looks at a tree, shortest and longest."""
 
 
@@ -227,15 +231,12 @@ def collect(process: subprocess.Popen[bytes], files: set[str], deadline: float |
         deadline: monotonic seconds; `None`: wait for the end.
 
     """
-    import psutil
-
     pause, longest = _PAUSE
     while process.poll() is None:
         if deadline is not None and time.monotonic() > deadline:
             return False
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                files |= files_of(child.pid)
+        for child in descendants(process.pid):
+            files |= files_of(child)
         time.sleep(pause)
         pause = min(longest, pause * 1.1)  # files are opened early
     return True
