@@ -1,7 +1,7 @@
 """File pages that a program needs in memory at one moment for its full speed.
 
 Inputs are bytes and seconds; nothing here reads the machine. A run without a limit does not show which pages are used again, so
-each rule gives an upper bound.
+each rule gives rather too much than too little. None is a bound: the next run may read its files at other moments.
 
 | pages | needed |
 | --- | --- |
@@ -20,11 +20,14 @@ _OTHER_PARTS = {1: 0.25, 8: 0.5}
 _ALL_MAPPED = 0.9
 """Share of the pages that a program maps, from which it needs no further pages that were read ahead. At its end, pandas maps a last
 7 % of those that it has read."""
-_READ_FOR_MAPPED = 12
-"""Most bytes read ahead that a program needs for one that it maps later. The advice for rustc with its linker is 0.92 to 0.96
-of its knee at 8, and 1.00 at 12. Yet javac needs none of 72 MiB before its last 2."""
+_READ_FOR_MAPPED = 10
+"""Most bytes read ahead that a program needs for one that it maps later. The advice for rustc with its linker is 0.96 to 1.03
+of its knee at 8, and 0.99 to 1.03 at 10. Yet javac needs none of 72 MiB before its last 2."""
 _LOST = 0.05
 """Share of the time that may pass with waiting for the disk: full speed is 95 % of the speed."""
+_WAITED_FOR = 0.5
+"""Share of the bytes read for a page fault until its page is in memory: the kernel reads as much before it as behind it. Python
+imports, ffmpeg and rustc waited 0.5 to 1.5 ms for each fault, which is 0.4 of the time that the disk needs for its bytes."""
 _MAPPED_AT_ONCE = 1 << 16
 """Bytes that one page fault maps if its page is in memory (`fault_around_bytes`)."""
 _UNWRITTEN_MARGIN = 0.15
@@ -77,9 +80,10 @@ def waiting(before: float, written: float, idle: float, rate: float) -> float:
 def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: float) -> float:
     """Return the pages read ahead that full speed needs: the program has time to read the others again.
 
-    A page that was dropped is read again with all that the kernel reads ahead of it, which may displace others. PyTorch still maps
-    41 MiB after it has read 320 MiB ahead. That takes 660 page faults of 1.3 MiB each, or 820 MiB if no page were kept. In 5 % of 4.7 s,
-    a disk with 630 MiB in a second reads 148 of them, so 18 % of the pages may be missing.
+    A page that was dropped is read again with all that the kernel reads around it, which may displace others. The page is in the
+    middle of these bytes, so the program waits for half of them. PyTorch still maps 41 MiB after it has read 320 MiB ahead. That takes
+    660 page faults of 1.3 MiB each, or 820 MiB if no page were kept. In 5 % of 4.7 s, a disk with 630 MiB in a second reads 148 MiB.
+    So 296 may be read again, and 36 % of the pages may be missing.
 
     Args:
         ahead: `read_ahead`.
@@ -89,7 +93,7 @@ def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: fl
         rate: bytes that the disk moves in a second.
     """
     again = max(ahead, left / _MAPPED_AT_ONCE * fault_bytes)
-    missing = _LOST * seconds * rate
+    missing = _LOST * seconds * rate / _WAITED_FOR
     return ahead * (1 - missing / again) if missing < again else 0.0
 
 

@@ -50,10 +50,10 @@ CASES = {
     "mapped before the peak": ([(10, 40, 40, 40), (100, 2, 40, 40)], 40, 0.1, 2),
     "in memory before the run": ([(10, 40, 1, 1), (100, 40, 1, 1)], 40, 0.1, 40),
     "read ahead before the peak": (EARLY, 55, 0.4, 55),
-    "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 11 - 6),
+    "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 210 - 11 - 12),
     "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 15, 41),
-    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 349 - 21),
-    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 34 + 28 + 12 * 5 - 54 - 1),
+    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 349 - 40),
+    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 63.5),
     "read again before the peak": (
         [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0.2, 0),
     "read again after the peak": (
@@ -122,7 +122,7 @@ def test_a_quick_disk_writes_more_while_the_program_computes(
 
 def test_a_busy_machine_leaves_no_more_time_to_read_pages_again() -> None:
     busy = working_set(READ_AHEAD_AT_START, cpu_seconds=0.1)
-    assert busy.beside_peak(41 * MIB, 1, 15) == pytest.approx((210 - 11 - 6) * MIB, abs=10 * MIB)
+    assert busy.beside_peak(41 * MIB, 1, 15) == pytest.approx((210 - 11 - 12) * MIB, abs=10 * MIB)
 
 
 def test_a_quick_disk_reads_pages_again_in_time() -> None:
@@ -130,7 +130,7 @@ def test_a_quick_disk_reads_pages_again_in_time() -> None:
         working_set(READ_AHEAD_AT_START, rate).beside_peak(41 * MIB, 1, 0.3) for rate in (None, 4 * 10**9)
     )
     assert slow is not None
-    assert quick == pytest.approx(slow - 12.8 * MIB, abs=MIB)
+    assert quick == pytest.approx(slow - 26 * MIB, abs=MIB)
 
 
 def test_many_samples_keep_few_points_and_no_less_memory() -> None:
