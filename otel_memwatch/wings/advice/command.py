@@ -160,16 +160,11 @@ def command(
         return
     _require_jobs(target, within)
     same_job = job_of if by is None else _job_by(by)
+    finished = _finished(rows, same_job)
     inside = monitor if monitor is not None else target in INSIDE or manifest is not None
     share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
-    of_hosts = {same_job(row) for row in hosts}
-    finished = _finished(rows, same_job)
     advised = [
-        one
-        if one.job in of_hosts
-        else with_measured(one, finished[one.job, one.system], share)._replace(
-            cores=cores_over_time(finished[one.job, one.system]) or one.cores
-        )
+        _completed(one, finished[one.job, one.system], share, of_host=one.job in map(same_job, hosts))
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
     if not advised and target != "json":
@@ -181,14 +176,9 @@ def command(
     else:
         _print(advised, target, asked)
     if verify:
-        from otel_memwatch.wings.advice.verification import verify as tried
-
-        _repeat(finished, advised, tried)
+        _verify(finished, advised)
     if traded:
-        from otel_memwatch.wings.advice.trade import trade
-
-        drawn = advised if picture is None else [_one_job(advised, "--picture")]
-        _repeat(finished, drawn, partial(trade, picture=picture))
+        _trade(finished, advised, picture)
 
 
 def _find_runs(
@@ -205,6 +195,21 @@ def _find_runs(
     if not rows:
         raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
     return rows, hosts
+
+
+def _completed(advice: Advice, rows: Sequence[IndexedRun], share: int, *, of_host: bool) -> Advice:
+    """Return the advice with what the records of its runs show: a measured full speed, and processors over time.
+
+    Args:
+        advice: for one job.
+        rows: finished runs of the job.
+        share: bytes for the monitor.
+        of_host: the runs are sums over the ranks of a host, without records.
+
+    """
+    if of_host:
+        return advice
+    return with_measured(advice, rows, share)._replace(cores=cores_over_time(rows) or advice.cores)
 
 
 def _print(advised: Sequence[Advice], target: str, odds: float) -> None:
@@ -306,6 +311,21 @@ def _one_job(advised: Sequence[Advice], option: str) -> Advice:
         found = f"{len(known)} jobs" if known else "no job with advice"
         raise UsageError(f"{option} needs one job; these runs have {found}.", "name its runs, or use --where")
     return known[0]
+
+
+def _verify(finished: Mapping[tuple[str, str], Sequence[IndexedRun]], advised: Sequence[Advice]) -> None:
+    from otel_memwatch.wings.advice.verification import verify
+
+    _repeat(finished, advised, verify)
+
+
+def _trade(
+    finished: Mapping[tuple[str, str], Sequence[IndexedRun]], advised: Sequence[Advice], picture: str | None
+) -> None:
+    from otel_memwatch.wings.advice.trade import trade
+
+    drawn = advised if picture is None else [_one_job(advised, "--picture")]
+    _repeat(finished, drawn, partial(trade, picture=picture))
 
 
 def _repeat(
