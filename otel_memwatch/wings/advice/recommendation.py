@@ -16,6 +16,8 @@ _FILES_WORTH_NAMING = 0.05
 _MINUTE = 60.0
 FULL_SPEED = "full speed"
 """First words of notes on this size."""
+MAY_NEED = f"{FULL_SPEED} may also need"
+"""First words of notes on page cache that no record shows."""
 
 
 class Advice(NamedTuple):
@@ -139,4 +141,6 @@ def request(advice: Advice) -> str:
         parts = f": {memory - files} MiB needed + {files} MiB of files"
     more = [count(processors(advice), "processor")] if advice.cores is not None else []
     more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
-    return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])
+    unknown = any(note.startswith(MAY_NEED) for note in advice.notes)
+    basis = f"{advice.basis}; {FULL_SPEED} may need more" if unknown else advice.basis
+    return ", ".join([f"request {least}{memory} MiB{parts} ({basis})", *more])

@@ -15,7 +15,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import count, size
 from otel_memwatch.wings.advice.prediction import Interval, above_mean, mean_of, median_of, prediction_bound
-from otel_memwatch.wings.advice.recommendation import FULL_SPEED, MIB, mebibytes
+from otel_memwatch.wings.advice.recommendation import FULL_SPEED, MAY_NEED, MIB, mebibytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def finished(
                 f"{FULL_SPEED} includes {size(memory - minimum - unwritten)} of program files, libraries and data files; with less "
                 "the job reads them from disk again and may hang"
             )
-        notes.append(_range_of_files(rows, minimum, memory))
+        notes.append(_estimate_of_files(rows, memory))
     return advice._replace(
         memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
         minimum=minimum, full_speed=memory,
@@ -109,23 +109,27 @@ def _charged_files(row: IndexedRun) -> int:
     return min(files, row.files_for_speed) if known else files
 
 
-def _range_of_files(rows: Sequence[IndexedRun], minimum: int, full_speed: int) -> str:
-    """Return a note on the range of memory for full speed: at most the cgroup's high-water mark, with all that was read ahead."""
+def _estimate_of_files(rows: Sequence[IndexedRun], full_speed: int) -> str:
+    """Return a note on the evidence for full speed.
+
+    The high-water mark of a cgroup has all that was read ahead. It is no bound for the next run: Chromium held 477 MiB once, and
+    its knee in other runs is 494.
+    """
     before = max((there_before(row) for row in rows), default=0)
     free = [row for row in rows if not (row.limit and (row.short_of_memory or row.bounded_by_limit))]
+    held = ""
     if not free:
-        most, why = None, "runs at a memory limit show only a part of the files that they need"
+        why = "runs at a memory limit show only a part of the files that they need"
     elif any(not row.own_cgroup or row.cgroup is None for row in free):
-        most, why = None, "only a dedicated cgroup shows all of the page cache"
+        why = "only a dedicated cgroup shows all of the page cache"
     else:
-        most = max((row.cgroup or 0) + there_before(row) for row in free)
+        most = max(row.cgroup or 0 for row in free)
         why = "runs without a limit do not show which pages are needed again"
-    there = f"; {size(before)} of them were in memory before the run" if before >= LEAST_CACHE else ""
-    likely, found = mebibytes(full_speed), f"at least {mebibytes(minimum)} MiB"
-    if most is not None:
-        found = f"between {mebibytes(minimum)} and {max(likely, mebibytes(most))} MiB"
-    best = "" if most is not None and mebibytes(most) <= likely else f", best estimate {likely}"
-    return f"{FULL_SPEED} needs {found}{best}: {why}{there}; --trade measures it"
+        held = f"; {'the run' if len(free) == 1 else 'a run'} held {mebibytes(most)} MiB with all pages that were read ahead"
+    there = f"; {size(before)} of its files were in memory before a run" if before >= LEAST_CACHE else ""
+    return (
+        f"{FULL_SPEED} is estimated at {mebibytes(full_speed)} MiB: {why}{held}{there}; --trade measures it"
+    )
 
 
 CACHE_WORTH_NAMING = 0.2
@@ -175,14 +179,14 @@ def read_from_memory(rows: Sequence[IndexedRun]) -> list[str]:
     if hidden >= LEAST_CACHE:
         return [
             (
-                f"{FULL_SPEED} may also need page cache, which only a dedicated cgroup shows: the job read {size(hidden)} beside its mapped files;"
+                f"{MAY_NEED} page cache, which only a dedicated cgroup shows: the job read {size(hidden)} beside its mapped files;"
                 " --trade measures it"
             )
         ]
     if not most:
         return []
     return [
-        f"calls read {size(most)} from files that were in memory before the run; full speed may need them, --trade measures it"
+        f"{MAY_NEED} {size(most)} that calls read from files in memory; they were there before the run; --trade measures it"
     ]
 
 
