@@ -17,7 +17,7 @@ that were slowed by less than 5 %.
 
 A wall clock finds no knee beside other programs: times of one run differ by a factor of three. So a limit costs no more than each
 of three measurements (`lost`): the run's time less its waiting for a processor, the kernel's stalls of a cgroup with the run and
-nothing else, and the CPU time. The second needs a cgroup2 mount without the memory controller beside version 1. Elsewhere the
+nothing else, and what it took more of CPU time and of the disk. The second needs a cgroup2 mount without the memory controller beside version 1. Elsewhere the
 first decides alone, and the machine has to be quiet. A limit that the charge did not reach costs nothing.
 
 Goals: full-speed advice is 1.00 to 1.25 times the knee in 19 of 20 cases, at least 95 % of the slow runs are recognized, and at
@@ -203,7 +203,8 @@ def main() -> None:
     os.environ["OTEL_MEMWATCH_RUNS"] = str(work / "runs")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its cgroups are removed
     try:
-        with limited_reads(work, asked.disk), contextlib.closing(Pressure()) as pressure:
+        print(conditions(), flush=True)
+        with limited_reads(work, asked.disk), contextlib.closing(Pressure(asked.disk)) as pressure:
             if asked.quick:
                 quick(pressure, work, asked.quick, asked.seed)
                 return
@@ -215,6 +216,13 @@ def main() -> None:
     finally:
         if not asked.work:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def conditions() -> str:
+    """Return conditions of the machine that move knees: the load, and huge pages for all programs."""
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    mode = huge.read_text().strip() if huge.exists() else "unknown"
+    return f"load {os.getloadavg()[0]:.1f}; transparent huge pages: {mode}"
 
 
 def table(

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_memwatch.truth.stalls import SLOWEST_READ
 from otel_memwatch.wings.advice.bisection import Trial
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.bench.bench_enough import tried
@@ -27,9 +28,13 @@ WROTE = 16 << 20
 
 
 class Pressure:
-    """Stalls of a cgroup2 that holds this process and the runs, and nothing else; nothing without such a hierarchy."""
+    """Stalls of a cgroup2 that holds this process and the runs, and nothing else; nothing without such a hierarchy.
 
-    def __init__(self) -> None:
+    `disk_rate`: limit of the bytes that runs read in a second.
+    """
+
+    def __init__(self, disk_rate: int | None = None) -> None:
+        self.disk_rate = disk_rate
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
         unified = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
         self._group: Path | None = None
@@ -60,6 +65,8 @@ class Run(NamedTuple):
     trial: Trial
     stalls: tuple[float, float, float] | None
     """For memory, for storage, and for a processor; `None`: not measured."""
+    disk_rate: float = SLOWEST_READ
+    """Bytes that the disk reads in a second."""
 
     @property
     def seconds(self) -> float:
@@ -92,11 +99,12 @@ def run(pressure: Pressure, row: IndexedRun, limit: int, files: set[str], before
     begun, first = time.monotonic(), pressure.read()
     trial = tried(row, limit, files, [one.trial for one in before])
     last = pressure.read()
+    rate = pressure.disk_rate or trial.disk_rate or SLOWEST_READ
     if first is None or last is None:
-        return Run(trial, None)
+        return Run(trial, None, rate)
     # The monitor waits for a processor as well, before and after the run.
     contention = (last[2] - first[2]) / (time.monotonic() - begun) * (trial.seconds or 0.0)
-    return Run(trial, (last[0] - first[0], last[1] - first[1], contention))
+    return Run(trial, (last[0] - first[0], last[1] - first[1], contention), rate)
 
 
 def lost(limited: Run, alone: Run, quickest: float) -> float:
@@ -110,7 +118,7 @@ def lost(limited: Run, alone: Run, quickest: float) -> float:
     | stalls for memory, as a share of the time | reclaimed pages are in caches, so a scan at its limit saves what reclaim costs |
     | stalls for storage, if more was read than without a limit | the disk is busy |
     | CPU time beyond a quarter more than without a limit, beside these two | other programs use caches |
-    | CPU time, if nothing was read again and little written | other programs use caches |
+    | CPU time and the time that the disk needs for what was read again, if little was written | other programs use caches, and the program computes while the disk reads |
 
     Stalls for memory and for storage overlap, so the larger of these two counts. Stalls for memory also include reclaim that waits
     for a processor. They are a share of the time without such waiting: as a share of all of it, Python's imports
@@ -127,9 +135,10 @@ def lost(limited: Run, alone: Run, quickest: float) -> float:
     reclaim = max(0.0, cpu[0] - SIMILAR_CPU * cpu[1]) / limited.seconds
     found = min(longer, max(limited.stalls[0] / limited.seconds, storage) + reclaim)
     row = limited.trial.row
-    if again or row is None or (row.written or 0) > WROTE:
+    if row is None or (row.written or 0) > WROTE:
         return found
-    return min(found, max(0.0, cpu[0] - cpu[1]) / limited.seconds)
+    counted = max(0.0, cpu[0] - cpu[1]) + max(0, limited.read - alone.read) / limited.disk_rate
+    return min(found, counted / limited.seconds)
 
 
 class Verdict(NamedTuple):
