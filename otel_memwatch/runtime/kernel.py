@@ -69,16 +69,35 @@ PROCESSORS_VARIABLE = "MEMWATCH_TEST_PROCESSORS"
 """Number of processors to assume, so tests can run as on another machine."""
 
 
+_QUEUES = "/proc/self/net/softnet_stat"
+"""The kernel's list of queues for received packets: one line for each processor that is online."""
+_online = 0
+"""Result of `processors`, once it is known."""
+
+
 def processors() -> int:
     """Return the number of processors that are online, on which the kernel's batches depend; 1 if unknown.
 
-    `os.cpu_count()` obeys PYTHON_CPU_COUNT and `-X cpu_count` (Python 3.13). The affinity shows only the processors that
-    a process may use now; other processors may still hold back its pages.
+    `os.cpu_count()` obeys PYTHON_CPU_COUNT and `-X cpu_count` (Python 3.13). The affinity mask and the cpuset show only the
+    processors that a process may use now; others may still hold back its pages. `sysconf` counts only these too, in a
+    container with lxcfs (LXC, Incus, Proxmox), and with musl.
     """
     assumed = os.environ.get(PROCESSORS_VARIABLE, "")
     if assumed.isdecimal():
         return max(1, int(assumed))
-    return max(1, os.sysconf("SC_NPROCESSORS_ONLN")) if _SYSCONF else os.cpu_count() or 1
+    global _online  # noqa: PLW0603 - read once
+    if not _online:
+        counted = os.sysconf("SC_NPROCESSORS_ONLN") if _SYSCONF else os.cpu_count() or 1
+        _online = max(1, counted, _queues())
+    return _online
+
+
+def _queues() -> int:
+    """Return the number of processors with such a queue; 0 if unknown."""
+    try:
+        return read_once(_QUEUES).count(b"\n")
+    except OSError:  # no Linux
+        return 0
 
 
 def usable_processors() -> int:

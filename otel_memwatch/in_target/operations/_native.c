@@ -436,7 +436,7 @@ typedef struct {
     dev_t device;
     ino_t inode;
     int64_t position; /* start of the next line in the journal's file */
-    int per_thread;
+    int per_thread, processors;
     int64_t own_min, last, error, unseen; /* bytes, as in process_state.py and plain.py */
     long long generation, number, open, id;
     int64_t foreign; /* last boundary that follows a reset of the watermark by another program */
@@ -500,7 +500,7 @@ static int64_t possible_gap(Boundaries *self, int64_t faults, double elapsed)
     char text[4096];
     read_text(self, self->status, text, sizeof text);
     int64_t page = field(text, "\nThreads:") == 1 ? sysconf(_SC_PAGESIZE) : HUGE_PAGE;
-    double filled = elapsed * FILL_RATE * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    double filled = elapsed * FILL_RATE * self->processors;
     return (double)(faults * page) < filled ? faults * page : (int64_t)filled;
 }
 
@@ -1012,10 +1012,10 @@ static void set_journal(Boundaries *self, int journal)
 
 static PyObject *boundaries_use(Boundaries *self, PyObject *args)
 {
-    int kind, reset, size, status, io, journal, per_thread;
+    int kind, reset, size, status, io, journal, per_thread, processors;
     long long own_min, last, error, unseen, own_read, own_written;
-    if (!PyArg_ParseTuple(args, "iiiiiiiLLLLLL", &kind, &reset, &size, &status, &io, &journal, &per_thread, &own_min,
-                          &last, &error, &unseen, &own_read, &own_written))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiLLLLLL", &kind, &reset, &size, &status, &io, &journal, &per_thread,
+                          &processors, &own_min, &last, &error, &unseen, &own_read, &own_written))
         return NULL;
     acquire(self);
     self->kind = kind;
@@ -1024,6 +1024,7 @@ static PyObject *boundaries_use(Boundaries *self, PyObject *args)
     self->status = status;
     self->io = io;
     self->per_thread = per_thread;
+    self->processors = processors;
     self->own_min = own_min;
     self->last = last;
     self->error = error;

@@ -17,6 +17,7 @@ from otel_memwatch.in_target.operations.process_state import (
     open_watermark,
 )
 from otel_memwatch.record.operation_writer import quote
+from otel_memwatch.runtime.kernel import processors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class NativeBoundaries:
             self._io,
             self._journal.descriptor,
             PER_THREAD,
+            processors(),
             watermark.own_min,
             watermark.last,
             watermark.error,

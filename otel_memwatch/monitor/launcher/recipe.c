@@ -453,6 +453,17 @@ static void put_ending(Text *line, int status, const struct rusage *usage, long 
          usage->ru_inblock * 512LL, usage->ru_oublock * 512LL, assigned, witness > 0);
 }
 
+/* Return the number of processors online, as `processors` in runtime/kernel.py. */
+static long processors(void)
+{
+    char *queues = content("/proc/self/net/softnet_stat");
+    long known = sysconf(_SC_NPROCESSORS_ONLN), lines = 0;
+    for (const char *at = queues; at != NULL && (at = strchr(at, '\n')) != NULL; at++)
+        lines++;
+    free(queues);
+    return lines > known ? lines : known;
+}
+
 /* Append `text` of the zombie's /proc file to the line, as a JSON string; null if it cannot be read. */
 static void put_file(Text *line, const char *name)
 {
@@ -714,7 +725,7 @@ int main(int count, char **arguments)
          child->started, child->floor_bytes, wall - (monotonic - child->started), child->started);
     putf(&line, ",\"ended\":{\"wall\":%.6f,\"monotonic\":%.6f}", wall - monotonic + over, over);
     putf(&line, ",\"monitor_pid\":%d,\"processors\":%ld,\"page_bytes\":%ld,\"traceparent\":\"%s\"", getpid(),
-         sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_PAGESIZE), trace);
+         processors(), sysconf(_SC_PAGESIZE), trace);
     put_ending(&line, status, &usage, assigned);
     put_environment(&line);
     if (child->misplaced && group[0]) {

@@ -79,6 +79,20 @@ def test_the_number_of_processors_is_the_machines_whatever_pythons_is(
     assert 1 <= kernel.processors() < 1000
 
 
+@pytest.mark.skipif(not Path("/proc/self/net/softnet_stat").exists(), reason="Linux has this list")
+def test_processors_outside_a_container_or_an_affinity_mask_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under lxcfs, and with musl, `sysconf` knows only those that this process may use."""
+    real = os.sysconf
+    monkeypatch.delenv(kernel.PROCESSORS_VARIABLE, raising=False)
+    monkeypatch.setattr(kernel, "_online", 0)
+    monkeypatch.setattr("os.sysconf", lambda name: 1 if name == "SC_NPROCESSORS_ONLN" else real(name))
+    online = len(Path("/proc/self/net/softnet_stat").read_text().splitlines())
+    assert kernel.processors() == online
+    monkeypatch.setattr(kernel, "_online", 0)
+    monkeypatch.setattr(kernel, "_QUEUES", "/nonexistent")
+    assert kernel.processors() == 1
+
+
 @pytest.mark.parametrize(
     ("gibibytes", "cpus", "pages"), [(24, 2, 2 * 36), (24, 64, 64 * 125), (0.25, 1, 1 * 6)]
 )
