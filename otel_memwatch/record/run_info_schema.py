@@ -252,6 +252,8 @@ class RunInfo(NamedTuple):
     """1 or 2. The peak of version 2 covers the whole life of the cgroup at every sample."""
     cgroup_hint: str | None
     """Hint: a way to give the run a cgroup."""
+    processors: int | None
+    """Processors of the machine, on which the errors of the kernel's counters depend; `None` in older records."""
     rss_error_bytes: int | None
     """Error of this kernel's counters of resident memory, per process."""
     exact_sums: bool

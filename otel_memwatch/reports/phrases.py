@@ -121,7 +121,7 @@ def would_be_exact(run: RecordedRun) -> str:
         return ""
     if peak.high is not None and peak.low and peak.high <= _NEAR * peak.low:
         return ""
-    processors = run.host.get("cpus")
+    processors = run.fields.processors or run.host.get("cpus")
     error = charge_error(processors) if isinstance(processors, int) else 0
     figure = "an exact figure" if is_small(error, peak.low or 0) else "a narrower range"
     if run.fields.cgroup_hint:

@@ -275,7 +275,7 @@ class RunAggregator:
         evidence, time = self._evidence, sample.time
         charged, file = whole_of(sample.usage), whole_of(sample.file)
         if charged is not None and file is not None:
-            evidence.needed.add(time, needed_at_sample(charged, file, self.conditions.cpus))
+            evidence.needed.add(time, needed_at_sample(charged, file, self.conditions.processors))
         evidence.private.add(time, whole_of(sample.anon))
         if "watermark" in self._fields:
             evidence.watermark_read = sample.watermark is not None

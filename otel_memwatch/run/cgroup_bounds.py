@@ -64,7 +64,7 @@ class CgroupBounds:
     def __init__(self, conditions: RunConditions) -> None:
         self._conditions = conditions
         self._error = conditions.charge_error
-        self._cpus = conditions.cpus
+        self._cpus = conditions.processors
         # The first window begins with the run, when the group was empty. A group that we join has an earlier watermark.
         self._before: Sample | None = None
         self._current: Sample | None = None

@@ -51,7 +51,10 @@ class RunConditions(NamedTuple):
     """Seconds that reading a sample took at most, unless the sample states it."""
     faults_carried: bool
     """True if the upper bound of a sample includes page faults that may have occurred before the previous sample."""
-    cpus: int
+    processors: int
+    """Processors of the machine. In older records, those that the monitor could use."""
+    usable_cpus: int
+    """Processors that the monitor could use."""
     disk_rate: int | None
     """Bytes that the disk of the working directory moved in each second of its activity before the run; `None`: unknown."""
     machine_bytes: int | None
@@ -79,7 +82,7 @@ class RunConditions(NamedTuple):
     @property
     def charge_error(self) -> int:
         """Bytes by which a cgroup's high-water mark may be off."""
-        return charge_error(self.cpus)
+        return charge_error(self.processors)
 
     def is_older(self, start: float) -> bool:
         """Return whether a process with this start is certainly older than the run."""
@@ -112,7 +115,8 @@ class RunConditions(NamedTuple):
             page_bytes=fields.page_bytes or _LARGEST_PAGE,
             reading_seconds=fields.reading_seconds or _READING_SECONDS,
             faults_carried=fields.faults_carried,
-            cpus=max(1, host.cpus or 1),
+            processors=max(1, fields.processors or host.cpus or 1),
+            usable_cpus=max(1, host.cpus or 1),
             disk_rate=host.disk_rate,
             machine_bytes=None if memory is None or swap is None else memory + swap,
             portable=fields.portable,

@@ -255,7 +255,7 @@ class StallLedger:
             seconds, waited_, machine, used = (
                 now - then for now, then in zip(self._contended, before, strict=True)
             )
-            allowed = min(self._conditions.cpus, self._cores or self._conditions.cpus)
+            allowed = min(self._conditions.usable_cpus, self._cores or self._conditions.usable_cpus)
             lost = seconds * contended_share(waited_, machine - used, used, seconds, allowed)
             self.contention += lost
             self._wait(CONTENDED, before[0], time, lost)
@@ -327,7 +327,9 @@ class StallLedger:
         cpu = contention = disk = None
         if self._throttled is not None:
             first, last, _ = self._throttled
-            cpu = _share(throttled_share(last - first, seconds, min(self._conditions.cpus, self._threads)))
+            cpu = _share(
+                throttled_share(last - first, seconds, min(self._conditions.usable_cpus, self._threads))
+            )
         if self._contended is not None and seconds > 0:
             contention = 0.0 if cpu else _share(self.contention / seconds)
         if self._of_group and self._conditions.own_cgroup and "io" in self._pressure:

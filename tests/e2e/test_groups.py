@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from otel_memwatch.runtime.kernel import rss_error, usable_processors
+from otel_memwatch.runtime.kernel import processors, rss_error
 from otel_memwatch.truth.cgroup_windows import charge_error
 from tests.support.peers import needed
 from tests.support.torture import wait_for
@@ -111,7 +111,7 @@ def near(runs, high):
         # At the end, when all hold theirs: at the beginning eight programs start at once.
         ticks = [json.loads(line)[0] for line in (path / "samples.jsonl").read_text().splitlines()[-9:]]
         gaps += [after - before for before, after in itertools.pairwise(ticks)]
-    error = max(rss_error(), charge_error(usable_processors()))
+    error = max(rss_error(), charge_error(processors()))
     return (0.02 if max(gaps) < 0.2 else 0.1) * high + 2 * 8 * error
 
 

@@ -20,7 +20,7 @@ from otel_memwatch.api.loaded_run import Run
 from otel_memwatch.reports import REPORTS, render
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.run import load
-from otel_memwatch.runtime.kernel import rss_error, usable_processors
+from otel_memwatch.runtime.kernel import processors, rss_error
 from otel_memwatch.truth.cgroup_windows import charge_error
 from tests.support import counters
 from tests.support.control_group import memory_parent
@@ -102,7 +102,7 @@ def told_all(outcome: Outcome, group: list[str], code: int = 4) -> None:
     figures = [float(number) for number in re.findall(r"([\d.]+)(?:-| MiB)", memory)]
     # Without a group the upper end may have huge pages of other programs in it, so it is close on an idle machine only.
     near = max(figures) if "require" in group else min(figures)
-    error = 0 if exact or "require" not in group else charge_error(usable_processors()) / MIB
+    error = 0 if exact or "require" not in group else charge_error(processors()) / MIB
     assert GROWN - error <= min(figures) <= near < GROWN + 8 + 2 * error, memory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.runtime.exactness import is_small
-from otel_memwatch.runtime.kernel import rss_error, usable_processors
+from otel_memwatch.runtime.kernel import processors, rss_error
 from otel_memwatch.truth.cgroup_windows import charge_error
 
 
@@ -33,7 +33,7 @@ def of_group(value: int, doubt: int = 0) -> tuple[str, ...]:
 
     It is exact where the charge error leaves room for `doubt`, a range where it alone is too large, and either in between.
     """
-    error = charge_error(usable_processors())
+    error = charge_error(processors())
     if not is_small(error, value):
         return ("interval",)
     return ("exact",) if is_small(error + doubt, value) else ("exact", "interval")

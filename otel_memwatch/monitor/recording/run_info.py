@@ -13,7 +13,7 @@ from otel_memwatch.config import shortest_interval
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
-from otel_memwatch.runtime.kernel import read_once, usable_processors
+from otel_memwatch.runtime.kernel import processors, read_once, usable_processors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def start_fields(
             "swap_bytes": host_swap(),
             "disk_rate": disk_rate(os.curdir),
         },
+        "processors": processors(),
         "monitor": {
             "version": __version__,
             "pid": os.getpid(),

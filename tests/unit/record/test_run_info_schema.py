@@ -42,6 +42,7 @@ WHOLE: dict[str, Any] = {
     "target_group": {"kind": "unit", "name": "nginx.service", "born": True},
     "cgroup_version": 2,
     "cgroup_hint": "wrap as root",
+    "processors": 4,
     "rss_error_bytes": 1,
     "exact_sums": True,
     "fault_bytes": 2,

@@ -22,3 +22,12 @@ def test_only_a_process_that_certainly_began_before_the_run_is_older(
 ) -> None:
     conditions = RunConditions.of({})._replace(joined=attached, started=100.0)
     assert conditions.is_older(start) is older
+
+
+def test_all_processors_of_the_machine_hold_a_part_of_a_cgroups_charge() -> None:
+    """A monitor on one of them, as by taskset or in a cpuset, says nothing about those of its run."""
+    info = {"host": {"cpus": 1}, "processors": 64}
+    conditions = RunConditions.of(info)
+    assert (conditions.processors, conditions.usable_cpus) == (64, 1)
+    assert conditions.charge_error == 64 * 256 * 1024
+    assert RunConditions.of({"host": {"cpus": 4}}).processors == 4  # an older record

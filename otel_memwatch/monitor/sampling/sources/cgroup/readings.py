@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from otel_memwatch.runtime.kernel import usable_processors
+from otel_memwatch.runtime.kernel import processors
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -165,7 +165,7 @@ class _Files:
             return None, None
         gap = time.monotonic() - began
         if gap > LONGEST_GAP:
-            gap = missed_seconds(gap, value, self._number(self.never_reset), usable_processors())
+            gap = missed_seconds(gap, value, self._number(self.never_reset), processors())
         return value, round(gap, 6) if gap > LONGEST_GAP else 0
 
     def is_unchanged(self) -> bool:
