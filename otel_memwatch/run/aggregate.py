@@ -232,6 +232,7 @@ class RunAggregator:
         if total is not None:
             faults, self._unseen_faults = max(0, total - self._unseen_faults), total
             evidence.unseen_faults = total
+            evidence.most_unseen_faults = max(evidence.most_unseen_faults, faults)
         new = max(0, (whole_of(sample.unseen) or 0) - evidence.unseen_count)
         if "bound" in self._fields:
             evidence.window_bounds.add_sample(time, whole_of(sample.bound), new)

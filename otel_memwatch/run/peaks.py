@@ -63,6 +63,7 @@ class RunEvidence:
         window_bounds: upper bounds from high-water marks that are reset at every sample.
         ledger: bounds from page faults, of anonymous and shared memory.
         counted_faults, unseen_faults: page faults of the sampled processes, and of others; the former `None`: not known.
+        most_unseen_faults: the most of the latter that one sample reported.
         most_written: most bytes between two samples that write calls wrote and that did not go to disk.
         written_by_mapping: bytes that the tree wrote to disk beyond its write calls, at the last sample.
         needed: largest charged memory without file cache, at samples.
@@ -92,7 +93,7 @@ class RunEvidence:
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
         self.tree_read = True
-        self.most_written = self.written_by_mapping = self.unseen_faults = 0
+        self.most_written = self.written_by_mapping = self.unseen_faults = self.most_unseen_faults = 0
         self.counted_faults: int | None = None
         self.watermark = Maximum()
         self.watermark_read = True
@@ -336,12 +337,9 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
     high = watermark if most.value is None else most.value
     if evidence.conditions.unbroken_watermark:
         high = min(high, watermark + peak_error(error))
-    peak = tree_from_cgroup(
-        tree_low(evidence) or 0,
-        within_limit(high, evidence.limits, error),
-        charged=watermark,
-        likely=evidence.likely_need(),
-    )
+    high = within_limit(high, evidence.limits, error)
+    low, likely = tree_low(evidence) or 0, evidence.likely_need()
+    peak = tree_from_cgroup(low, high, charged=watermark, likely=likely)
     return peak._replace(at=evidence.conditions.since_start(at))
 
 
@@ -389,13 +387,16 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
 
 
 def _faults_of_largest(evidence: RunEvidence) -> int | None:
-    """Return the page faults of the process with wait4's largest maximum; those of the tree if that process is unknown.
+    """Return the page faults of the process with wait4's largest maximum, or the most that it can have had.
 
-    If it had more memory at a sample than its page faults brought, its parent's brought some: those of the tree count.
+    No process has more than those of a record and those that one sample reports of ended processes. `None`: unknown.
+    If it had more memory at a sample than its page faults brought, its parent's brought some.
     """
     largest, attained = evidence.processes.largest, evidence.processes.attained_bytes
+    most, of_one = evidence.tree_faults, evidence.processes.most_faults + evidence.most_unseen_faults
+    most = None if most is None else min(most, of_one)
     if largest is None or not largest.needed or not reaches(largest.low, attained, tolerance(attained)):
-        return evidence.tree_faults
+        return most
     return largest.faults if most_by_faults(largest.faults, largest.needed) else evidence.tree_faults
 
 

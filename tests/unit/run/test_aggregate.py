@@ -1059,6 +1059,24 @@ def test_page_faults_of_the_largest_process_say_that_it_mapped_a_file(
     assert least * MIB <= tree.estimate <= most * MIB
 
 
+@pytest.mark.parametrize(("reports", "least", "most"), [((1100, 2200), 1, 4), ((0, 2200), 7, 8)])
+def test_no_process_has_the_page_faults_of_two_reports(
+    reports: tuple[int, int], least: int, most: int
+) -> None:
+    """ripgrep maps a file of 46 MiB, twice, and needs 1.6. With the page faults of both, it could need 7.8."""
+    tally = tally_of(*LEDGER)
+    seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB, file=MIB, needed=MIB)
+    tick(tally, 0.1, MIB, 40 * MIB, MIB, 0)
+    for time, faults in zip((0.2, 0.3), reports, strict=True):
+        tick(tally, time, MIB, 40 * MIB, MIB, faults)
+    ended(tally, PID, 0, 0.4, peak=2 * MIB, max_rss=49 * MIB, exit_code=0, minor_faults=400)
+    tick(tally, 0.4, 0, 40 * MIB, 0, 2200)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.estimate is not None
+    assert least * MIB <= tree.estimate <= most * MIB
+
+
 @pytest.mark.parametrize(
     ("chars", "disk", "excludes"),
     [(200 * MIB, 0, ("files in memory",)), (200 * MIB, 200 * MIB, ()), (4096, 0, ()), (None, None, ())],
