@@ -1,4 +1,4 @@
-"""The compiled parts: of a marked operation, and of short recipes; all else about the package is in pyproject.toml."""
+"""The compiled parts: of a marked operation, of short recipes and of the start of a command; all else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ NATIVE = Extension(
     optional=KIND != "compiled",  # without a compiler Python code does the same, more slowly
 )
 PROGRAM = "otel_memwatch/monitor/launcher/recipe"
+SOURCES = [f"{PROGRAM}.c", "otel_memwatch/monitor/launcher/start.c"]
 COMPILED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED") and KIND != "pure"
 
 
 class BuildWithProgram(build_ext):
-    """Build the extension, and the recorder of short recipes, which is a program."""
+    """Build the extension, and the program that records short recipes and starts commands."""
 
     def run(self) -> None:
         """Build into the build directory, and beside the sources for an editable installation."""
         super().run()
         try:
             objects = self.compiler.compile(
-                [f"{PROGRAM}.c"], output_dir=self.build_temp, extra_postargs=[*FLAGS, "-O2"]
+                SOURCES, output_dir=self.build_temp, extra_postargs=[*FLAGS, "-O2"]
             )
             self.compiler.link_executable(objects, PROGRAM, output_dir=self.build_lib)
         except CCompilerError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import resource
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.prefixes import GUARD, WRAPPERS, run
+from tests.support.prefixes import GUARD, SUPERVISED, WRAPPERS, run
 from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the witnesses are read from /proc")
@@ -32,6 +33,24 @@ def same(
     bare, wrapped = run(argv, cwd, **how), run([*prefix, *argv], cwd, **how)
     assert (wrapped.stdout, wrapped.returncode) == (bare.stdout, bare.returncode), wrapped.stderr
     return bare
+
+
+@pytest.mark.parametrize("program", ["/nonexistent", "/bin/true", "/bin/false"])
+def test_a_compiled_child_that_does_not_work_is_replaced(program: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from otel_memwatch.monitor.run.supervise import end_like, launch, start; "
+        "start._COMPILED = sys.argv[1]; "
+        "end_like(launch(['sh', '-c', 'cat; exit 6'], variables={}).wait(lambda _: None))"
+    )
+    done = run([sys.executable, "-c", script, program], tmp_path, input=b"word")
+    assert (done.returncode, done.stdout) == (6, b"word"), done.stderr
+
+
+def test_the_compiled_child_leaves_little_below_which_wait4_says_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run([*SUPERVISED[:2], "--log", log, "true"], tmp_path)
+    dead = next(one for one in map(ast.literal_eval, log.read_text().splitlines()) if one["main"])
+    assert dead["floor"] < 4 << 20
 
 
 # -- how it ends

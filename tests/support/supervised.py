@@ -2,7 +2,7 @@
 
 Usage: supervised.py [--plain] [--log FILE | --slow] COMMAND...
 
-* --plain: the witness is a fork of Python, as where no compiler was available.
+* --plain: witness and child are forks of Python, as where no compiler was available.
 * --log: one line per reaped process is appended to FILE.
 * --slow: the child says "entering", then waits a second before it becomes the command, as for a slow service manager.
 """
@@ -15,7 +15,7 @@ import time
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.model import ChildExit
-from otel_memwatch.monitor.run.supervise import end_like, launch, signals
+from otel_memwatch.monitor.run.supervise import end_like, launch, signals, start
 
 
 def main() -> None:
@@ -23,7 +23,8 @@ def main() -> None:
     log = None
     before_exec = None
     if arguments[:1] == ["--plain"]:
-        signals._COMPILED, arguments = "", arguments[1:]
+        signals._COMPILED = start._COMPILED = ""
+        arguments = arguments[1:]
     if arguments[:1] == ["--slow"]:
         before_exec, arguments = enter_slowly, arguments[1:]
     if arguments[:1] == ["--log"]:

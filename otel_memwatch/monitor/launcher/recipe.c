@@ -12,7 +12,8 @@
 
    Python starts in 10 ms and needs 50 ms for a record. This program needs 1 ms.
 
-   Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. */
+   Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. Under the
+   name "command-start" it becomes a command (`start.c`). */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -46,8 +47,11 @@
 #define OPTIONS 8    /* index of the first option */
 #define LARGEST_FILE (1 << 20)
 #define WITNESS "signal-witness"
+#define START "command-start"
 
 extern char **environ;
+
+int start_command(char **numbers); /* start.c */
 
 /* Surroundings that a run describes: batch systems, ranks, experiments, telemetry. A trailing _ is a prefix. */
 static const char *const UNKNOWN[] = {
@@ -576,6 +580,8 @@ int main(int count, char **arguments)
     words = arguments;
     if (count == 1 && strcmp(arguments[0], WITNESS) == 0)
         stand_witness(0, 1);
+    if (count == 4 && strcmp(arguments[0], START) == 0)
+        return start_command(arguments + 1);
     end = OPTIONS;
     while (end < count && strcmp(arguments[end], "--") != 0)
         end++;

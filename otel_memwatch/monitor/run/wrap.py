@@ -155,7 +155,8 @@ class RunResources:
             self.target = launch(
                 self.argv,
                 variables=self._variables(),
-                before_exec=self._entrance(),
+                entrance=None if self._cgroup is None else self._cgroup.entrance,
+                before_exec=self._entering(),
                 forked=self._forked,
                 meanwhile=_load(),
                 death_signal=0 if self.settings["kill_after"] is None else signal.SIGKILL,
@@ -332,12 +333,12 @@ class RunResources:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
         return {**variables, **(self.listening.variables if self.listening else {})}
 
-    def _entrance(self) -> Callable[[], None] | None:
-        """Return the function that the child calls before it executes the command; `None`: none."""
+    def _entering(self) -> Callable[[], None] | None:
+        """Return what the child calls before it executes the command; `None`: it enters the cgroup, if there is one."""
         enter: Callable[[], None] | None = None
         if self._scope is not None:
             enter = self._scope.entered
-        elif self._cgroup is not None:
+        elif self._cgroup is not None and (self.settings["limit"] is not None or self.settings["stacks"]):
             enter = self._cgroup.add_self
         if self.settings["limit"] is not None:
             from otel_memwatch.monitor.guard.limit import guarded, limit_data

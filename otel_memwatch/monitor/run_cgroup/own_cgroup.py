@@ -102,7 +102,8 @@ class OwnCgroup:
         self.version = version
         self._leaf = leaf
         self._given = given
-        self._entrance = os.open(f"{path}/{_ENTRANCES[version]}", os.O_WRONLY | os.O_CLOEXEC)
+        self.entrance = os.open(f"{path}/{_ENTRANCES[version]}", os.O_WRONLY | os.O_CLOEXEC)
+        """Descriptor of the file through which processes enter."""
         peak, self._events = (
             ("memory.max_usage_in_bytes", "memory.oom_control")
             if version == 1
@@ -111,7 +112,7 @@ class OwnCgroup:
         try:
             self._peak = os.open(f"{path}/{peak}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            os.close(self._entrance)
+            os.close(self.entrance)
             raise
 
     @classmethod
@@ -142,7 +143,7 @@ class OwnCgroup:
 
         One write: 30 us on version 1, about 12 ms on version 2, with occasional waits of 100 ms.
         """
-        os.write(self._entrance, b"0")
+        os.write(self.entrance, b"0")
 
     def holds(self, pid: int, proc: str | os.PathLike[str] = "/proc") -> bool | None:
         """Return whether a process is in the cgroup or below it; `None`: it has ended, or is about to.
@@ -270,10 +271,10 @@ class OwnCgroup:
 
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
-        for fd in (self._entrance, self._peak):
+        for fd in (self.entrance, self._peak):
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._entrance = self._peak = -1
+        self.entrance = self._peak = -1
         if self._given:
             return tuple(self.pids())
         until = time.monotonic() + _DYING_SECONDS

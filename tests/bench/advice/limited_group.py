@@ -25,7 +25,7 @@ class LimitedGroup:
 
     def enter(self) -> None:
         """Puts the calling process into the group."""
-        os.write(self._group._entrance, b"0")
+        os.write(self._group.entrance, b"0")
 
     def kills(self) -> int:
         """Processes that the kernel has killed in it."""

@@ -278,7 +278,7 @@ def test_a_cgroup_is_removed_once_its_last_process_has_ended(
     path.mkdir()
     group = OwnCgroup.__new__(OwnCgroup)
     for name, value in {
-        "_entrance": -1,
+        "entrance": -1,
         "_peak": -1,
         "_given": False,
         "path": str(path),
