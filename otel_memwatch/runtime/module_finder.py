@@ -79,9 +79,12 @@ class CachedModules:
     ) -> ModuleSpec | None:
         """Return the specification of a module with valid bytecode, or of a compiled one; `None`: Python has to find it."""
         if not name.startswith(_PREFIX):
-            if path is not None or name not in sys.stdlib_module_names or _is_inside(name):
+            folder = _folder(name)
+            if name.partition(".")[0] not in sys.stdlib_module_names or _is_inside(name):
                 return None
-            path = (_LIBRARY,)
+            if path is not None and list(path) != [folder]:
+                return None
+            path = (folder,)
         if path is None or len(path) != 1:
             return None
         place = self._store.place(name)
@@ -183,8 +186,8 @@ class CachedModules:
 
 def _folder(name: str) -> str:
     """Return the folder of a module of ours or of the standard library."""
-    own, _, _ = f"{_PACKAGE}/{name[len(_PREFIX) :].replace('.', '/')}".rpartition("/")
-    return own if name.startswith(_PREFIX) else _LIBRARY
+    home = os.path.dirname(_PACKAGE) if name.startswith(_PREFIX) else _LIBRARY
+    return f"{home}/{name.replace('.', '/')}".rpartition("/")[0]
 
 
 def _compiled(name: str) -> ModuleSpec | None:

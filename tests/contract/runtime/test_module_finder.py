@@ -23,6 +23,7 @@ CASES = {
     "otel_memwatch.monitor.run": True,
     "threading": False,
     "json": True,
+    "json.decoder": False,
 }
 """Modules, and whether each is a package."""
 
