@@ -21,7 +21,7 @@ STEPS = {
     ),
     (f"{MONITOR}.run.monitor", "Monitor._complete"): ("other sources, last sample", "figures, run.json"),
     (f"{MONITOR}.workers.rendering", "make"): ("modules of the summary, files of the page", "summary"),
-    (f"{MONITOR}.run.monitor", "Monitor._render"): (None, "detached process"),
+    (f"{MONITOR}.run.monitor", "Monitor.start_detached"): ("cgroup removed", "detached process"),
 }
 """Functions, with the name of the step that ends when each begins, and of the one that ends with it."""
 
@@ -37,7 +37,7 @@ def record(folder: str, command: list[str]) -> None:
 
     def exit_with(code: int) -> None:
         if os.getpid() == own:
-            note("cgroup removed")
+            note("end")
             rows = ", ".join(f'["{name}", {cpu!r}, {wall!r}]' for name, cpu, wall in moments)
             with open(f"{folder}/moments", "w", encoding="utf-8") as file:
                 file.write(f"[{rows}]")

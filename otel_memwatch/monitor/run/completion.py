@@ -25,12 +25,12 @@ curves. `RunResources.finish` (wrap.py) calls `Monitor.finish`, which calls `com
 | summary | `rendering._summary`, with the runs before this one | 3.3 |
 | more summaries | `rendering._summaries_elsewhere`: files, CI, termination message | - |
 | picture, logs | `rendering._draw`, `write_files`, with --plot or --log-dir | - |
-| detached process | `DetachedReport.start`: a fork | 0.5 |
 | trackers | `rendering.track`, with --tracker: at most 2 s | - |
 | last scrape | `Telemetry.linger`, with --linger: at most its seconds | - |
 | upload | `Uploader.finish`, with --upload: at most 60 s | - |
 | container | `ContainerRecorder.finish`, if the command started one | - |
 | resources | `RunResources.close`: witness of a scope, port, scope, cgroup | 0.5 |
+| detached process | `DetachedReport.start`: a fork | 0.5 |
 | exit code | `record_run`, `end_like` | - |
 
 Milliseconds are the minimum of twelve runs of a command of 1.1 s with two processes, on two processors shared with other

@@ -90,6 +90,7 @@ class Monitor:
         self._trace = trace
         self.messages = messages
         self.summarized = False
+        self._later: Callable[[], None] | None = None
         self._listening = listening
         self._stop = Flag()
         """Set when the target has ended."""
@@ -224,7 +225,7 @@ class Monitor:
         from otel_memwatch.monitor.workers.rendering import render
 
         assert self._writer is not None
-        render(
+        self._later = render(
             completed,
             self._settings,
             self.messages,
@@ -238,6 +239,12 @@ class Monitor:
             from otel_memwatch.monitor.workers.rendering import track
 
             track(Path(self._writer.path), self._settings["tracker"], self.messages, hurried)
+
+    def start_detached(self) -> None:
+        """Start the process that makes report and page, if one does. Nothing else remains to be done then."""
+        if self._later is not None:
+            self._later()
+            self._later = None
 
     # -- the monitor's thread
 

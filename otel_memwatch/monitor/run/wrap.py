@@ -62,7 +62,7 @@ class RunResources:
     """Resources of a wrapped run. `wrap` acquires them step by step; `close` releases them.
 
     `close` always releases in this order: the witness process of the target, the OTLP port, the scope, the cgroup. The
-    scope and its peak vanish with its last process, which is the witness.
+    scope and its peak vanish with its last process, which is the witness. Then it starts the process for report and page.
     """
 
     directory: str
@@ -80,6 +80,7 @@ class RunResources:
         self.problems: list[str] = []
         """One sentence for each part of the guard that does not work; `--strict` accepts none."""
         self._release = contextlib.ExitStack()
+        self._release.callback(self._start_detached)
         self._events: EventWriter | None = None
         if settings["events"] is not None:  # before a file of ours takes the number of a closed descriptor
             from otel_memwatch.monitor.guard.events import EventWriter
@@ -316,6 +317,10 @@ class RunResources:
             return
         # The witness keeps the scope and its peak in existence until both were read.
         self.target.keeps_witness = True
+
+    def _start_detached(self) -> None:
+        if self.monitor is not None:
+            self.monitor.start_detached()
 
     def _remove_cgroup(self) -> None:
         if self._cgroup is not None:

@@ -128,8 +128,11 @@ def render(
     *,
     writable: bool,
     detachable: bool = False,
-) -> None:
+) -> Callable[[], None] | None:
     """Make the outputs that the settings request; the picture last, since it takes longest.
+
+    Return the function that starts the process for report and page, if one makes them later. A fork makes each page of this
+    process dear that it changes afterwards, so call it last.
 
     A failure becomes one line. The record is complete, so the output can be made later.
 
@@ -165,14 +168,13 @@ def render(
         wanted["plot"] or wanted["log_dir"] or run.operations_need_numpy or recorded or judged_apart
     )
     if needs_libraries and make_apart(directory, info, wanted, messages, hurried):
-        return
+        return None
     later = None
     if detachable and wanted["report"] and not needs_libraries and not hurried():
         later = _detached(directory)
         wanted["report"] = later is None
     make(run, wanted, messages)
-    if later is not None:
-        later.start(run)
+    return None if later is None else lambda: later.start(run)
 
 
 def _detached(directory: str) -> DetachedReport | None:
