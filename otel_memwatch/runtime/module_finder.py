@@ -171,15 +171,21 @@ class CachedModules:
         return StoredModule(name, source, is_package=is_package, time=time, size=size, code=code)
 
     def save(self) -> None:
-        """Store all modules that were found and those that are stored already. Raises `OSError` if that is not possible."""
-        found = [name for name in sys.modules if name in self.alone or name in self._store]
+        """Store the modules that were found, after those that are stored already, unless their sources have changed.
+
+        Raises `OSError` if that is not possible.
+        """
+        found = [name for name in sys.modules if name in self.alone]
         modules = []
-        for name in dict.fromkeys((*found, *self._store)):
+        for name in dict.fromkeys((*self._store, *found)):
             try:
                 one = self.read(name, _folder(name))
             except OSError:
                 continue
-            if one is not None:
+            if one is None:
+                continue
+            place = self._store.place(name)
+            if name in self.alone or (place is not None and place[2:] == (one.time, one.size)):
                 modules.append(one)
         write_store(_STORE, _KEY, modules)
 

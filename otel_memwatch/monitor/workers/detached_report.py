@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """Lifetime of the process. It needs 20 ms of CPU time for a short run."""
 
+_SHORT = 0.3
+"""Seconds of a run whose modules are stored. A longer one needs more modules, and gains little."""
+
 _LAST_STEP = ("CI", "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID")
 """Variables of surroundings that may end, or collect the files, as soon as the command has ended."""
 
@@ -95,7 +98,8 @@ class DetachedReport:
                         with contextlib.suppress(OSError):
                             os.close(fd)
                 self._make(run)
-                module_finder.store_modules()
+                if run.seconds < _SHORT:
+                    module_finder.store_modules()
             finally:
                 os._exit(0)
         self.close()

@@ -231,6 +231,31 @@ def test_a_store_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
     assert os.listdir(folder) == ["modules.bin"]
 
 
+def test_later_modules_are_stored_after_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run decodes a segment at once, so modules that one kind of run needs stay together."""
+    parent = f"{__name__}_package"
+    folder = tmp_path / parent
+    folder.mkdir()
+    file = stored(folder, "one", "two", "changed")
+    monkeypatch.setattr(module_finder, "_folder", lambda _: str(folder))
+    monkeypatch.setattr(module_finder, "_STORE", str(file))
+    monkeypatch.setattr(module_finder, "_KEY", ("key",))
+    used = finder(file)
+    for name in ("new", "changed"):
+        (folder / f"{name}.py").write_text("value = 'later'\n")
+        py_compile.compile(str(folder / f"{name}.py"), doraise=True)
+    monkeypatch.setitem(sys.modules, "otel_memwatch.new", importlib)
+    used.find_spec("otel_memwatch.new", [str(folder)])
+    used.save()
+    assert list(ModuleStore(str(file), ("key",))) == [
+        "otel_memwatch.one",
+        "otel_memwatch.two",
+        "otel_memwatch.new",
+    ]
+
+
 @pytest.mark.parametrize(("variables", "expected"), [({}, True), ({"PYTHONDONTWRITEBYTECODE": "1"}, False)])
 def test_the_program_stores_its_modules_once(
     tmp_path: Path, variables: dict[str, str], expected: bool
@@ -241,7 +266,9 @@ def test_the_program_stores_its_modules_once(
         "import otel_memwatch.monitor.run.completion, threading, json; finder.store_modules(); "
         "print(len(sys.meta_path[0].alone))"
     )
-    for _ in range(2):
+    for number in range(3):
+        if number == 1:  # the first one only compiles the modules
+            (tmp_path / "modules.bin").unlink(missing_ok=True)
         done = subprocess.run(
             [sys.executable, "-c", program],
             capture_output=True,
