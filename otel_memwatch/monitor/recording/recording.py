@@ -391,7 +391,7 @@ class RunRecording:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
         runs = self.tree.runs
-        if runs is None or runs != self._runs or snapshot.time >= self._next_action:
+        if runs is None or runs != self._runs or self.followed.many or snapshot.time >= self._next_action:
             self._runs = runs
             self._act(snapshot.time)
         self._moved = self._moved or not self.tree.resting

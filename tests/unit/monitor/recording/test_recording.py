@@ -206,6 +206,11 @@ def test_operations_are_searched_for_less_often_while_no_process_runs(
         run.tree.runs = runs
         run._on_tick(snapshot._replace(time=now))
     assert searches == [900.0, 900.6, 900.7, 900.8, 900.9]
+    run.tree.runs = run._runs = 6
+    for now, many in ((901.0, True), (901.1, False)):
+        run.followed.many = many
+        run._on_tick(snapshot._replace(time=now))
+    assert searches[5:] == [901.0], "reading between samples ends with the next search"
     writer.close()
 
 
