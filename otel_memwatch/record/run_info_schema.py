@@ -46,6 +46,8 @@ class TargetFields(NamedTuple):
     """Monotonic seconds."""
     floor: int | None
     """Bytes; at or below this, wait4's maximum belongs to the launcher."""
+    faults_before: int | None
+    """Page faults before it entered the run's cgroup; `None`: not counted."""
 
 
 class TargetGroupFields(NamedTuple):

@@ -39,6 +39,8 @@ class RunConditions(NamedTuple):
     """True if that cgroup's high-water mark covers its whole life, even if it was reset for the windows between samples."""
     floor: int
     """Bytes up to which wait4's maximum may be the launcher's, which the target inherits."""
+    faults_before: int | None
+    """Page faults of the command before it entered its cgroup; `None`: not counted, as in old records."""
     rss_error: int
     """Bytes by which the kernel's counters of one process may be off."""
     sum_error: int
@@ -109,6 +111,7 @@ class RunConditions(NamedTuple):
             own_from_start=bool(fields.own_cgroup) and (not joined or fields.target_group.born),
             unbroken_watermark=fields.cgroup_version == 2,
             floor=target.floor or 0,
+            faults_before=target.faults_before,
             rss_error=rss_error,
             sum_error=sum_error(rss_error, exact=fields.exact_sums),
             fault_bytes=fields.fault_bytes or _HUGE_PAGE,

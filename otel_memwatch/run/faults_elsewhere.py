@@ -3,6 +3,7 @@
 from collections import deque
 
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+from otel_memwatch.truth.cgroup import UncountedFaults
 
 
 class FaultsElsewhere:
@@ -14,13 +15,16 @@ class FaultsElsewhere:
     Example: the tree had 52 000 faults and the cgroup 27 000 for a second, then 52 000: none were elsewhere.
     """
 
-    __slots__ = ("_charged", "_settled", "_waiting", "of_tree")
+    __slots__ = ("_before", "_charged", "_last", "_settled", "_waiting", "of_tree")
 
-    def __init__(self) -> None:
+    def __init__(self, before: int | None = None) -> None:
+        self._before = before
+        """Page faults of the command before it entered the cgroup; `None`: not counted."""
         self._waiting: deque[tuple[float, int]] = deque()
         """The tree's count, and the monotonic seconds at which it was first seen."""
         self._settled = 0
-        self._charged = 0
+        self._charged = self._last = 0
+        """Counts of the cgroup and of the tree at the last sample."""
         self.of_tree = 0
         """Page faults of the tree so far."""
 
@@ -30,10 +34,11 @@ class FaultsElsewhere:
             self._settled = max(self._settled, self._waiting.popleft()[1] - charged)
         if not self._waiting or self._waiting[-1][1] != faults:
             self._waiting.append((time, faults))
-        self._charged = charged
+        self._charged, self._last = charged, faults
         self.of_tree = max(self.of_tree, faults)
 
     @property
-    def most(self) -> int:
+    def uncounted(self) -> UncountedFaults:
         """Page faults so far; 0: none, or not known."""
-        return max([self._settled, *(faults - self._charged for _, faults in self._waiting)])
+        settled = max([self._settled, *(faults - self._charged for _, faults in self._waiting)])
+        return UncountedFaults(settled, self._last - self._charged, self._before)

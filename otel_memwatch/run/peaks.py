@@ -57,7 +57,7 @@ class RunEvidence:
         pss: largest sum of proportional set sizes.
         hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
         outside: processes seen outside of the cgroup; no value: not sampled.
-        faults_elsewhere: page faults of the tree that its cgroup did not count.
+        faults_elsewhere: page faults of the tree, and those that its cgroup did not count.
         cgroup_swap, system_swap: most bytes in swap, of the cgroup and of the machine.
         limits: smallest and largest limit of the cgroup that was read.
         window_bounds: upper bounds from high-water marks that are reset at every sample.
@@ -88,7 +88,7 @@ class RunEvidence:
         self.ledger = LedgerBounds(conditions.page_bytes, carried=conditions.faults_carried)
         self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
-        self.faults_elsewhere = FaultsElsewhere()
+        self.faults_elsewhere = FaultsElsewhere(conditions.faults_before)
         self.cgroup_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
@@ -326,21 +326,26 @@ def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Pea
 
 def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
-    if evidence.processes.have_left(
-        watermark, evidence.faults_elsewhere.most, evidence.faults_elsewhere.of_tree
-    ):
-        return tree_around_cgroup(tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value)
-    if evidence.cgroup.reset_by_others:
-        return tree_while_cgroup_was_read(tree_low(evidence) or 0)
-    at = needed.at if needed.value else evidence.watermark.at
-    error = evidence.conditions.charge_error
+    low, faults, conditions = tree_low(evidence) or 0, evidence.faults_elsewhere, evidence.conditions
+    error = conditions.charge_error
     high = watermark if most.value is None else most.value
-    if evidence.conditions.unbroken_watermark:
+    if conditions.unbroken_watermark:
         high = min(high, watermark + peak_error(error))
     high = within_limit(high, evidence.limits, error)
-    low, likely = tree_low(evidence) or 0, evidence.likely_need()
-    peak = tree_from_cgroup(low, high, charged=watermark, likely=likely)
-    return peak._replace(at=evidence.conditions.since_start(at))
+    if evidence.processes.have_left(watermark, faults.uncounted, faults.of_tree):
+        by_faults = None
+        if (
+            faults.uncounted.elsewhere
+            and evidence.processes.all_faults_counted
+            and not evidence.cgroup.reset_by_others
+        ):
+            by_faults = high + faults.uncounted.most * conditions.fault_bytes
+        return tree_around_cgroup(low, tree_bound(evidence), evidence.unmapped.value, by_faults)
+    if evidence.cgroup.reset_by_others:
+        return tree_while_cgroup_was_read(low)
+    at = needed.at if needed.value else evidence.watermark.at
+    peak = tree_from_cgroup(low, high, charged=watermark, likely=evidence.likely_need())
+    return peak._replace(at=conditions.since_start(at))
 
 
 def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:

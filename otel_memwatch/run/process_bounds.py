@@ -11,7 +11,7 @@ from collections import deque
 from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.run.tree_bounds import EndedSpans, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup import left_cgroup
+from otel_memwatch.truth.cgroup import UncountedFaults, left_cgroup
 from otel_memwatch.truth.outside_faults import beyond_files, with_unseen_fill
 from otel_memwatch.truth.process import process_bound, wait4_was_its_own, watermark_is_of_run
 from otel_memwatch.truth.processes import CLOCK_TICK, is_same_process, is_unwatched, process_span, unseen_max
@@ -292,6 +292,12 @@ class ProcessCollection:
         """True if processes of the run could not be watched."""
         return is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
 
+    @property
+    def all_faults_counted(self) -> bool:
+        """True if the tree's page faults include those of each process, and each process outside the cgroup was there briefly."""
+        uncounted = self.unreaped or self.ignores_sigchld or self.unwatched or self.outside_ledger
+        return not (uncounted or self.left_cgroup)
+
     def bounded_by_faults(self, high: float) -> bool:
         """Return whether page faults explain all memory of the tree; `high`: the largest of their bounds, in bytes."""
         if self.unwatched or self.outside_ledger:
@@ -313,7 +319,7 @@ class ProcessCollection:
         """Lower bound of the largest needed memory of one process that is charged to cgroups, at a sample."""
         return max(0, (self._most_needed or 0) - self._conditions.sum_error)
 
-    def have_left(self, watermark: int, faults_elsewhere: int, faults: int) -> bool:
+    def have_left(self, watermark: int, uncounted: UncountedFaults, faults: int) -> bool:
         """Return whether processes used memory outside the run's cgroup.
 
         If the run has joined the cgroup, only memory at samples counts: earlier memory of a process, and its page faults, may
@@ -321,7 +327,7 @@ class ProcessCollection:
 
         Args:
             watermark: of that cgroup, in bytes.
-            faults_elsewhere: page faults of the tree that the cgroup did not count.
+            uncounted: page faults of the tree that the cgroup did not count.
             faults: page faults of the tree.
         """
         largest = 0 if self.largest is None else self.largest.low
@@ -335,7 +341,7 @@ class ProcessCollection:
             seen=self.left_cgroup,
             charged=self.charged_bytes if joined else max(self.charged_bytes, *unexplained),
             watermark=watermark,
-            faults_elsewhere=0 if joined else faults_elsewhere,
+            uncounted=UncountedFaults() if joined else uncounted,
             error=self._conditions.charge_error + self._conditions.rss_error,
         )
 

@@ -409,7 +409,7 @@ class RecordedRun:
         unseen = series.unseen_spans()
         # Sizes reveal processes outside only if the cgroup was read as long as the processes.
         left = (
-            processes.tree.have_left(series.most_charged, series.faults_elsewhere, series.faults)
+            processes.tree.have_left(series.most_charged, series.uncounted, series.faults)
             if self._whole
             else processes.tree.left_cgroup
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Value
     from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.conditions import RunConditions
+    from otel_memwatch.truth.cgroup import UncountedFaults
 
 _ABOVE = 2048
 """Samples up to which nothing is merged; merging so many takes a few milliseconds."""
@@ -63,7 +64,7 @@ class HistoricSeries(NamedTuple):
     watermark: SampleSeries
     windows: CgroupHistory
     most_charged: int
-    faults_elsewhere: int
+    uncounted: UncountedFaults
     faults: int
     mapped: int
     counters: Mapping[str, SampleSeries]
@@ -98,7 +99,7 @@ class SampleHistory:
         self._unseen_level = 0.0
         self._counted = conditions.started, conditions.started
         """Moments of the last two samples that counted short-lived processes."""
-        self._faults_elsewhere = FaultsElsewhere()
+        self._faults_elsewhere = FaultsElsewhere(conditions.faults_before)
         self._most_charged: tuple[float, int] | None = None
         self._most_mapped = 0
         self._merge_above = _ABOVE
@@ -178,7 +179,7 @@ class SampleHistory:
             ),
             windows=CgroupHistory.of(windows),
             most_charged=marks[0][1] if marks else 0,
-            faults_elsewhere=self._faults_elsewhere.most,
+            uncounted=self._faults_elsewhere.uncounted,
             faults=self._faults_elsewhere.of_tree,
             mapped=self._most_mapped,
             counters=counters,

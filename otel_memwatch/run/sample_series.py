@@ -14,6 +14,7 @@ from otel_memwatch.run.ledger_bounds import ledger_between
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.cgroup import UncountedFaults
 
 if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
@@ -232,7 +233,7 @@ class TreeSeries:
         self.watermark = self._series("watermark")
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The cgroup's high-water mark at the last sample that could read it, in bytes."""
-        self.faults, self.faults_elsewhere = self._count_faults()
+        self.faults, self.uncounted = self._count_faults(conditions.faults_before)
         """Page faults of the tree, and the faults among them that the run's cgroup did not count."""
         if conditions.own_cgroup and self.watermark.known:
             starts, ends, untils, low, high = bounds_between(samples, conditions, all_ended=all_ended)
@@ -253,7 +254,7 @@ class TreeSeries:
     def _series(self, field: str) -> SampleSeries:
         return self._of(self._samples.field(field))
 
-    def _count_faults(self) -> tuple[int, int]:
+    def _count_faults(self, before: int | None) -> tuple[int, UncountedFaults]:
         """Return the counts of `FaultsElsewhere`, from all samples at once."""
         samples = self._samples
         faults = samples.field("faults")
@@ -261,10 +262,11 @@ class TreeSeries:
         elsewhere = faults - charged
         both = elsewhere > -inf  # which NaN is not
         if not both.any():
-            return 0, 0
+            return 0, UncountedFaults(before=before)
         time, faults, charged = samples.time[both], faults[both], charged[both]
         later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
-        return int(faults.max()), max(0, int((faults - charged[later]).max()))
+        settled, at_end = max(0, int((faults - charged[later]).max())), int(faults[-1] - charged[-1])
+        return int(faults.max()), UncountedFaults(settled, at_end, before)
 
     def _of(self, values: Any) -> SampleSeries:
         """Return a series without a copy of the values, if all are known: those of a day take 7 MiB for each column."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Evidence, Peak
+from otel_memwatch.runtime.typed import NamedTuple
 from otel_memwatch.truth.exact import at_least, is_exact, of_counter
 
 _FAULTS_BEFORE = 384
-"""Page faults of a command before it enters the run's cgroup, plus a margin for the lag of the cgroup's counter."""
+"""Most page faults of a command before it enters the run's cgroup, plus a margin for the lag of the cgroup's counter."""
 
 BY_CGROUP = frozenset((Evidence.CGROUP_PEAK, Evidence.CGROUP_PEAK_LESS_CACHE))
 """Evidence of a tree's peak that includes the kernel memory of its processes: all of it was charged."""
@@ -17,7 +18,36 @@ def is_charged(peak: Peak | None) -> bool:
     return peak is not None and not BY_CGROUP.isdisjoint(peak.evidence)
 
 
-def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: int, error: int) -> bool:
+class UncountedFaults(NamedTuple):
+    """Page faults of a tree that its cgroup did not count, at most.
+
+    They include those of the command before it entered the cgroup.
+    """
+
+    settled: int = 0
+    """Largest number that was still missing after the cgroup's count had time to follow."""
+    at_end: int = 0
+    """Number that is missing at the last sample."""
+    before: int | None = None
+    """Number before the command entered the cgroup; `None`: not counted."""
+
+    @property
+    def most(self) -> int:
+        """Upper bound of those in other cgroups."""
+        return max(self.settled, self.at_end) - (self.before or 0)
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if a process had page faults in another cgroup.
+
+        At the end a single one counts: it may have brought a huge page. Earlier the cgroup's count may be late.
+        """
+        return self.settled > _FAULTS_BEFORE or self.at_end > (
+            _FAULTS_BEFORE if self.before is None else self.before
+        )
+
+
+def left_cgroup(*, seen: bool, charged: int, watermark: int, uncounted: UncountedFaults, error: int) -> bool:
     """Return whether a process used memory outside the run's cgroup, so the cgroup bounds the tree only from below.
 
     A process can move, or be moved, to another cgroup: by a write to its file, systemd-run --scope, cgexec, or a container
@@ -38,32 +68,43 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: i
     | was seen outside | any | not all of it |
     | was not | the largest is above the peak and the error | not all of it |
     | | it had page faults that the cgroup did not count | not all of it |
-    | | neither | all of it, but for `_FAULTS_BEFORE` pages, which may be huge |
+    | | neither | all of it |
+
+    A stay shows in the page faults unless it had none, or the cgroup counted as many that the tree lacks:
+
+    * those of children that no process waited for,
+    * failed ones, and those that another program caused,
+    * before Linux 6.4, each repetition of one that waited for a file.
 
     Args:
         seen: whether a sample found a process outside the cgroup and the cgroups below it.
         charged: the most anonymous and shared memory of one process at a sample. If it is larger, the part of a maximum
             between samples that files do not explain (`beyond_files`).
         watermark: peak of the cgroup, page cache included.
-        faults_elsewhere: minor page faults of the tree less all page faults in the cgroup.
+        uncounted: page faults of the tree less those in the cgroup.
         error: uncertainty of the cgroup's counters and those of the process, in bytes.
     """
-    return seen or charged > watermark + error or faults_elsewhere > _FAULTS_BEFORE
+    return seen or charged > watermark + error or uncounted.elsewhere
 
 
-def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak | None:
+def tree_around_cgroup(
+    low: int, held: int | None, unmapped: int | None, by_faults: int | None = None
+) -> Peak | None:
     """Return the tree's peak if processes have left the run's cgroup: never EXACT.
 
     Args:
         low: bytes that were certainly needed, by the cgroup, or by one process if a sample found one outside.
         held: bytes that the processes never exceeded together, anywhere; `None`: unknown.
         unmapped: the most that the cgroup held beside the processes, in bytes; `None`: unknown.
+        by_faults: upper bound of the cgroup plus all that page faults elsewhere can have brought, in bytes; `None`: unknown.
     """
-    high = None if held is None or unmapped is None else max(low, held + unmapped)
+    high, why = None if held is None or unmapped is None else held + unmapped, Evidence.PROCESS_PEAK_SUM
+    if by_faults is not None and (high is None or by_faults < high):
+        high, why = by_faults, Evidence.PAGE_FAULTS
     if high is None:
         return at_least(low, Evidence.CGROUP_OR_PROCESS, Evidence.LEFT_CGROUP) if low else None
-    evidence = (Evidence.CGROUP_OR_PROCESS, Evidence.PROCESS_PEAK_SUM, Evidence.LEFT_CGROUP)
-    return Peak.interval(low, high, evidence=evidence)
+    evidence = (Evidence.CGROUP_OR_PROCESS, why, Evidence.LEFT_CGROUP)
+    return Peak.interval(low, max(low, high), evidence=evidence)
 
 
 def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, still_read: bool) -> int:

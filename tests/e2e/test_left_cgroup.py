@@ -89,6 +89,14 @@ def test_a_small_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group
     assert tree["high"] is None or tree["high"] >= 20 * MIB
 
 
+def test_a_child_that_leaves_with_few_page_faults(tmp_path: Path, elsewhere: Group) -> None:
+    script = [sys.executable, "-S", str(FOLDER / "child_leaves_with_huge_pages.py"), str(elsewhere.path)]
+    done = wrap(script, "--cgroup", "require", "--interval", "5", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["certainty"] == "interval"
+    assert tree["high"] is None or tree["high"] >= 20 * MIB
+
+
 def test_a_child_that_leaves_after_it_has_grown(tmp_path: Path, elsewhere: Group) -> None:
     script = [sys.executable, "-S", str(FOLDER / "child_leaves_after_growing.py"), str(elsewhere.path)]
     done = wrap(script, "--cgroup", "require", out=tmp_path / "run")

@@ -197,12 +197,12 @@ def _killed(group: OwnCgroup, counts: Mapping[str, int]) -> bool:
         return bool(counts.get("oom"))
 
 
-def guarded(enter: Callable[[], None]) -> Callable[[], None]:
+def guarded(enter: Callable[[], int | None]) -> Callable[[], int | None]:
     """Return a function that applies the limit through `enter` and ends the process if that fails."""
 
-    def enter_or_end() -> None:
+    def enter_or_end() -> int | None:
         try:
-            enter()
+            return enter()
         except Exception as error:  # noqa: BLE001 - any failure leaves the command without a limit
             os.write(
                 2,

@@ -26,6 +26,8 @@ class StartedRecipe(NamedTuple):
     """Monotonic seconds of its start."""
     floor: int
     """Bytes of resident memory that it had before exec."""
+    faults_before: int
+    """Page faults before it entered its cgroup."""
     witness: int
     """PID of the witness; -1: none."""
     ask: int
@@ -40,8 +42,9 @@ class StartedRecipe(NamedTuple):
     @classmethod
     def of(cls, words: Sequence[str]) -> StartedRecipe:
         """Parse these words."""
-        pid, started, floor, witness, ask, answers, *texts = words
-        numbers = int(pid), float(started), int(floor), int(witness), int(ask), int(answers)
+        pid, started, before, witness, ask, answers, *texts = words
+        floor, _, faults = before.partition("/")
+        numbers = int(pid), float(started), int(floor), int(faults), int(witness), int(ask), int(answers)
         return cls(*numbers, *texts)
 
 
@@ -58,7 +61,13 @@ def adopt(
     run.oom_kills, run.allocated_before = OomKills(), None
     witness = Witness.adopt(command.witness, command.ask, command.answers)
     run.target = Target(
-        command.pid, command.started, command.floor, None, witness=witness, strangers=frozenset()
+        command.pid,
+        command.started,
+        command.floor,
+        None,
+        faults_before=command.faults_before,
+        witness=witness,
+        strangers=frozenset(),
     )
     run.release_target()
     record_run(run)

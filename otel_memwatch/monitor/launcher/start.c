@@ -221,14 +221,18 @@ int start_command(char **numbers)
         for (size_t number = 0; number < counts[list]; number++)
             lists[list][number] = next_word(&words);
     }
+    struct rusage own;
+    for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts */
+        getrusage(RUSAGE_SELF, &own);
     if (entrance >= 0 && write(entrance, "0", 1) != 1)
         tell("misplaced [Errno %d] %s", errno, strerror(errno));
+    else if (entrance >= 0)
+        tell("entered %ld", own.ru_minflt + own.ru_majflt);
     restore_signals(&state);
     while (read(orders, &byte, 1) < 0 && errno == EINTR)
         ;
-    for (int round = 0; round < 2; round++) { /* the first one loads the pages that the second one counts */
+    for (int round = 0; round < 2; round++) { /* likewise */
         struct timespec now;
-        struct rusage own;
         clock_gettime(CLOCK_MONOTONIC, &now);
         getrusage(RUSAGE_SELF, &own);
         tell("started %lld.%09ld %lld", (long long)now.tv_sec, now.tv_nsec, 1024LL * own.ru_maxrss);

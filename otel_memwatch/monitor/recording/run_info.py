@@ -69,7 +69,12 @@ def start_fields(
         "command": list(target.argv),
         "cwd": working_directory,
         "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
-        "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
+        "target": {
+            "pid": target.pid,
+            "start": target.started,
+            "floor": target.floor,
+            "faults_before": target.faults_before,
+        },
         "host": {
             "name": machine.nodename,
             "system": machine.sysname,
@@ -260,6 +265,8 @@ class TargetInfo(NamedTuple):
     """Its environment at its start; empty if unreadable."""
     floor: int = 0
     """Bytes up to which wait4's maximum is the launcher's, not the target's; 0: we did not launch it."""
+    faults_before: int | None = None
+    """Page faults of the target before it entered `own_cgroup`; `None`: not counted."""
     own_cgroup: OwnCgroup | None = None
     """The cgroup made for the run, if the target is in it."""
     group: TargetGroup | None = None

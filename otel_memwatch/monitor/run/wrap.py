@@ -216,6 +216,7 @@ class RunResources:
                 started=self.target.started,
                 environment=dict(os.environ),
                 floor=self.target.floor,
+                faults_before=self.target.faults_before,
                 own_cgroup=self.cgroup,
                 cgroup_hint=self.cgroup_hint if misplaced is None else f"a cgroup of its own ({misplaced})",
                 helpers=self.helpers,
@@ -338,9 +339,9 @@ class RunResources:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
         return {**variables, **(self.listening.variables if self.listening else {})}
 
-    def _entering(self) -> Callable[[], None] | None:
+    def _entering(self) -> Callable[[], int | None] | None:
         """Return what the child calls before it executes the command; `None`: it enters the cgroup, if there is one."""
-        enter: Callable[[], None] | None = None
+        enter: Callable[[], int | None] | None = None
         if self._scope is not None:
             enter = self._scope.entered
         elif self._cgroup is not None and (self.settings["limit"] is not None or self.settings["stacks"]):
@@ -449,7 +450,7 @@ def _load() -> Iterator[None]:
         yield
 
 
-def _traceable(enter: Callable[[], None] | None) -> Callable[[], None]:
+def _traceable(enter: Callable[[], int | None] | None) -> Callable[[], int | None]:
     """Return a function that the child calls before exec, which lets our tools read its stacks.
 
     If kernel.yama.ptrace_scope is 1, only ancestors of a process and one declared process with its descendants may read it.
@@ -457,10 +458,9 @@ def _traceable(enter: Callable[[], None] | None) -> Callable[[], None]:
     """
     from otel_memwatch.runtime import system_calls
 
-    def declare_and_enter() -> None:
+    def declare_and_enter() -> int | None:
         system_calls.prctl(system_calls.PR_SET_PTRACER, os.getppid())
-        if enter is not None:
-            enter()
+        return None if enter is None else enter()
 
     return declare_and_enter
 

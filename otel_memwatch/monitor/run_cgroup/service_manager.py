@@ -25,7 +25,7 @@ import signal
 import time
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.run_cgroup.own_cgroup import PREFIX, OwnCgroup, is_of_a_run, limit_of
+from otel_memwatch.monitor.run_cgroup.own_cgroup import PREFIX, OwnCgroup, is_of_a_run, limit_of, own_faults
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.control_group import own_location
@@ -228,21 +228,27 @@ class Scope:
             "0",
         )
 
-    def entered(self) -> None:
-        """Wait until the calling process is in the scope, at most `PATIENCE`. Raises `Unavailable` if that fails.
+    def entered(self) -> int:
+        """Wait until the calling process is in the scope, at most `PATIENCE`. Return its page faults before that, at least.
 
-        The child calls this before the program replaces it.
+        The child calls this before the program replaces it. Raises `Unavailable` if the wait fails.
         """
         os.close(self._answer)
         end = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        output, ended = b"", False
+        output, ended, inside = b"", False, False
+        faults = counted = own_faults()
         # Wait for the end of busctl too. The parent then does not have to end it or separate its children from the target's.
-        while not (self._inside() and ended):
+        while True:
+            if not inside:
+                faults, counted = counted, own_faults()
+                inside = self._inside()
+            if inside and ended:
+                return faults
             if time.monotonic() > end:
-                if self._inside():
-                    return
+                if inside:
+                    return faults
                 raise Unavailable(f"the service manager gave no cgroup within {self._patience:g} s")
             if ended:
                 time.sleep(_POLL_SECONDS)

@@ -32,7 +32,7 @@ WHOLE: dict[str, Any] = {
     "command": ["python", "train.py"],
     "cwd": "/data",
     "input_bytes": 5,
-    "target": {"pid": 7, "start": 10.5, "floor": 4096},
+    "target": {"pid": 7, "start": 10.5, "floor": 4096, "faults_before": 80},
     "host": {"name": "node1", "system": "Linux", "release": "6.12", "machine": "x86_64", "cpus": 2, "memory_bytes": 8, "swap_bytes": 0, "disk_rate": 7},
     "monitor": {"version": "1.0", "pid": 6, "pid_namespace": 4026531836, "python": "3.11", "mode": "wrap"},
     "started": {"wall": 1e9, "monotonic": 10.5},
@@ -81,7 +81,7 @@ WHOLE: dict[str, Any] = {
 def test_every_field_is_read() -> None:
     found = RunInfo.of(WHOLE)
     assert set(WHOLE) == set(RunInfo._fields)
-    assert found.target == TargetFields(7, 10.5, 4096)
+    assert found.target == TargetFields(7, 10.5, 4096, 80)
     assert found.host == HostFields("node1", "Linux", "6.12", "x86_64", 2, 8, 0, 7)
     assert (found.started, found.ended) == (ClockReading(1e9, 10.5), ClockReading(1e9 + 2, 12.5))
     assert found.files == FilesFields(2, 12, 8, (FileFields("/m", 9, 8, None),))

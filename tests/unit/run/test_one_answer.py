@@ -19,6 +19,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.peaks import tree_bound
 from otel_memwatch.run.processes import RecordedProcesses
 from otel_memwatch.run.sample_series import TreeSeries
+from otel_memwatch.truth.cgroup import UncountedFaults
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 
@@ -123,5 +124,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         folded = {process.pid: process.bound for process in aggregator.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         for watermark in (0, MIB, 300 * MIB):
-            assert recorded.tree.have_left(watermark, 0, 0) == aggregator.processes.have_left(watermark, 0, 0)
+            assert recorded.tree.have_left(watermark, UncountedFaults(), 0) == aggregator.processes.have_left(
+                watermark, UncountedFaults(), 0
+            )
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in aggregator.peaks()[:4]]

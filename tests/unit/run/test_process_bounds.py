@@ -7,6 +7,7 @@ import pytest
 from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.process_bounds import ProcessCollection
+from otel_memwatch.truth.cgroup import UncountedFaults
 
 MIB = 1024**2
 READ = {"rss": 9 * MIB, "peak": 9 * MIB, "file": 6 * MIB, "needed": 3 * MIB}
@@ -46,9 +47,9 @@ def test_only_what_a_sample_read_as_memory_was_charged(
 def test_a_mapped_file_does_not_leave_the_group(faults: int, left: bool) -> None:
     """Its pages are charged to its first reader: a size above the group's watermark proves nothing."""
     tree = tree_of(READ, READ | ENDED | {"max_rss": 250 * MIB})
-    assert tree.have_left(4 * MIB, 0, faults) is left
+    assert tree.have_left(4 * MIB, UncountedFaults(), faults) is left
 
 
 def test_what_a_sample_read_beyond_the_group_was_elsewhere() -> None:
     tree = tree_of(READ | {"needed": 300 * MIB})
-    assert tree.have_left(2 * MIB, 0, 1 << 20)
+    assert tree.have_left(2 * MIB, UncountedFaults(), 1 << 20)

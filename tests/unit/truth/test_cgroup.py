@@ -8,6 +8,7 @@ import pytest
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.truth.cgroup import (
+    UncountedFaults,
     left_cgroup,
     lifetime_watermark,
     stopped_watermark,
@@ -37,35 +38,44 @@ def test_within_limit(limits: tuple[int, int] | None, bound: int) -> None:
 @pytest.mark.parametrize(
     ("seen", "charged", "faults", "left"),
     [
-        (True, 0, 0, True),
-        (False, 307, 0, True),
-        (False, 3, 0, True),
-        (False, 2, 0, False),
-        (False, 2, 84, False),
-        (False, 2, 6144, True),
-        (False, 2, -6144, False),
+        (True, 0, UncountedFaults(), True),
+        (False, 307, UncountedFaults(), True),
+        (False, 3, UncountedFaults(), True),
+        (False, 2, UncountedFaults(), False),
+        (False, 2, UncountedFaults(settled=84, at_end=84), False),
+        (False, 2, UncountedFaults(settled=84, at_end=84, before=84), False),
+        (False, 2, UncountedFaults(settled=85, at_end=85, before=84), True),
+        (False, 2, UncountedFaults(settled=200, at_end=84, before=84), False),  # the count was late
+        (False, 2, UncountedFaults(settled=6144, at_end=84, before=84), True),
+        (False, 2, UncountedFaults(at_end=6144), True),
+        (False, 2, UncountedFaults(at_end=-6144, before=84), False),
     ],
 )
-def test_left_cgroup(seen: bool, charged: int, faults: int, left: bool) -> None:
-    told = left_cgroup(seen=seen, charged=charged, watermark=1, faults_elsewhere=faults, error=1)
+def test_left_cgroup(seen: bool, charged: int, faults: UncountedFaults, left: bool) -> None:
+    told = left_cgroup(seen=seen, charged=charged, watermark=1, uncounted=faults, error=1)
     assert told is left
 
 
 @pytest.mark.parametrize(
-    ("low", "held", "unmapped", "expected"),
+    ("low", "held", "unmapped", "by_faults", "expected"),
     [
-        (307, 320, 2, (INTERVAL, 307, 322)),
-        (307, 307, 0, (INTERVAL, 307, 307)),
-        (307, None, 2, (INTERVAL, 307, None)),
-        (307, 320, None, (INTERVAL, 307, None)),
-        (0, 320, 2, (INTERVAL, 0, 322)),
-        (0, None, 2, None),
+        (307, 320, 2, None, (INTERVAL, 307, 322)),
+        (307, 320, 2, 310, (INTERVAL, 307, 310)),
+        (307, 320, 2, 330, (INTERVAL, 307, 322)),
+        (307, 320, 2, 300, (INTERVAL, 307, 307)),
+        (307, 307, 0, None, (INTERVAL, 307, 307)),
+        (307, None, 2, None, (INTERVAL, 307, None)),
+        (307, None, 2, 330, (INTERVAL, 307, 330)),
+        (307, 320, None, None, (INTERVAL, 307, None)),
+        (0, 320, 2, None, (INTERVAL, 0, 322)),
+        (0, None, 2, None, None),
+        (0, None, 2, 330, (INTERVAL, 0, 330)),
     ],
 )
 def test_tree_around_cgroup(
-    low: int, held: int | None, unmapped: int | None, expected: tuple[Any, ...] | None
+    low: int, held: int | None, unmapped: int | None, by_faults: int | None, expected: tuple[Any, ...] | None
 ) -> None:
-    assert shape(tree_around_cgroup(low, held, unmapped)) == expected
+    assert shape(tree_around_cgroup(low, held, unmapped, by_faults)) == expected
 
 
 @pytest.mark.parametrize(

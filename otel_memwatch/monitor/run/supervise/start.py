@@ -13,6 +13,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.monitor.run.supervise import signals, target
@@ -20,7 +21,7 @@ from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.monitor.run.supervise.target import Target, follow_stop
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import read_once
-from otel_memwatch.runtime.typed import NoReturn
+from otel_memwatch.runtime.typed import NamedTuple, NoReturn
 
 _COMPILED = f"{__file__.rpartition('/run/')[0]}/launcher/recipe"
 _NAME = b"command-start"
@@ -37,7 +38,7 @@ def launch(
     *,
     variables: Mapping[str, str],
     entrance: int | None = None,
-    before_exec: Callable[[], None] | None = None,
+    before_exec: Callable[[], int | None] | None = None,
     forked: Callable[[Sequence[int]], None] | None = None,
     meanwhile: Iterable[object] = (),
     death_signal: int = 0,
@@ -55,7 +56,8 @@ def launch(
         variables: environment variables to add for the command.
         entrance: descriptor of a file; the child enters a cgroup by writing "0" into it. If that fails, the command starts
             all the same, and `Target.misplaced` has the reason.
-        before_exec: called in the child before exec instead, if entering takes more than that.
+        before_exec: called in the child before exec instead, if entering takes more than that. It returns the child's page
+            faults before it entered, if known (`Target.faults_before`).
         forked: called in this process with the pids of the child and the witness, while the child is in `before_exec`.
             Its exceptions are ignored: `before_exec` has to notice the failure.
         meanwhile: iterated in this process, step by step, until the child is ready. The kernel may take some ms to
@@ -84,17 +86,20 @@ def launch(
         with contextlib.suppress(BrokenPipeError):  # another program has killed the child already
             os.write(go, b".")
         os.close(go)
-        started, floor, misplaced, failure = _parsed(_report(report, steps, pid))
-        if failure is not None:
+        start = _parsed(_report(report, steps, pid))
+        if start.failure is not None:
             os.waitpid(pid, 0)
             witness.end()
-            error = command.failure(*failure)
-            error.errno = failure[0]
+            error = command.failure(*start.failure)
+            error.errno = start.failure[0]
             raise error
     except CommandNotStarted:
         signals.let_go(inherited)
         raise
-    return Target(pid, started, floor + _FLOOR_MARGIN, misplaced, witness=witness, strangers=strangers)
+    floor, faults = start.floor + _FLOOR_MARGIN, start.faults_before
+    return Target(
+        pid, start.moment, floor, start.misplaced, faults_before=faults, witness=witness, strangers=strangers
+    )
 
 
 def _spawn(
@@ -157,22 +162,19 @@ def _bits(numbers: Iterable[int]) -> int:
     return sum(1 << (number - 1) for number in numbers)
 
 
-def _entering(entrance: int | None) -> Callable[[], None] | None:
+def _entering(entrance: int | None) -> Callable[[], int] | None:
     """Return a function that enters a cgroup."""
     if entrance is None:
         return None
-    file = entrance
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import enter
 
-    def enter() -> None:
-        os.write(file, b"0")
-
-    return enter
+    return partial(enter, entrance)
 
 
 def _fork(
     command: Command,
     inherited: signals.InheritedState,
-    before_exec: Callable[[], None] | None,
+    before_exec: Callable[[], int | None] | None,
     death_signal: int,
 ) -> tuple[int, int, int]:
     """Fork the child. Return its pid, the pipe that reports its start, and the pipe in which a byte starts the command."""
@@ -197,13 +199,15 @@ def _become(
     inherited: signals.InheritedState,
     report: int,
     ready: int,
-    before_exec: Callable[[], None] | None,
+    before_exec: Callable[[], int | None] | None,
 ) -> NoReturn:
     """Execute the command in the child once a byte arrives in `ready`. `_parsed` reads the lines written to `report`."""
     try:
         if before_exec is not None:
             try:
-                before_exec()
+                faults = before_exec()
+                if faults is not None:
+                    os.write(report, b"entered %d\0" % faults)
             except Exception as error:  # noqa: BLE001 - trouble of the monitor must not stop the command
                 os.write(report, b"misplaced %s\0" % os.fsencode(str(error)))
         signals.let_go(inherited)
@@ -216,9 +220,24 @@ def _become(
         os._exit(127)
 
 
-def _parsed(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes] | None]:
-    """Return the child's start in monotonic seconds, RSS before exec in bytes, error of `before_exec`, error of exec."""
+class _Start(NamedTuple):
+    """Report of the child."""
+
+    moment: float
+    """Monotonic seconds, right before exec."""
+    floor: int
+    """Its RSS before exec, in bytes."""
+    faults_before: int | None
+    """Its page faults before it entered the cgroup; `None`: not counted."""
+    misplaced: str | None
+    """Error of entering the cgroup."""
+    failure: tuple[int, bytes] | None
+    """Number and path of the error of exec."""
+
+
+def _parsed(report: bytes) -> _Start:
     started, floor = time.monotonic(), target.own_max_rss()
+    faults: int | None = None
     misplaced: str | None = None
     failure: tuple[int, bytes] | None = None
     for line in report.split(b"\0"):
@@ -226,12 +245,14 @@ def _parsed(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes] | 
         if word == b"started":
             moment, _, size = rest.partition(b" ")
             started, floor = float(moment), int(size)
+        elif word == b"entered":
+            faults = int(rest)
         elif word == b"misplaced":
             misplaced = os.fsdecode(rest)
         elif word == b"failed":
             number, _, path = rest.partition(b" ")
             failure = int(number), path
-    return started, floor, misplaced, failure
+    return _Start(started, floor, faults, misplaced, failure)
 
 
 def _report(reader: int, meanwhile: Iterable[object], pid: int) -> bytes:

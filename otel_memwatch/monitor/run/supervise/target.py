@@ -32,6 +32,7 @@ class Target:
         floor: int,
         misplaced: str | None,
         *,
+        faults_before: int | None = None,
         witness: Witness,
         strangers: frozenset[int],
     ) -> None:
@@ -42,6 +43,8 @@ class Target:
         """Bytes of RSS that the child had from us before exec: a lower limit of its `max_rss`, whatever it used."""
         self.misplaced = misplaced
         """Error of `before_exec`; `None`: none."""
+        self.faults_before = faults_before
+        """Page faults of the child before it entered the run's cgroup; `None`: not counted."""
         self._witness = witness
         self.keeps_witness = False
         """True if the witness outlives the target, until `end_witness`."""

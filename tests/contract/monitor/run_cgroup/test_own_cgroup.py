@@ -14,6 +14,7 @@ import pytest
 from otel_memwatch.monitor.run_cgroup import own_cgroup
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampling.sources import Context, open_sources
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.procfs.control_group import locate, parse_memberships, parse_mounts
 from otel_memwatch.runtime.procfs.process import is_exiting
 from tests.support.control_group import Group, memory_parent
@@ -52,6 +53,32 @@ def test_peak_is_that_of_everything_in_the_group(own: OwnCgroup) -> None:
     assert done.returncode == 0, done.stderr
     assert 150 * MIB <= own.peak() < 200 * MIB
     assert own.oom_kills() == 0
+
+
+def page_faults(own: OwnCgroup) -> int:
+    """Page faults that the cgroup has counted, which may be late."""
+    stat = dict(line.split() for line in (Path(own.path) / "memory.stat").read_text().splitlines())
+    return int(stat["total_pgfault" if own.version == 1 else "pgfault"])
+
+
+def test_a_process_counts_its_page_faults_before_it_enters(own: OwnCgroup) -> None:
+    """The cgroup counts all later ones, so one that is missing there was elsewhere."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"%d" % own.add_self())
+        held = bytearray(4 * MIB)
+        os._exit(held[-1])
+    _, status, usage = os.wait4(child, 0)
+    before = int(os.read(reader, 64))
+    os.close(reader)
+    os.close(writer)
+    assert status == 0
+    until = time.monotonic() + 2 * GROUP_LAG_SECONDS
+    while (counted := page_faults(own)) != usage.ru_minflt + usage.ru_majflt - before:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert counted > 0
 
 
 def test_it_knows_who_is_in_it(own: OwnCgroup) -> None:

@@ -202,7 +202,7 @@ class Cgroup:
             return self._unchanged
         late = self._below is not None and self._below.lately(now)
         if self._outside is None:
-            sample = self._read_alone(late=late)
+            sample = self._read_alone(late=late, settled=due)
         else:
             sample = CgroupSample(*self._readings.usage(), self._outside.count(all_of_them=due))
         values = [get(sample) for get in self._fast]
@@ -224,8 +224,15 @@ class Cgroup:
             details = details._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         return values + [get(details) for get in self._slow]
 
-    def _read_alone(self, *, late: bool) -> CgroupSample:
-        """Read a cgroup that holds the run and nothing else. `late`: cgroups below it delay its counts."""
+    def _read_alone(self, *, late: bool, settled: bool) -> CgroupSample:
+        """Read a cgroup that holds the run and nothing else.
+
+        Args:
+            late: cgroups below it delay its counts.
+            settled: its counts should have all changes, as far as the kernel allows.
+        """
+        if settled and self.groups.own:
+            self._readings.settle()
         usage, peak, oom_kills = self._readings.usage()
         # The cache first: cache dropped between this reading and the reset then does not count as needed memory.
         file, faults, unevictable, anon, *statistics = self._readings.statistics()

@@ -135,6 +135,14 @@ class _Files:
         kept = self._last.get(f"{self._groups.memory}/{self.peak_file}")
         return None if kept is None else int(kept)
 
+    def settle(self) -> None:
+        """Make the kernel update memory.stat, which otherwise may lack up to 128 changes for each processor.
+
+        Reading the file updates a cgroup and all below it if enough changes are pending. The parent has more of them.
+        """
+        with contextlib.suppress(OSError):
+            self._optional(f"{self._groups.memory}/../memory.stat")
+
     def peak(self) -> int | None:
         """Return the watermark without a reset; `None`: the kernel has none."""
         self._peak = self._optional(f"{self._groups.memory}/{self.peak_file}")
