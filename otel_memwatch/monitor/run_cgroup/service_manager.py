@@ -229,7 +229,7 @@ class Scope:
         )
 
     def entered(self) -> int:
-        """Wait until the calling process is in the scope, at most `PATIENCE`. Return its page faults before that, at least.
+        """Wait until the calling process is in the scope, at most `PATIENCE`. Return its page faults until it noticed that.
 
         The child calls this before the program replaces it. Raises `Unavailable` if the wait fails.
         """
@@ -237,18 +237,15 @@ class Scope:
         end = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        output, ended, inside = b"", False, False
-        faults = counted = own_faults()
+        output, ended = b"", False
+        faults: int | None = None
         # Wait for the end of busctl too. The parent then does not have to end it or separate its children from the target's.
         while True:
-            if not inside:
-                faults, counted = counted, own_faults()
-                inside = self._inside()
-            if inside and ended:
+            if faults is None and self._inside():
+                faults = own_faults()
+            if faults is not None and (ended or time.monotonic() > end):
                 return faults
             if time.monotonic() > end:
-                if inside:
-                    return faults
                 raise Unavailable(f"the service manager gave no cgroup within {self._patience:g} s")
             if ended:
                 time.sleep(_POLL_SECONDS)
