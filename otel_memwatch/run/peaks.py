@@ -392,17 +392,19 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
 
 
 def _faults_of_largest(evidence: RunEvidence) -> int | None:
-    """Return the page faults of the process with wait4's largest maximum, or the most that it can have had.
+    """Return the page faults that can have brought wait4's largest maximum; `None`: unknown.
 
-    No process has more than those of a record and those that one sample reports of ended processes. `None`: unknown.
+    If no sample saw its process, one sample reports its page faults. Those of its ancestors may be all that samples saw.
     If it had more memory at a sample than its page faults brought, its parent's brought some.
     """
-    largest, attained = evidence.processes.largest, evidence.processes.attained_bytes
-    most, of_one = evidence.tree_faults, evidence.processes.most_faults + evidence.most_unseen_faults
-    most = None if most is None else min(most, of_one)
+    largest, attained, most = (
+        evidence.processes.largest,
+        evidence.processes.attained_bytes,
+        evidence.tree_faults,
+    )
     if largest is None or not largest.needed or not reaches(largest.low, attained, tolerance(attained)):
-        return most
-    return largest.faults if most_by_faults(largest.faults, largest.needed) else evidence.tree_faults
+        return None if most is None else most - evidence.unseen_faults + evidence.most_unseen_faults
+    return largest.faults if most_by_faults(largest.faults, largest.needed) else most
 
 
 def _bound_by_faults(evidence: RunEvidence) -> int | None:
