@@ -213,7 +213,8 @@ def _is_inside(name: str) -> bool:
 
 _KEY = (bytes(_external.MAGIC_NUMBER), _PACKAGE, _LIBRARY)
 """The stored modules are for this interpreter and these folders."""
-_STORE = f"{_PACKAGE}/__pycache__/modules.{sys.implementation.cache_tag}.bin"
+_STORE = f"{_PACKAGE}/runtime/__pycache__/stored_modules.{sys.implementation.cache_tag}.pyc"
+"""Bytecode of `stored_modules.py`, for Python and for package managers."""
 _FEW = 16
 """Number of modules that may miss in the stored ones. Other options need other modules."""
 

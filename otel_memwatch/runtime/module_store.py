@@ -3,8 +3,9 @@
 It saves opening, reading and closing 150 files, and names that many modules use are decoded once: 2 to 3 ms of each run.
 The finder of modules uses it (`module_finder.py`), and a detached process writes it after the prompt of a short run.
 
-The file lies in the package's `__pycache__`: a user who cannot write bytecode there cannot write it either. A module counts only if its
-source has the time and size that it had then, like in a `.pyc` file (PEP 552). The file holds:
+The file lies in the place of the bytecode of `stored_modules.py`: a user who cannot write bytecode there cannot write it
+either. A module counts only if its source has the time and size that it had then, like in a `.pyc` file (PEP 552). The file
+holds:
 
 - 4 bytes with the size of the head;
 - the head: the `key` of interpreter and folders, an identity, and the place of each module;

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,24 @@ def test_the_program_stores_its_modules_once(
         )
     assert (tmp_path / "modules.bin").exists() == expected
     assert (int(done.stdout) == 0) == expected
+
+
+def test_package_managers_remove_the_stored_modules() -> None:
+    """They remove the bytecode of each module that they remove."""
+    source = str(files("otel_memwatch.runtime") / "stored_modules.py")
+    assert importlib.util.cache_from_source(source) == module_finder._STORE
+
+
+def test_stored_modules_are_no_bytecode_for_python(tmp_path: Path) -> None:
+    (tmp_path / "stored_modules.py").write_text('"""Empty."""\n')
+    cached = Path(importlib.util.cache_from_source(str(tmp_path / "stored_modules.py")))
+    cached.parent.mkdir()
+    write_store(str(cached), ("key",), [])
+    done = subprocess.run(
+        [sys.executable, "-c", "import stored_modules; print(stored_modules.__doc__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "Empty.\n"
