@@ -8,8 +8,9 @@ list of [action, argument]:
 * "run" WORDS: the compiled program with these words, to its end; "start" WORDS: beside what follows; "wait": for all.
 
 The referee is its cgroup. The program reads and resets the watermark around both ends of each operation, so each
-operation has a separate truth: between the largest watermark inside and the largest one with both ends. It prints the
-line of workload.c's word g, then a line "operations" with a JSON object.
+operation has a separate truth: between the largest watermark inside and the largest one with both ends. Version 2 has no
+watermark of the kernel's memory, which may be part of the cgroup's. There, only memory that a boundary found mapped is certain. It prints
+the line of workload.c's word g, then a line "operations" with a JSON object.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from typing import Any, NamedTuple
 from tests.zoo.compositions import InTurn, Part
 
 MEMORY = Path("/sys/fs/cgroup/memory")
+VERSION_2 = not MEMORY.exists()
+PEAK = "memory.peak" if VERSION_2 else "memory.max_usage_in_bytes"
+MAPPED = ("anon", "shmem") if VERSION_2 else ("total_rss", "total_shmem")
+CACHE = ("file", "", "shmem") if VERSION_2 else ("total_cache", "", "total_shmem")
 FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000  # MAP_POPULATE: touched at once
 Step = tuple[str, "int | str | list[str] | None"]
 
@@ -79,6 +84,7 @@ class _Referee:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._peak = os.open(path / PEAK, os.O_RDWR)  # on version 2, a reset is only for this descriptor
         self.top = self.kernel = self.needed = self.mapped = 0
 
     def figure(self, name: str) -> int:
@@ -88,19 +94,18 @@ class _Referee:
         lines = (line.split() for line in (self._path / "memory.stat").read_text().splitlines())
         return sum(int(value) * (1 if name in names[:2] else -1) for name, value in lines if name in names)
 
-    def take(self) -> tuple[int, int]:
-        """Return the largest usage since the last call, the kernel's memory alone as well, and begin anew."""
-        mapped = self.of_stat("total_rss", "total_shmem")
+    def take(self) -> tuple[int, int, int]:
+        """Return the largest usage since the last call, that of the kernel alone, and the mapped memory. Begin anew."""
+        mapped = self.of_stat(*MAPPED)
         self.mapped = max(self.mapped, mapped)
-        self.needed = max(self.needed, mapped + self.figure("memory.kmem.usage_in_bytes"))
-        top, kernel = (self._watermark(f"memory.{kind}max_usage_in_bytes") for kind in ("", "kmem."))
+        top, kernel = int(os.pread(self._peak, 32, 0)), 0
+        os.pwrite(self._peak, b"0", 0)
+        if not VERSION_2:
+            kernel = self.figure("memory.kmem.max_usage_in_bytes")
+            self.needed = max(self.needed, mapped + self.figure("memory.kmem.usage_in_bytes"))
+            (self._path / "memory.kmem.max_usage_in_bytes").write_text("0")
         self.top, self.kernel = max(self.top, top), max(self.kernel, kernel)
-        return top, kernel
-
-    def _watermark(self, name: str) -> int:
-        value = self.figure(name)
-        (self._path / name).write_text("0")
-        return value
+        return top, kernel, mapped
 
     def others(self) -> int:
         """Return the number of other processes, without the monitor's in a scope."""
@@ -114,7 +119,7 @@ class _Referee:
         return count
 
     def line(self) -> str:
-        cache = self.of_stat("total_cache", "", "total_shmem")
+        cache = self.of_stat(*CACHE)
         return f"referee {self.top} {self.kernel} {self.needed} {self.mapped} {cache}"
 
 
@@ -142,11 +147,11 @@ def play(referee: _Referee, program: str, steps: list[Step]) -> dict[str, Known]
     known: dict[str, Known] = {}
 
     def boundary() -> None:
-        top, kernel = referee.take()
+        top, kernel, mapped = referee.take()
         for one in opened:
             one.most, one.kernel = max(one.most, top), max(one.kernel, kernel)
             if one.inside:
-                one.least = max(one.least, top)
+                one.least = max(one.least, mapped if VERSION_2 else top)
 
     for action, argument in steps:
         if action == "open":
@@ -189,12 +194,13 @@ def main() -> None:
     """Enter the referee, start anew in it so all of this process is charged there, and do the steps."""
     enter, program, steps = sys.argv[1:4]
     if len(sys.argv) == 4:
-        entries = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
-        outer = MEMORY / next(path for _, kind, path in entries if kind == "memory").lstrip("/")
-        path = Path(enter[1:]) if enter[1:] else outer / f"referee-{os.getpid()}"
-        path.mkdir(exist_ok=True)
-        (path / "tasks").write_text("0")
-        left = str(outer) if not enter[1:] else ""
+        path, left = Path(enter[1:]), ""
+        if not enter[1:]:
+            entries = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
+            outer = MEMORY / next(path for _, kind, path in entries if kind == "memory").lstrip("/")
+            path, left = outer / f"referee-{os.getpid()}", str(outer)
+            path.mkdir()
+        (path / ("cgroup.procs" if VERSION_2 else "tasks")).write_text("0")
         os.execv(sys.executable, [sys.executable, "-m", "tests.zoo.marked", *sys.argv[1:], str(path), left])
     path, left = Path(sys.argv[4]), sys.argv[5]
     referee = _Referee(path)

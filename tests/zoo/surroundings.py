@@ -17,7 +17,13 @@ MIB = 1 << 20
 LIMIT = 4096 * MIB
 """Of the group around a contained run."""
 ROOT = Path("/sys/fs/cgroup")
+LINUX = tuple(int(part) for part in os.uname().release.split(".")[:2])
 VERSION = 2 if (ROOT / "cgroup.controllers").exists() else 1
+
+
+def can_mark(*, inside: bool) -> bool:
+    """Return whether a program can referee its operations: it resets the watermark of its referee, and of no group of the run."""
+    return VERSION == 1 or (LINUX >= (6, 12) and not inside)
 
 
 class Surroundings(NamedTuple):
@@ -102,7 +108,8 @@ def _version_2(mode: str, user: str) -> Iterator[Surroundings]:
             group(parent=around.path) as elsewhere,
         ):
             for one in (around, monitor, referee, elsewhere):
-                os.chown(one.path / "cgroup.procs", uid, gid)
+                for file in ("cgroup.procs", "memory.peak"):
+                    os.chown(one.path / file, uid, gid)
             yield Surroundings(
                 inside,
                 "G" if inside else f"G{referee.path}",

@@ -23,7 +23,7 @@ from tests.support.counters import error_here
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
 from tests.zoo.marked import Known, steps_of
-from tests.zoo.surroundings import VERSION, surroundings, watcher
+from tests.zoo.surroundings import LINUX, VERSION, can_mark, surroundings, watcher
 
 MIB = 1 << 20
 OLD_FILE_MIB = 64
@@ -115,16 +115,16 @@ def run(
         mode: how it is watched.
         user: who watches it.
         interval: seconds between samples.
-        marks: draws operations, if its referee can be reset (version 1).
+        marks: draws operations, if the program can referee them (`can_mark`).
         program: first words of the monitor's command line.
     """
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
     os.chown(folder, *watcher(user))
-    machine = "" if VERSION == 1 else f"version 2, Linux {'.'.join(os.uname().release.split('.')[:2])}"
+    machine = "" if VERSION == 1 else f"version 2, Linux {LINUX[0]}.{LINUX[1]}"
     try:
         with surroundings(mode, user, marked=marks is not None) as around:
             target = [str(zoo() / "zoo"), around.enter, *part.words(), "w", "g"]
-            if marks is not None and VERSION == 1:
+            if marks is not None and can_mark(inside=around.inside):
                 steps = json.dumps(steps_of(part, marks))
                 target = [sys.executable, "-m", "tests.zoo.marked", around.enter, str(zoo() / "zoo"), steps]
             options = ["--cgroup", "require"] if VERSION == 2 and around.inside else MODES[mode]
