@@ -40,11 +40,15 @@ def text(advice: Advice) -> str:
             f"  sizes        minimum {least} MiB (with less it may be killed), full speed {full} MiB"
         )
     if advice.median is not None and advice.largest is not None:
+        median, several = size(advice.median), advice.runs > 1
         # Without an upper bound, 0 is the lower one.
-        middle = f"median {size(advice.median)}, " if advice.median else ""
+        middle = f"{'median ' if several else ''}{median}, " if advice.median else ""
         most = "without an upper bound" if advice.at_most is None else f"at most {size(advice.at_most)}"
+        needed = middle + ("largest " if several else "") + most
+        if not several and most == f"at most {median}":
+            needed = median
         counted = "" if advice.at_most == advice.largest else f", counted as {size(advice.largest)}"
-        lines.append(f"  needed       {middle}largest {most}{counted} ({count(advice.runs, 'run')})")
+        lines.append(f"  needed       {needed}{counted} ({count(advice.runs, 'run')})")
     if advice.line is not None:
         line, unit, named = advice.line, float(MIB), "MiB"
         if advice.input_name not in (INPUT, FILES):

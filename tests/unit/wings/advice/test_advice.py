@@ -572,6 +572,13 @@ def test_what_a_control_group_was_charged_needs_no_share_for_the_kernel() -> Non
     assert mixed.memory == advice.memory + KERNEL_SHARE
 
 
+def test_one_run_has_no_median() -> None:
+    (exact,) = advise([row(100)], by=job_of)
+    assert "  needed       100.0 MiB (1 run)\n" in TARGETS["text"](exact)
+    (known,) = advise([row(100, high=101 * MIB, certainty="interval")], by=job_of)
+    assert "  needed       100.0 MiB, at most 101.0 MiB (1 run)\n" in TARGETS["text"](known)
+
+
 def test_runs_known_between_wide_bounds_only_are_named() -> None:
     wide = row(100, high=300 * MIB, certainty="interval")
     (advice,) = advise([row(100), row(100), row(101), wide], by=job_of)
