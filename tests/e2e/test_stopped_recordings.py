@@ -271,7 +271,14 @@ def test_space_becomes_free_before_the_end(tmp_path: Path, group: list[str]) -> 
         run.recorded()
         ballast = fill(disk)
         wait_for(lambda: not (run.out / ".reserve").exists())
-        ticks = (run.out / "samples.jsonl").read_bytes().count(b"\n") - 1
+        counts = [0]
+
+        def stopped() -> bool:  # the sample that found no space may follow
+            counts.append((run.out / "samples.jsonl").read_bytes().count(b"\n"))
+            return counts[-1] == counts[-2]
+
+        wait_for(stopped)
+        ticks = counts[-1] - 1
         ballast.unlink()
         told_all(run.wait(wrapped), group)
         found = load(run.out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import resource
 import select
@@ -82,6 +83,10 @@ def _reason(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
+_ROUNDS = 20
+"""Most counts of page faults until one is like the one before."""
+
+
 def own_faults() -> int:
     """Return the page faults of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -94,11 +99,16 @@ def enter(entrance: int) -> int:
     One write: 30 us on version 1, about 12 ms on version 2, with occasional waits of 100 ms. Raises `OSError` if the kernel
     refuses.
     """
-    # After a fork, each first use of a page is a fault. The first round, with a pipe, leaves none between count and entry.
+    # After a fork, each first use of a page is a fault. The last round, with a pipe, had none between count and entry.
+    gc.disable()
     reader, writer = os.pipe()
-    for file in (writer, entrance):
-        faults = own_faults()
-        os.write(file, b"0")
+    faults, before = own_faults(), -1
+    for _ in range(_ROUNDS):
+        if faults == before:
+            break
+        os.write(writer, b"0")
+        before, faults = faults, own_faults()
+    os.write(entrance, b"0")
     os.close(reader)
     os.close(writer)
     return faults
