@@ -9,7 +9,7 @@
 # MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8), MEMWATCH_VM_CONTAINERS of containers (default 3).
 # "one two" in MEMWATCH_VM_JOBS are jobs one after the other, "one+two" at the same time, which is faster.
 # MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
-#   MEMWATCH_VM_CPUS=64 MEMWATCH_VM_JOBS="spread-root spread-user one-root one-user demo" sh tests/vm/run.sh 6.12 -k "late or demo"
+#   MEMWATCH_VM_CPUS=64 MEMWATCH_VM_JOBS="spread-root spread-user one-root one-user brief-root demo" sh tests/vm/run.sh 6.12 -k "late or faults or demo"
 set -eu
 cd "$(dirname "$0")/../.."
 cache=${MEMWATCH_VM:-$(pwd)/build/vm}

@@ -143,6 +143,8 @@ def jobs() -> dict[str, str]:
         f' {once("ready", "service-reload")}; systemctl --user daemon-reload; wait \\$!"',
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
         **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one")},
+        "brief-root": f"systemd-run --quiet --scope -p Delegate=yes {PATIENT} wrap --cgroup require"
+        f" --out /tmp/brief-root/run -- {sys.executable} -S -c 'bytearray(1 << 20)'",
         **{
             f"{kind}-user": f'{TESTER} "{processors(f"{kind}-user", kind, "--cgroup off")}"'
             for kind in ("spread", "one")

@@ -96,12 +96,14 @@ class _Files:
         usage_file: file with the charged bytes.
         peak_file: file with the watermark.
         never_reset: file with a watermark of the cgroup's whole life, at least that of its memory.
+        updating: files whose reading updates memory.stat, beside the cgroup's.
 
     """
 
     never_reset: str
     usage_file: str
     peak_file: str
+    updating: tuple[str, ...] = ("../memory.stat",)
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -138,10 +140,13 @@ class _Files:
     def settle(self) -> None:
         """Make the kernel update memory.stat, which otherwise may lack up to 128 changes for each processor.
 
-        Reading the file updates a cgroup and all below it if enough changes are pending. The parent has more of them.
+        Reading the file updates a cgroup and all below it if enough changes are pending. The parent has more of them. Until
+        Linux 6.15, reading cpu.stat of version 2 updates all files of the cgroup, however few changes are pending: with 64
+        processors, memory.stat lacked up to 580 page faults before, and none after it.
         """
-        with contextlib.suppress(OSError):
-            self._optional(f"{self._groups.memory}/../memory.stat")
+        for name in self.updating:
+            with contextlib.suppress(OSError):
+                self._optional(f"{self._groups.memory}/{name}")
 
     def peak(self) -> int | None:
         """Return the watermark without a reset; `None`: the kernel has none."""
@@ -405,6 +410,7 @@ class Version2(_Files):
     usage_file = "memory.current"
     peak_file = "memory.peak"
     never_reset = "memory.peak"
+    updating = "../memory.stat", "cpu.stat"
 
     def usage(self) -> tuple[int, int | None, int | None]:
         """Return usage, peak and OOM kills, like version 1."""
