@@ -114,7 +114,7 @@ def test_any_run_can_be_reported_and_drawn_so(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         "from otel_memwatch import operation\n"
         "import time\n"
-        "with operation('Model Loading'): a = bytearray(80 << 20); time.sleep(0.3)\n"
+        "with operation('Model Loading'): a, b = bytearray(80 << 20), bytearray(8 << 20); del b; time.sleep(0.3)\n"
         "with operation('Cleanup'): del a; time.sleep(0.2)\n"
     )
     tool = [sys.executable, "-m", "otel_memwatch"]
