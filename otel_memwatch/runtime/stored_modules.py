@@ -1,4 +1,4 @@
-"""Empty module whose place for bytecode holds that of all modules (`module_store.py`).
+"""Empty module. The file for its bytecode holds that of all modules (`module_store.py`).
 
 Package managers remove the bytecode of a module with the module. A file of another name would stay after an uninstallation,
 and its folder would be importable.

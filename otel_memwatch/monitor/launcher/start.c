@@ -1,9 +1,10 @@
 /* Child of `start.py` that becomes the command: what `_become` there does, without a copy of the interpreter.
 
-   It makes a second child of its parent, which becomes the command, and ends. Its arguments are the numbers of three files: the pipe for its report, the pipe with its orders, and the file through
-   which it enters the cgroup, or -1. The orders are 20 digits with the size of the rest, and words that end in a 0 byte:
-   the death signal, the bits of the signal mask and of ignored signals, value and interval of three timers; the numbers
-   of paths, arguments and variables; these. One more byte starts the command.
+   It makes a second child of its parent, which becomes the command, and ends. Its arguments are the numbers of three
+   files: the pipe for its report, the pipe with its orders, and the file through which it enters the cgroup, or -1.
+   The orders are 20 digits with the size of the rest, and words that end in a 0 byte: the death signal, the bits of the
+   signal mask and of ignored signals, value and interval of three timers; the numbers of paths, arguments and
+   variables; these. One more byte, or the end of the pipe, starts the command.
 
    It is executed without an environment: LD_PRELOAD is for the command alone. */
 

@@ -26,7 +26,7 @@ SECONDS = 1.0
 """Lifetime of the process. It needs 20 ms of CPU time for a short run."""
 
 _SHORT = 0.3
-"""Seconds of a run whose modules are stored. A longer one needs more modules, and gains little."""
+"""Modules are stored after a run of at most so many seconds. A longer one needs more of them, and saves a smaller share."""
 
 _LAST_STEP = ("CI", "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID")
 """Variables of surroundings that may end, or collect the files, as soon as the command has ended."""
