@@ -1,24 +1,23 @@
 """Recording of the container that a wrapped client starts (`wrap -- podman run ...`), as a run beside that of the client.
 
-A process of ours searches for the container and records its cgroup. Its stdin gets a byte when the client has ended.
+A fork of ours searches for the container and records its cgroup. A new interpreter would take 0.2 s more, in which a short
+container would end. A pipe to the process gets a byte when the client has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import sys
 import time
 
 from otel_memwatch.errors import MemwatchError, describe
-from otel_memwatch.runtime.own_python import python_command
+from otel_memwatch.runtime.system_calls import open_files, signal
 from otel_memwatch.runtime.terminal import say
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from otel_memwatch.monitor.run_cgroup.container_client import Client
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
@@ -31,6 +30,7 @@ _RUNTIMES = b"crun", b"runc"
 """Starts of the short names that a container's main process has until the command runs."""
 _STARTING_POLL_SECONDS, _STARTING_POLLS = 0.005, 400
 """Pause between two readings of that name, and most readings: a command may have such a name."""
+_END_POLL_SECONDS = 0.01
 _ENDS_ALONE = 1.0
 """Seconds after the client's end in which its container ends too."""
 _TRIES = 5
@@ -53,7 +53,7 @@ _MODULES = (
     ),
     "otel_memwatch.record.writer",
 )
-"""Modules of a recording's first sample. Loading them takes 0.1 s, in which a short container would end."""
+"""Modules of a recording's first sample. They are loaded during the search."""
 
 _HINTS = {
     "docker": " (pass --cidfile FILE to docker run)",
@@ -64,75 +64,95 @@ _HINTS = {
 
 
 class ContainerRecorder:
-    """Monitor's side of the process. Raises `OSError` if it cannot be started."""
+    """Monitor's side of the process. Create it while there is one thread. Raises `OSError` if it cannot be started.
 
-    def __init__(self, argv: Sequence[str], pid: int, directory: str, settings: Mapping[str, Any]) -> None:
-        from subprocess import PIPE, Popen
+    Attributes:
+        pid: PID of the process, which is not part of the run.
 
-        chosen = [f"--{name}={settings[name]}" for name in _OF_BOTH if settings[name] is not None]
-        self._process = Popen(
-            python_command(__name__, str(pid), f"{directory}-container", *chosen, "--", *argv),
-            stdin=PIPE,
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
-        """The process is not part of the run."""
+    """
+
+    def __init__(self, client: Client, pid: int, directory: str, settings: Mapping[str, Any]) -> None:
+        stop, self._stop = os.pipe()
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                _serve(lambda: record(client, pid, directory, settings, stop), stop)
+        finally:
+            os.close(stop)
 
     def finish(self) -> None:
         """Wait for the container's report. A container that goes on after its client is not recorded further."""
-        from subprocess import TimeoutExpired
-
-        with contextlib.suppress(TimeoutExpired):
-            self._process.wait(_ENDS_ALONE)
+        if self._ends_within(_ENDS_ALONE):
             return
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write(b"1")
-            self._process.stdin.close()
-        with contextlib.suppress(TimeoutExpired):
-            self._process.wait(_PATIENCE)
-            return
-        self._process.kill()
-        self._process.wait()
+            os.write(self._stop, b"1")
+        if not self._ends_within(_PATIENCE):
+            os.kill(self.pid, signal.SIGKILL)
+            self._ends_within(_PATIENCE)
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return True
+            except ChildProcessError:  # it was reaped with the processes of the run
+                return True
+            time.sleep(_END_POLL_SECONDS)
+        return False
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Find and record the container. Arguments: the client's PID, the run directory, settings, "--", the client's argv."""
-    from otel_memwatch.monitor.run_cgroup.container_client import client_of
+def _serve(action: Callable[[], None], stop: int) -> NoReturn:
+    """Run the process: without the signal mask, the session and the open files of the monitor, whose pipes end with it."""
+    from otel_memwatch.runtime.memory_headroom import be_killed_first
 
-    # The starter has blocked signals for its threads.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    end = arguments.index("--")
-    pid, directory, options, argv = int(arguments[0]), arguments[1], arguments[2:end], arguments[end + 1 :]
-    client = client_of(argv)
-    assert client is not None
     try:
-        group = _wait_for(client, pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.setsid()
+        for fd in open_files():
+            if fd > 2 and fd != stop:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        be_killed_first()
+        action()
+    finally:
+        os._exit(0)
+
+
+def record(client: Client, pid: int, directory: str, settings: Mapping[str, Any], stop: int) -> None:
+    """Find and record the container of a client; `stop`: descriptor that gets a byte when the client has ended."""
+    try:
+        group = _wait_for(client, pid, stop)
         if group is None:
             say(
                 f"otel-memwatch: only the client was recorded: no {client.kind} was found{_HINTS.get(client.engine, '')}."
             )
         else:
-            _record(group, directory, dict(option[2:].split("=", 1) for option in options))
+            _record(group, f"{directory}-container", settings, stop)
     except MemwatchError as error:
         say(f"otel-memwatch: only the client was recorded: {error}")
     except Exception as error:  # noqa: BLE001 - the client's run is complete
         say(f"otel-memwatch: the container is not recorded: {describe(error)}")
-        sys.exit(1)
 
 
-def _wait_for(client: Client, pid: int) -> TargetGroup | None:
+def _wait_for(client: Client, pid: int, stop: int) -> TargetGroup | None:
     """Return the container's group as soon as it has a process; `None`: the client ended before that."""
     from otel_memwatch.monitor.run_cgroup.new_containers import find_new
     from otel_memwatch.runtime.lazy import load_module
 
-    for name in _MODULES:
-        load_module(name)
-    polls = 0
+    modules, polls = iter(_MODULES), 0
     while (group := find_new(client, pid)) is None:
-        polls += 1
-        if readable([0], _POLL_SECONDS if polls < _SOON else _LATER_POLL_SECONDS):
+        name = next(modules, None)
+        if name is not None:
+            load_module(name)
+            pause = 0.0
+        else:
+            polls += 1
+            pause = _POLL_SECONDS if polls < _SOON else _LATER_POLL_SECONDS
+        if readable([stop], pause):
             return find_new(client, pid)
+    for name in modules:
+        load_module(name)
     return _started(group)
 
 
@@ -151,14 +171,13 @@ def _started(group: TargetGroup) -> TargetGroup:
     return group._replace(path=innermost(group.path))
 
 
-def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> None:
+def _record(group: TargetGroup, directory: str, given: Mapping[str, Any], stop: int) -> None:
     from otel_memwatch.config import settings
     from otel_memwatch.monitor.run.attach import NoProcessError, attach
     from otel_memwatch.record.format import RUN_FILE, SAMPLES_FILE
     from otel_memwatch.runtime.procfs.control_group import oldest_member
 
-    flags = {name: given[name] == "True" for name in ("quiet", "report")}
-    chosen = settings("attach", {**given, **flags, "out": directory})
+    chosen = settings("attach", {name: given[name] for name in _OF_BOTH} | {"out": directory})
     chosen.update(dict.fromkeys(_OF_CLIENT), name=chosen["name"] or group.name)
     # The first processes of runc end in the container's group before the command starts there.
     at_once = f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once."
@@ -168,7 +187,7 @@ def _record(group: TargetGroup, directory: str, given: Mapping[str, str]) -> Non
             say(at_once)
             return
         try:
-            ended = attach(pid, chosen, say, stop_fd=os.dup(0), group=group)
+            ended = attach(pid, chosen, say, stop_fd=stop, group=group)
             break
         except NoProcessError:
             if not tries_left:

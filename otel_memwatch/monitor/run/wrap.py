@@ -117,7 +117,7 @@ class RunResources:
     @property
     def helpers(self) -> frozenset[int]:
         """Our helper processes, which are not part of the run."""
-        workers = (self.uploader, self.stacks, self.container)
+        workers = (self.uploader, self.stacks)
         return self.target.helpers | {worker.pid for worker in workers if worker is not None}
 
     def prepare(self) -> bool:
@@ -196,8 +196,6 @@ class RunResources:
 
     def start_monitor(self) -> None:
         """Start to record. If that fails, print why and leave `monitor` as `None`; raises nothing."""
-        if "run" in self.argv[1:]:
-            self._start_container()
         if self.stacks is not None:
             from pathlib import Path
 
@@ -244,18 +242,23 @@ class RunResources:
                 self.listening.socket.close()  # the target would wait for answers that never come
         self.monitor = monitor
 
-    def _start_container(self) -> None:
-        """Start to record the container that the command starts, if it starts one."""
+    def start_container(self) -> None:
+        """Start to record the container that the command starts, if it starts one. Call it while there is one thread."""
+        if "run" not in self.argv[1:]:
+            return
         from otel_memwatch.monitor.run_cgroup.container_client import client_of
 
-        if client_of(self.argv) is None:
+        client = client_of(self.argv)
+        if client is None:
             return
         from otel_memwatch.monitor.run.container_recorder import ContainerRecorder
 
         try:
-            self.container = ContainerRecorder(self.argv, self.target.pid, self.directory, self.settings)
+            self.container = ContainerRecorder(client, self.target.pid, self.directory, self.settings)
         except OSError as error:
             self.say(f"otel-memwatch: only the client is recorded: {describe(error)}")
+        else:
+            self.target.helpers |= {self.container.pid}
 
     def finish(self, end: ChildExit) -> None:
         """Complete the record. A signal that asks us to end skips optional work."""
@@ -388,6 +391,7 @@ def record_run(run: RunResources) -> NoReturn:
     settings = run.settings
     # Whatever fails from here on, wait for the command and end as it ends.
     with contextlib.closing(run):
+        run.start_container()
         run.start_guard()
         run.start_monitor()
         end = run.target.wait(

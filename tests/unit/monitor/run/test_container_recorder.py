@@ -8,15 +8,36 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_memwatch.monitor.run import attach, container_recorder
-from otel_memwatch.monitor.run_cgroup import target_groups
+from otel_memwatch.monitor.run_cgroup import new_containers, target_groups
+from otel_memwatch.monitor.run_cgroup.container_client import Client
 from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
-from otel_memwatch.runtime import kernel
+from otel_memwatch.runtime import kernel, lazy
 from otel_memwatch.runtime.procfs import control_group
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+GIVEN = {"quiet": True, "summary": "text", "report": False, "interval": None}
 GROUP = TargetGroup("container", "box", "/sys/fs/cgroup/box", 1, born=True)
+
+
+@pytest.mark.parametrize("searches", [1, 3, 40])
+def test_modules_are_loaded_during_the_search(searches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading them takes 0.1 s, and longer on a busy machine, in which a short container would end."""
+    steps = []
+
+    def search(*_: Any) -> TargetGroup | None:
+        steps.append("search")
+        return GROUP if steps.count("search") == searches else None
+
+    monkeypatch.setattr(new_containers, "find_new", search)
+    monkeypatch.setattr(lazy, "load_module", steps.append)
+    monkeypatch.setattr(container_recorder, "readable", lambda *_: [])
+    monkeypatch.setattr(container_recorder, "_started", lambda group: group)
+    assert container_recorder._wait_for(Client("podman", ("alpine",)), 1, 0) == GROUP
+    assert steps[0] == "search"
+    assert [one for one in steps if one != "search"] == list(container_recorder._MODULES)
+    assert steps.count("search") == searches
 
 
 @pytest.mark.parametrize("ended", [0, 1, 4, 5])
@@ -34,14 +55,13 @@ def test_the_process_after_those_that_end_before_the_command_is_recorded(
 
     monkeypatch.setattr(control_group, "oldest_member", lambda _: next(pids))
     monkeypatch.setattr(attach, "attach", try_to_attach)
-    given = {"quiet": "True", "report": "False"}
     (tmp_path / "run").mkdir()
     (tmp_path / "run/samples.jsonl").touch()
     if ended < 5:
-        container_recorder._record(GROUP, str(tmp_path / "run"), given)
+        container_recorder._record(GROUP, str(tmp_path / "run"), GIVEN, 0)
     else:
         with pytest.raises(attach.NoProcessError):
-            container_recorder._record(GROUP, str(tmp_path / "run"), given)
+            container_recorder._record(GROUP, str(tmp_path / "run"), GIVEN, 0)
     assert tried == list(range(100, 100 + min(5, ended + 1)))
 
 
@@ -68,6 +88,6 @@ def test_a_container_that_ends_before_the_first_sample_leaves_a_sentence_and_no_
 
     monkeypatch.setattr(control_group, "oldest_member", lambda _: 7)
     monkeypatch.setattr(attach, "attach", attach_in_vain)
-    container_recorder._record(GROUP, str(tmp_path / "run"), {"quiet": "True", "report": "False"})
+    container_recorder._record(GROUP, str(tmp_path / "run"), GIVEN, 0)
     assert "only the client was recorded: container box ended at once" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
