@@ -7,13 +7,13 @@ The command line, or the keyword of the Python call, has precedence over the env
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.light import Mapping, suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeVar
 
     Parsed = TypeVar("Parsed")

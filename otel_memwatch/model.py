@@ -6,12 +6,14 @@ process of one machine shares. `None` means "unknown", never zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-
 from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime.exactness import is_exact
-from otel_memwatch.runtime.typed import Enum, NamedTuple, Protocol
+from otel_memwatch.runtime.light import lru_cache
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Enum, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 
 Attributes = tuple[tuple[str, str], ...]
 """Attribute names and values of one series, sorted by name."""

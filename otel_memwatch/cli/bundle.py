@@ -11,7 +11,7 @@ import click
 
 from otel_memwatch._version import __version__
 from otel_memwatch.record.open import no_run
-from otel_memwatch.reports import destination
+from otel_memwatch.reports.atomic_file import destination
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING

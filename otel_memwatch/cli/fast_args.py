@@ -7,11 +7,12 @@ command lines; both use one table of options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from otel_memwatch.cli import COMPLETION
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class WrapArguments(NamedTuple):

@@ -8,7 +8,12 @@ run directory is derived from the key.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 _INTERPRETERS = {

@@ -24,8 +24,7 @@ and `--rank` take precedence.
 
 from __future__ import annotations
 
-import contextlib
-
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def boot_id(proc: str = "/proc") -> str | None:
 def monotonic_offset(proc: str = "/proc") -> float:
     """Return the seconds by which a time namespace has moved this process's monotonic clock."""
     with (
-        contextlib.suppress(OSError, ValueError, IndexError),
+        suppress(OSError, ValueError, IndexError),
         open(f"{proc}/self/timens_offsets", encoding="utf-8") as file,
     ):
         for line in file:

@@ -7,7 +7,6 @@ temporary database on disk, and an operation is built from its two lines on requ
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from itertools import chain, islice
 from math import inf
 
@@ -16,6 +15,7 @@ from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import line_at, located_blocks
 from otel_memwatch.record.operation_line import OperationLine, decode
 from otel_memwatch.record.operation_lines import OperationLines, row_of
+from otel_memwatch.runtime.light import OrderedDict
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

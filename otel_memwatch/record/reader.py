@@ -7,7 +7,6 @@ hold a run.
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from itertools import islice
 
 from otel_memwatch import catalog
@@ -15,6 +14,7 @@ from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, RecordedOpe
 from otel_memwatch.record.fields import mapping, moment, number, text, texts, whole
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, PROCESSES_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage, objects
+from otel_memwatch.runtime.light import cached_property
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+
+from otel_memwatch.runtime.light import Mapping
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Attributes = dict[str, str | int]
 

@@ -8,9 +8,8 @@ are bytes. `None` means unknown. Fields that one report only passes on are read 
 
 from __future__ import annotations
 
-from functools import cache
-
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.runtime.light import lru_cache
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -327,7 +326,7 @@ def _read(kind: type[_Fields], fields: Mapping[str, Any]) -> _Fields:
     return tuple.__new__(kind, values)
 
 
-@cache
+@lru_cache(None)
 def _plan(kind: type[NamedTuple]) -> tuple[list[Any], dict[str, tuple[int, Callable[[Any], Any]]]]:
     """Return the absent values, and place and check of each field: most files lack most fields, and an index reads thousands."""
     checks = [_CHECKS[declared] for declared in kind.__annotations__.values()]

@@ -17,7 +17,6 @@ file to the disk. So a crash of the machine loses no segment, and the writer nev
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from itertools import count
@@ -30,6 +29,7 @@ from otel_memwatch.record.format import (
     SEGMENT_SUFFIXES,
 )
 from otel_memwatch.record.jsonl import MAX_LINE, open_regular
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -165,8 +165,10 @@ def sample_files(samples: FilePath, damage: Damage) -> Iterator[Readable]:
             if number > last:
                 return
             continue
-        with contextlib.closing(found.file) as file:
-            yield file
+        try:
+            yield found.file
+        finally:
+            found.file.close()
         if not found.closed:
             return
 
@@ -250,7 +252,7 @@ class SegmentCompressor:
             if descriptor is not None:
                 os.close(descriptor)
         if self._target is not None:
-            with contextlib.suppress(OSError):  # it may be in place
+            with suppress(OSError):  # it may be in place
                 os.unlink(self._temporary, dir_fd=self._directory)
         self._source = self._target = self._deflate = None
 

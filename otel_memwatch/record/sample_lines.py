@@ -5,7 +5,6 @@ Lines are parsed a few thousand at a time, by `msgspec` in long files.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from itertools import chain, pairwise
 
@@ -23,6 +22,7 @@ from otel_memwatch.record.jsonl import (
 )
 from otel_memwatch.record.sample_files import sample_files, samples_size
 from otel_memwatch.runtime.fast_json import decoder
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def declared_columns(path: FilePath) -> tuple[Column, ...]:
     found: dict[Column, None] = {}
     damaged = 0
     # Like `sample_blocks`: ignore a declaration that would exceed the limit of columns.
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for line in chain.from_iterable(map(_objects, sample_files(path, Damage(os.path.basename(path))))):
             declared = parse_columns(parse(line))
             fresh = {column: None for column in declared or () if column not in found}
@@ -106,7 +106,7 @@ def last_columns(path: FilePath, begin: int = 0) -> tuple[Column, ...] | None:
     Cost and errors are those of `declared_columns`.
     """
     last = None
-    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+    with suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
         file.seek(begin)
         for line in _objects(file):
             last = parse_columns(parse(line)) or last

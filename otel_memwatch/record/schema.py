@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from otel_memwatch import catalog
 from otel_memwatch.runtime import typed
+from otel_memwatch.runtime.light import itemgetter
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

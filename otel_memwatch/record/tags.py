@@ -16,9 +16,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
 
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 
 Tags = dict[str, str]
 

@@ -7,11 +7,9 @@ samples stay only in the monitor's memory. Every `update` tries to write `run.js
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.model import Column, ProcessRecord, Snapshot
@@ -27,9 +25,12 @@ from otel_memwatch.record.format import (
     TICK_DECIMALS,
 )
 from otel_memwatch.runtime.fast_json import encoder
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from otel_memwatch.model import Value
     from otel_memwatch.record.sample_files import SegmentCompressor
 
@@ -86,7 +87,7 @@ class RunWriter:
         """Descriptor of the directory itself: a later replacement is not written to."""
         try:
             self._directory = os.open(path, _DIRECTORY)
-            with contextlib.suppress(OSError, AttributeError):
+            with suppress(OSError, AttributeError):
                 descriptor = self._open(RESERVE_FILE, _NEW_FILE)
                 try:
                     os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
@@ -117,7 +118,7 @@ class RunWriter:
 
     def _unlink(self, name: str) -> None:
         if self._directory is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.unlink(name, dir_fd=self._directory)
 
     def note(self, **fields: Any) -> None:
@@ -247,7 +248,7 @@ class RunWriter:
         if self._segments is not None:
             self._segments.give_up()
         for descriptor in self._descriptors.values():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(descriptor)
         self._descriptors.clear()
         self._unlink(RESERVE_FILE)

@@ -1,24 +1,23 @@
 """Reports of a recorded run, listed in `REPORTS`.
 
-A report's module has `render(run, out, options)`, which writes only to the binary stream `out`. This module opens files,
-protects existing ones, writes atomically, and cleans up after a failure.
+A report's module has `render(run, out, options)`, which writes only to the binary stream `out`. `atomic_file.py` opens its
+file.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 import sys
-from collections.abc import Iterator, Sequence
 
-from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.record.format import FILE_MODE, UNFINISHED
+from otel_memwatch.errors import UsageError
+from otel_memwatch.record.format import UNFINISHED
 from otel_memwatch.runtime.lazy import load_module
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.threads import need
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import TypedDict
 
@@ -278,6 +277,8 @@ def write(
     make = renderer(name)
     from pathlib import Path
 
+    from otel_memwatch.reports.atomic_file import destination
+
     target = Path(path)
     options.setdefault("suffix", target.suffix.lower())
     with destination(target, run.path, force=force) as out:
@@ -287,7 +288,7 @@ def write(
 
 def clear_away(path: str) -> None:
     """Remove temporary files of a `write` to this file that was killed. Raises nothing."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         directory, own = os.path.split(path)
         for name in os.listdir(directory):
             if name.startswith(f".{own[:200]}.") and name.endswith(UNFINISHED):
@@ -296,6 +297,8 @@ def clear_away(path: str) -> None:
 
 def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
     """Write the bytes of a report atomically, and return the path. Raises like `write`."""
+    from otel_memwatch.reports.atomic_file import destination
+
     with destination(path, path.parent / "-", force=force) as out:
         out.write(data)
     return str(path)
@@ -313,65 +316,3 @@ def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) 
         need_numpy(drawing=True)
     _module(name).render_files(run, target)
     return target
-
-
-@contextlib.contextmanager
-def destination(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a stream to a file that is written atomically. Raises like `write`."""
-    try:
-        with _opened(path, run_directory, force=force) as out:
-            yield out
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
-@contextlib.contextmanager
-def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
-    kind = None
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        kind = path.stat().st_mode
-    if kind is not None and stat.S_ISDIR(kind):
-        raise UsageError(f"{path} is a directory.", "name a file in it")
-    if kind is not None and not stat.S_ISREG(kind):
-        with path.open("wb") as out:
-            yield out
-        return
-    if kind is not None and not force:
-        raise _exists(path)
-    # Keep a symbolic link and replace its target.
-    from pathlib import Path
-
-    real = Path(os.path.realpath(path))
-    mode = FILE_MODE if real.parent == Path(os.path.realpath(run_directory)) else 0o666
-    temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{UNFINISHED}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            yield out
-        _move(temporary, real, force=force)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def _move(temporary: Path, target: Path, *, force: bool) -> None:
-    if force:
-        temporary.replace(target)
-        return
-    try:
-        # Unlike a rename, a link never replaces a file that appeared in the meantime.
-        os.link(temporary, target)
-    except FileExistsError:
-        raise _exists(target) from None
-    except OSError:
-        # This file system does not support links.
-        temporary.replace(target)
-        return
-    temporary.unlink()
-
-
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} already exists.", "use --force to replace it")

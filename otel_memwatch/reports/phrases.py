@@ -6,7 +6,6 @@ Nothing here reads the whole record, because the summary must appear at once, ev
 from __future__ import annotations
 
 import os
-from collections import Counter
 
 from otel_memwatch.config import AUTO
 from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
@@ -415,6 +414,8 @@ def process_start(run: RecordedRun, process: ProcessFigures) -> float:
 
 def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
     """Return a label for the lanes of each process: "rank 3" if only one process has it, else "pid 4711"."""
+    from collections import Counter
+
     pids = set(pids)
     processes_of = Counter(run.ranks[pid] for pid in pids if pid in run.ranks)
     return {

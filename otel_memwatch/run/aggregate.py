@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from operator import attrgetter
-
 from otel_memwatch import catalog
 from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_of
@@ -16,6 +13,7 @@ from otel_memwatch.run.process_bounds import ProcessCollection
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.run.working_set import WorkingSet
+from otel_memwatch.runtime.light import Lock, attrgetter
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import needed_at_sample
 from otel_memwatch.truth.estimates import largest_sample
@@ -112,7 +110,7 @@ class RunAggregator:
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.conditions = RunConditions.of(info)
         self.processes = ProcessCollection(self.conditions)
         self._heaps: Heaps | None = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from array import array
-from operator import attrgetter
 
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample, whole_of
+from otel_memwatch.runtime.light import attrgetter
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup_windows import needed_between_samples, taken_from_windows, touched
 from otel_memwatch.truth.estimates import likely_between_samples, likely_cache
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterator
 
     from otel_memwatch.model import Value
@@ -170,6 +170,8 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
     record has their bounds, they are read as arrays: a day at 10 Hz would take 4 s more from its samples one by one
     (`bench_twins`).
     """
+    from array import array
+
     import numpy as np
 
     bounds = CgroupBounds(conditions)

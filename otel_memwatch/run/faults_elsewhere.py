@@ -1,8 +1,7 @@
 """Page faults of the tree that the run's cgroup did not count: their memory was charged to another cgroup."""
 
-from collections import deque
-
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+from otel_memwatch.runtime.light import deque
 from otel_memwatch.truth.cgroup import UncountedFaults
 
 

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.run.tree_bounds import EndedSpans, Span
+from otel_memwatch.runtime.light import deque
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.cgroup import UncountedFaults, left_cgroup
 from otel_memwatch.truth.outside_faults import beyond_files, with_unseen_fill

@@ -7,11 +7,9 @@ line.
 from __future__ import annotations
 
 import itertools
-import operator
 import os
-from collections import Counter, defaultdict
-from functools import reduce
 
+from otel_memwatch.runtime.light import defaultdict
 from otel_memwatch.runtime.masking import mask_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -70,15 +68,29 @@ def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[st
         if words:
             lines[words[: _head(words)]].add(words)
     # Words that all different lines of a program have, with the smallest count of each.
-    common = {
-        head: reduce(operator.and_, map(Counter, of_head)) if len(of_head) > 1 else Counter()
-        for head, of_head in lines.items()
-    }
+    common = {head: _in_common(of_head) if len(of_head) > 1 else {} for head, of_head in lines.items()}
     return [_distinguishing(words, common) if words else None for words in masked]
 
 
+def _in_common(lines: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Return the words that all lines have, with the smallest count of each."""
+    first, *others = [_counts(words) for words in lines]
+    return {
+        word: min(number, *(counts[word] for counts in others))
+        for word, number in first.items()
+        if all(word in counts for counts in others)
+    }
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for word in words:
+        found[word] += 1
+    return found
+
+
 def _distinguishing(
-    words: tuple[str, ...], common: Mapping[tuple[str, ...], Counter[str]]
+    words: tuple[str, ...], common: Mapping[tuple[str, ...], dict[str, int]]
 ) -> tuple[str, ...]:
     """Return the words of one line. `common`: words that the lines of each program have in common."""
     source = _source(words)
@@ -87,11 +99,11 @@ def _distinguishing(
     head = words[: _head(words)]
     rest, left = words[len(head) :], common[head].copy()
     # The subcommand, as in `git fetch origin`.
-    verb = [word for word in rest[:1] if left[word] > 0 and not word.startswith("-")]
+    verb = [word for word in rest[:1] if left.get(word, 0) > 0 and not word.startswith("-")]
     differing: list[str] = []
     before = ""
     for word in rest:
-        if left[word] > 0:
+        if left.get(word, 0) > 0:
             left[word] -= 1
         else:
             # A value is named by the option before it.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from functools import cached_property, partial
 from math import inf, isinf
 
 from otel_memwatch.config import AUTO, auto_interval, recorded_predictions
@@ -16,6 +14,7 @@ from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of, verdict_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.run.stalls import Stalls
+from otel_memwatch.runtime.light import cached_property, partial, suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ they give a second bound for the time between two samples (`WindowBounds`).
 from __future__ import annotations
 
 import math
-from array import array
 from bisect import bisect_right
 
+from otel_memwatch.runtime.light import Struct
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _LARGE = 16 << 20
 
 _KEPT_WINDOWS = 64
 """Windows that are kept for the end."""
+
+_SPAN = Struct("ddqqq")
+"""A `Span` in the memory of `EndedSpans`."""
 
 
 class Span(NamedTuple):
@@ -106,24 +109,18 @@ class EndedSpans:
 
     def __init__(self) -> None:
         self.merged_until = -math.inf
-        self._start, self._end = array("d"), array("d")
-        self._bound, self._unseen, self._cap = array("q"), array("q"), array("q")
+        self._packed = bytearray()
 
     def __len__(self) -> int:
-        return len(self._start)
+        return len(self._packed) // _SPAN.size
 
     def add(self, span: Span) -> None:
         """Add a span."""
-        self._start.append(span.start)
-        self._end.append(span.end)
-        self._bound.append(span.bound)
-        self._unseen.append(span.unseen_count)
-        self._cap.append(span.cap)
+        self._packed += _SPAN.pack(*span)
 
     def spans(self) -> list[Span]:
         """Return all spans, as merged so far."""
-        columns = self._start, self._end, self._bound, self._unseen, self._cap
-        return [Span(*fields) for fields in zip(*columns, strict=True)]
+        return [Span(*fields) for fields in _SPAN.iter_unpack(self._packed)]
 
     def sum_over_time(self, unseen_max: int, more: Iterable[Span] = ()) -> SumOverTime:
         """Return the sum over all spans and `more`, if no unseen process had more than `unseen_max` bytes."""
@@ -148,8 +145,7 @@ class EndedSpans:
             for start, end in zip(edges, ends, strict=True):
                 merged.append(Span(start, end, bounds.largest(start, end), counts.largest(start, end)))
             self.merged_until = horizon
-        for column in (self._start, self._end, self._bound, self._unseen, self._cap):
-            del column[:]
+        self._packed.clear()
         for span in (*merged, *(span for span in spans if span.end >= horizon)):
             self.add(span)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from math import inf
-from operator import ge, le
 
+from otel_memwatch.runtime.light import deque, ge, le
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import SLOWEST_READ
 from otel_memwatch.truth.working_set import (

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 MASK = "***"
 

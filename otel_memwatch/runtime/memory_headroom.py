@@ -5,10 +5,10 @@ At a limit the kernel kills a process of the cgroup, which may be ours or anothe
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import (
     ancestors,
     own_location,
@@ -30,7 +30,7 @@ def be_killed_first() -> None:
 
     For processes that only render. Otherwise the kernel kills the largest, perhaps a service below the same limit.
     """
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
         score.write("1000")
 
 
@@ -40,7 +40,7 @@ def be_spared() -> None:
     For a monitor below the target's limit. The kernel stops to count a dying process before all of its memory is free. If
     the monitor needs a page within these milliseconds, it is the only process left to kill, and the end is not recorded.
     """
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
         score.write("-1000")
 
 

@@ -7,11 +7,11 @@ call. `Poller` and `answered` make it in a separate thread, so a hanging driver 
 from __future__ import annotations
 
 import math
-import threading
 import time
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.light import Lock
+from otel_memwatch.runtime.threads import Flag, Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Poller:
 
     def __init__(self, name: str, poll: Callable[[], Sequence[Value]], period: float, hint: str) -> None:
         self._name, self._poll, self._period, self._hint = name, poll, period, hint
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._stop = Flag()
+        self._lock = Lock()
         self._values: Sequence[Value] | None = None
         self._error: Exception | None = None
         self._asked: float | None = None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import suppress
 
 
 def rename_process(name: bytes) -> None:
     """Change the name of this process, and replace its command line by the name, as far as the kernel permits."""
     system_calls.prctl(system_calls.PR_SET_NAME, name)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         fields = read_once("/proc/self/stat").rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         if end - start > len(name):

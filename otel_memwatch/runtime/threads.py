@@ -6,14 +6,13 @@ This module contains all countermeasures.
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import resource
 import sys
-import threading
-from collections import deque
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.light import Lock, deque, suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +29,11 @@ _MOST_KEPT = 8
 """Maximum number of kept errors. One of each kind is reported, and an endless failing loop must not fill the memory."""
 
 
-class Thread(threading.Thread):
+_running: set[Thread] = set()
+"""Threads that have started and not ended."""
+
+
+class Thread:
     """A daemon thread that starts only if enough address space is left for its work.
 
     In a limited address space, a thread may get a stack and nothing more. It dies before it can report its start, and
@@ -43,13 +46,17 @@ class Thread(threading.Thread):
         args: arguments of the function.
         room: bytes of address space that the function needs, without the thread's stack.
 
+    Attributes:
+        ident: number of the thread; `None`: it has not started.
+
     """
 
     def __init__(
         self, target: Callable[..., object], name: str, args: Iterable[object] = (), *, room: int = _LEAST
     ) -> None:
-        super().__init__(target=target, name=name, args=args, daemon=True)
-        self._room = room
+        self._target, self.name, self._arguments, self._room = target, name, args, room
+        self.ident: int | None = None
+        self._runs = Lock()
 
     def start(self) -> None:
         """Start the thread. Raises `Unavailable` if it cannot start."""
@@ -57,12 +64,40 @@ class Thread(threading.Thread):
             # `threading.stack_size` may change the actual size.
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
             need((stack if stack > 0 else _STACK) + self._room)
+        self._runs.acquire()
+        _running.add(self)
         try:
-            super().start()
+            self.ident = _thread.start_new_thread(self._run, ())
         except RuntimeError:
+            self._end()
             raise Unavailable(
                 "The system allows no more threads.", "see ulimit -u, and pids.max of the cgroup"
             ) from None
+
+    def _run(self) -> None:
+        try:
+            self._target(*self._arguments)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        _running.discard(self)
+        self._runs.release()
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs."""
+        return self._runs.locked()
+
+    def join(self, timeout: float = -1) -> None:
+        """Wait until the thread has ended, or `timeout` seconds have passed."""
+        if self._runs.acquire(timeout=timeout):
+            self._runs.release()
+
+
+def other_threads() -> bool:
+    """Return whether other threads run: of this package, or of a library."""
+    library: Any = sys.modules.get("threading")
+    return bool(_running) or (library is not None and library.active_count() > 1)
 
 
 class Flag:
@@ -73,7 +108,7 @@ class Flag:
 
     def __init__(self) -> None:
         self._set = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._lock.acquire()
 
     def is_set(self) -> bool:
@@ -83,13 +118,13 @@ class Flag:
     def set(self) -> None:
         """Set it for good, and end all waits."""
         self._set = True
-        with contextlib.suppress(RuntimeError):  # already set
+        with suppress(RuntimeError):  # already set
             self._lock.release()
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
         if not self._set and self._lock.acquire(timeout=timeout):
-            with contextlib.suppress(RuntimeError):  # set again at this moment
+            with suppress(RuntimeError):  # set again at this moment
                 self._lock.release()
         return self._set
 
@@ -106,8 +141,11 @@ class ThreadErrors:
 
     def keep(self) -> None:
         """Keep errors from now on, instead of printing them."""
-        # A method written in C, because calling a Python function needs memory.
-        sys.unraisablehook = threading.excepthook = self._kept.append
+        # A method written in C, because calling a Python function needs memory. `threading` takes its hook from `_thread`.
+        sys.unraisablehook = _thread._excepthook = self._kept.append  # noqa: SLF001
+        library: Any = sys.modules.get("threading")
+        if library is not None:
+            library.excepthook = self._kept.append
 
     def sentences(self) -> list[str]:
         """Return a sentence for each kind of error that ended a thread. Errors of finalizers are ignored."""

@@ -9,12 +9,11 @@ are known at the next sample, and its row holds them:
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from otel_memwatch import catalog
 from otel_memwatch.record.schema import columns_of, sample_maker, whole_of
 from otel_memwatch.run.cgroup_bounds import CgroupBounds
 from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.runtime.light import itemgetter
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup_windows import low_with_processes
 

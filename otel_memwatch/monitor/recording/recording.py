@@ -6,11 +6,9 @@ has ended, `completion` completes the record. The first sample waits only for th
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
 
 from otel_memwatch.config import AUTO, shortest_interval
 from otel_memwatch.model import ProcessRecord
@@ -32,9 +30,12 @@ from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.lazy import load_module
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from otel_memwatch.model import Column, Snapshot
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
@@ -188,7 +189,7 @@ class RunRecording:
 
         def write(found: MadeOf) -> None:
             if self.writer.in_place:
-                with contextlib.suppress(OSError):  # a full disk is reported with the samples
+                with suppress(OSError):  # a full disk is reported with the samples
                     write_made_of(self.writer.path, found)
 
         metrics = [column.metric for column in self.sampler.columns]
@@ -443,7 +444,7 @@ class RunRecording:
                 return
 
     def _load_one(self) -> None:
-        with contextlib.suppress(Exception):  # its user reports the error
+        with suppress(Exception):  # its user reports the error
             load_module(self._to_load.pop(0))
 
     def _on_health(self, name: str, health: SourceHealth) -> None:

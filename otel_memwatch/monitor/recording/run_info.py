@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.kernel import processors, read_once, usable_processors
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def start_fields(
     machine = os.uname()
     group = target.own_cgroup or target.group
     working_directory = None
-    with contextlib.suppress(OSError):  # it has been removed
+    with suppress(OSError):  # it has been removed
         working_directory = os.getcwd()
     return {
         "id": os.path.basename(directory),

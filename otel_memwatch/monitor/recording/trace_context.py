@@ -6,9 +6,12 @@ OpenTelemetry's specification "Environment Variables as Context Propagation Carr
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 VARIABLE = "TRACEPARENT"
 STATE_VARIABLE = "TRACESTATE"

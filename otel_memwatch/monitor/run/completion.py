@@ -41,20 +41,19 @@ The steps from the verdict on the budgets to the logs run in a worker process if
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.monitor.recording.run_info import LIMIT, gpu_fields, health_fields, moment
 from otel_memwatch.monitor.workers.rendering import CompletedRecord
 from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
 from otel_memwatch.runtime.fast_json import dumps, loads
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording.recording import RunRecording
@@ -215,7 +214,7 @@ def _processes(recording: RunRecording) -> list[ProcessRecord]:
     from otel_memwatch.record.open import read_run
 
     if recording.writer.in_place:
-        with contextlib.suppress(RunError):
+        with suppress(RunError):
             return read_run(recording.writer.path).processes
     return []
 

@@ -7,22 +7,19 @@ the target.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import sys
-import threading
-from collections import deque
-from collections.abc import Callable, Mapping
 
 from otel_memwatch.config import AUTO
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
 from otel_memwatch.record.format import RUNNING
+from otel_memwatch.runtime.light import Lock, deque, suppress
 from otel_memwatch.runtime.threads import Flag, Thread, ThreadErrors, keep_to_one_heap
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.messages import Messages
@@ -45,7 +42,7 @@ class ReapedChildren:
     """Ends of processes, from the supervisor's thread to the source process_tree, which may open later."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._early: deque[ChildExit] = deque()
         self._tree: Any = None
 
@@ -96,7 +93,7 @@ class Monitor:
         """Set when the target has ended."""
         self._drivers_asked = Flag()
         """Set when no driver is pending."""
-        self._first_tick = threading.Event()
+        self._first_tick = Flag()
         self._reaped = ReapedChildren()
         self._writer: RunWriter | None = None
         self._recording: RunRecording | None = None
@@ -200,7 +197,7 @@ class Monitor:
             self.messages.problem(f"the report is incomplete: {describe(error)}")
         telemetry = None if self._recording is None else self._recording.telemetry
         if telemetry is not None:
-            with contextlib.suppress(Exception):  # everything is delivered by now
+            with suppress(Exception):  # everything is delivered by now
                 telemetry.linger(interrupted)
             telemetry.close()
 
@@ -214,7 +211,7 @@ class Monitor:
 
     def _write_end(self, end: Callable[[], Ending], ended: float) -> None:
         """Write how the run ended, without figures, unless it is recorded."""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             if self._writer is not None and "exit" not in self._writer.info:
                 from otel_memwatch.monitor.run.completion import write_end
 

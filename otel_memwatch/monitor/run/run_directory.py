@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.command_key import command_label
 from otel_memwatch.record.format import DIRECTORY_MODE, RUNS_DIRECTORY
-from otel_memwatch.runtime.typed import Any
+from otel_memwatch.runtime.light import suppress
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
 
 _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
 
@@ -97,7 +100,7 @@ def temporary_runs() -> str:
     try:
         path = os.path.join(tempfile.gettempdir(), f"{RUNS_DIRECTORY}-{os.geteuid()}")
         # Use the directory only if no other user can write to it.
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             os.mkdir(path, DIRECTORY_MODE)
         found = os.lstat(path)
         is_our_own = (

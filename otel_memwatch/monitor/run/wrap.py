@@ -5,9 +5,7 @@ The steps between the end of the command and the prompt, with their cost, are li
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from otel_memwatch.config import OPTIONS, ignored, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
@@ -18,11 +16,16 @@ from otel_memwatch.monitor.run.supervise import end_like, launch
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.lazy import load_module
+from otel_memwatch.runtime.light import ExitStack, suppress
 from otel_memwatch.runtime.procfs.system import read_allocated
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.guard.events import EventWriter
     from otel_memwatch.monitor.guard.guard import Guard
@@ -79,7 +82,7 @@ class RunResources:
         self.trace = run_context(os.environ)
         self.problems: list[str] = []
         """One sentence for each part of the guard that does not work; `--strict` accepts none."""
-        self._release = contextlib.ExitStack()
+        self._release = ExitStack()
         self._release.callback(self._start_detached)
         self._events: EventWriter | None = None
         if settings["events"] is not None:  # before a file of ours takes the number of a closed descriptor
@@ -108,6 +111,12 @@ class RunResources:
     def close(self) -> None:
         """Release everything."""
         self._release.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def cgroup(self) -> OwnCgroup | None:
@@ -291,7 +300,7 @@ class RunResources:
         assert self.monitor is not None
         killed = None
         if self.cgroup is not None:
-            with contextlib.suppress(OSError):  # another program may have removed it
+            with suppress(OSError):  # another program may have removed it
                 killed = self.cgroup.oom_kills()
         ending = self.monitor.ending(
             end.exit_code, end.signal, self.oom_kills.since() if killed is None else killed
@@ -374,7 +383,7 @@ def wrap(
     """
     for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
-    with contextlib.closing(RunResources(argv, settings, say)) as run:
+    with RunResources(argv, settings, say) as run:
         if not run.prepare():
             run.close()
             on_start()
@@ -390,7 +399,7 @@ def record_run(run: RunResources) -> NoReturn:
     """Record the command that runs, release everything, and end as the command ended."""
     settings = run.settings
     # Whatever fails from here on, wait for the command and end as it ends.
-    with contextlib.closing(run):
+    with run:
         run.start_container()
         run.start_guard()
         run.start_monitor()
@@ -449,7 +458,7 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
 def _load() -> Iterator[None]:
     """Import the modules for the first sample, one per step. The command does not wait for this."""
     for name in _FIRST_NEEDED:
-        with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
+        with suppress(Exception):  # the module that needs it meets the error again and reports it
             load_module(name)
         yield
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import os
@@ -17,6 +16,7 @@ import time
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
     ancestors,
@@ -197,7 +197,7 @@ class OwnCgroup:
 
     def pids(self) -> list[int]:
         """Return the processes in the cgroup itself; none if it is gone."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return [int(pid) for pid in read_once(f"{self.path}/cgroup.procs").split()]
         return []
 
@@ -212,13 +212,13 @@ class OwnCgroup:
     def kill(self) -> None:
         """Kill all processes in the cgroup and below it at once, if the kernel can do that (version 2, since 5.14)."""
         if self.version == 2:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 _write(f"{self.path}/cgroup.kill", b"1")
 
     def freeze(self, *, frozen: bool) -> None:
         """Stop all processes in the cgroup and below it, or let them go on (version 2). SIGKILL ends a stopped one."""
         if self.version == 2:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 _write(f"{self.path}/cgroup.freeze", b"1" if frozen else b"0")
 
     def set_limit(self, size: int) -> None:
@@ -232,12 +232,12 @@ class OwnCgroup:
             _write(f"{self.path}/{_LIMIT_FILES[self.version]}", str(size).encode())
             if self.version == 1:
                 # The kernel may not account for swap. Then the cgroup uses none.
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     _write(f"{self.path}/memory.swappiness", b"0")
-                with contextlib.suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size + _SWAP_ROOM).encode())
                 return
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 _write(f"{self.path}/memory.swap.max", b"0")
         except OSError as error:
             raise Unavailable(f"The cgroup takes no limit: {_reason(error)}.") from None
@@ -266,7 +266,7 @@ class OwnCgroup:
     @staticmethod
     def read_events(descriptor: int) -> dict[str, int]:
         """Read a descriptor of `out_of_memory_events`, which reports again only then; return the counts (version 2)."""
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             os.lseek(descriptor, 0, os.SEEK_SET)
             return parse_keyed(os.read(descriptor, 4096))
         return {}
@@ -302,7 +302,7 @@ class OwnCgroup:
     def remove(self) -> tuple[int, ...]:
         """Remove the cgroup if it is empty, else return the pids that keep it. Idempotent."""
         for fd in (self.entrance, self._peak):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(fd)
         self.entrance = self._peak = -1
         if self._given:
@@ -328,14 +328,14 @@ def _pids_below(path: str) -> list[int]:
     """Return the processes in a cgroup and below it."""
     pids = []
     for folder, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             pids += [int(pid) for pid in read_once(f"{folder}/cgroup.procs").split()]
     return pids
 
 
 def _remove_tree(path: str) -> None:
     """Remove an empty cgroup and the empty ones that the target made below it. Raises `OSError` if one is in use."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         try:
             os.rmdir(path)  # mostly there is none below: a cgroup of version 1 lists 31 files
         except OSError:
@@ -355,7 +355,7 @@ def _sweep(parent: str) -> None:
         maker, _, rest = name.removeprefix(PREFIX).partition("-")
         if name.startswith(PREFIX) and maker.isdigit() and not _lives(maker, rest.partition("-")[0]):
             path = f"{parent}/{name}"
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if not _pids_below(path):
                     _remove_tree(path)
                 elif read_once(f"{path}/cgroup.freeze").strip() == b"1":
@@ -428,7 +428,7 @@ def _make_below(parent: str, location: Location, leaf: str | None = None) -> Own
     limits = []
     try:
         for above in ancestors(location):
-            with contextlib.suppress(OSError):  # the root of version 2 has no such file
+            with suppress(OSError):  # the root of version 2 has no such file
                 limits.append(parse_limit(read_once(f"{above}/{file}")))
         finite = [limit for limit in limits if limit is not None]
         if finite:
@@ -521,10 +521,10 @@ def limit_of(group: str) -> str | None:
 def _leave(leaf: str) -> None:
     """Move ourselves back from the leaf to its parent, and restore that."""
     above = leaf[: leaf.rindex("/")]
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         _write(f"{above}/cgroup.subtree_control", b"-memory")
         _write(f"{above}/cgroup.procs", b"0")
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.rmdir(leaf)
 
 

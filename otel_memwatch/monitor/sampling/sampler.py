@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import describe
@@ -18,6 +17,8 @@ from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.runtime.polling import Pace, Poller
 

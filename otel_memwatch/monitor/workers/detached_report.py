@@ -7,12 +7,12 @@ process is killed, the note remains, and it names the command that makes the rep
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE
 from otel_memwatch.runtime import module_finder, system_calls
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -95,7 +95,7 @@ class DetachedReport:
                 kept = {0, 1, 2, *self._descriptors.values()}
                 for fd in system_calls.open_files():
                     if fd not in kept:
-                        with contextlib.suppress(OSError):
+                        with suppress(OSError):
                             os.close(fd)
                 self._make(run)
                 if run.seconds < _SHORT:
@@ -112,7 +112,7 @@ class DetachedReport:
 
     def _make(self, run: RecordedRun) -> None:
         for name, report in _FILES:
-            with contextlib.suppress(OSError):  # no space is left: as much as fits
+            with suppress(OSError):  # no space is left: as much as fits
                 _write(self._descriptors[name], _rendered(run, name, report))
 
 

@@ -10,18 +10,18 @@ The worker answers `{"begin": NAME}` before each output, and `{"info": TEXT}`, `
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
+from otel_memwatch.runtime.light import ExitStack, suppress
 from otel_memwatch.runtime.terminal import Display, display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from otel_memwatch.monitor.workers.detached_report import DetachedReport
@@ -179,11 +179,10 @@ def render(
 
 def _detached(directory: str) -> DetachedReport | None:
     """Return the files of report and page, which are made after the prompt; `None`: not possible."""
-    import threading
-
     from otel_memwatch.monitor.workers.detached_report import DetachedReport
+    from otel_memwatch.runtime.threads import other_threads
 
-    if threading.active_count() > 1:  # telemetry: the lock of another thread would stay locked in the child
+    if other_threads():  # telemetry: the lock of another thread would stay locked in the child
         return None
     try:
         return DetachedReport(directory)
@@ -317,7 +316,7 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     from otel_memwatch.reports.summary import summary
 
     more: list[tuple[str, str]] = []
-    with contextlib.suppress(Exception):  # without the runs before this one, the summary is shorter
+    with suppress(Exception):  # without the runs before this one, the summary is shorter
         from otel_memwatch.wings.advice.history import history_lines
 
         more = history_lines(run)
@@ -355,26 +354,28 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
         messages.info(f"  picture      {from_here(picture)}")
 
 
-@contextlib.contextmanager
-def _drawing() -> Iterator[None]:
-    """Remove the temporary cache of matplotlib, and silence its message about it.
-
-    matplotlib makes one if no home directory is available. It removes it at exit, by a function that does not run in a
-    monitor.
-    """
-    import atexit
+def _drawing() -> ExitStack:
+    """Silence a message of matplotlib, and return a context that removes its temporary cache, which the message is about."""
     import logging
-    import shutil
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    before = os.environ.get(_MATPLOTLIB_CACHE)
-    try:
-        yield
-    finally:
-        made = os.environ.get(_MATPLOTLIB_CACHE)
-        if made is not None and made != before:
-            atexit.unregister(shutil.rmtree)
-            shutil.rmtree(made, ignore_errors=True)
+    context = ExitStack()
+    context.callback(_remove_cache, os.environ.get(_MATPLOTLIB_CACHE))
+    return context
+
+
+def _remove_cache(before: str | None) -> None:
+    """Remove the cache that matplotlib makes if no home directory is available, unless it existed `before`.
+
+    matplotlib removes it at exit, by a function that does not run in a monitor.
+    """
+    import atexit
+    import shutil
+
+    made = os.environ.get(_MATPLOTLIB_CACHE)
+    if made is not None and made != before:
+        atexit.unregister(shutil.rmtree)
+        shutil.rmtree(made, ignore_errors=True)
 
 
 # -- in a worker process

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.lanes import lay_out
 from otel_memwatch.run.operation_names import series_name
+from otel_memwatch.runtime.light import lru_cache
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, shorten
 

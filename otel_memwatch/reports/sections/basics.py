@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from otel_memwatch.model import Certainty, Evidence, Peak
@@ -12,6 +11,7 @@ from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.growth import growth
 from otel_memwatch.reports.sections.headline import budgets
 from otel_memwatch.reports.sections.stalls import stalls
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
@@ -70,7 +70,7 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("command", command_line(run.command, _COMMAND) or "unknown")
     page.fact("directory", shorten(run.cwd, _SENTENCE))
     started = "unknown"
-    with contextlib.suppress(OverflowError, OSError, ValueError):
+    with suppress(OverflowError, OSError, ValueError):
         if run.started_wall:
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.started_wall))
     host = run.host

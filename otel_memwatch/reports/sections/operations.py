@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from otel_memwatch.model import Certainty, Evidence
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.folding import Shown, rows
 from otel_memwatch.reports.sections.stacks import running
 from otel_memwatch.reports.sections.stalls import of_operation
+from otel_memwatch.runtime.light import defaultdict
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,

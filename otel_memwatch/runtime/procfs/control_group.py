@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from functools import lru_cache
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
+from otel_memwatch.runtime.light import lru_cache, suppress
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -55,7 +54,7 @@ def _unescape(path: str) -> str:
     return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(1)
 def parse_mounts(data: bytes) -> tuple[Mount, ...]:
     """Return the cgroup hierarchies in /proc/PID/mountinfo. At the start of a run several readers parse the same text."""
     mounts = []
@@ -159,7 +158,7 @@ def members(path: str) -> list[int]:
     pids, waiting = [], [path]
     while waiting:
         group = waiting.pop()
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             pids += [pid for pid in map(int, read_once(f"{group}/cgroup.procs").split()) if pid]
         waiting += groups_below(group)
     return pids
@@ -170,7 +169,7 @@ def first_threads(path: str, version: int) -> frozenset[int]:
 
     Version 1 lists the threads: a process may have left threads behind.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return frozenset(map(int, read_once(f"{path}/{'tasks' if version == 1 else 'cgroup.procs'}").split()))
     return frozenset()
 

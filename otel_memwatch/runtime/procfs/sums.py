@@ -7,7 +7,6 @@ releases with the change, statm and status add these pages. The release alone do
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 
@@ -19,6 +18,7 @@ from otel_memwatch.runtime.kernel import (
     processors,
     rss_error,
 )
+from otel_memwatch.runtime.light import lru_cache
 from otel_memwatch.runtime.procfs.mounted import hides_others, shows_others
 from otel_memwatch.runtime.procfs.statm import parse_resident
 
@@ -28,7 +28,7 @@ _TRIES = 3
 """Another allocation of this process spoils a try."""
 
 
-@functools.cache
+@lru_cache(None)
 def sums_are_exact() -> bool:
     """Return whether statm and status of this machine's processes are exact sums. Costs 0.1 ms once.
 

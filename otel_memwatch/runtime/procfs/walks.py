@@ -7,10 +7,10 @@ processes that are not likely to end are read. The main process is always read, 
 
 from __future__ import annotations
 
-import threading
 import time
 
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
+from otel_memwatch.runtime.light import get_ident
 
 PER_BYTE = 11e-3 / (1 << 30)
 """Seconds of a walk for each resident byte."""
@@ -25,7 +25,7 @@ _walks: dict[int, int] = {}
 
 def read_walking(proc: str, pid: int, name: str) -> bytes:
     """Return `/proc/PID/smaps`, `smaps_rollup` or `maps`. Raises `OSError`."""
-    thread = threading.get_ident()
+    thread = get_ident()
     _walks[thread] = pid
     try:
         with open(f"{proc}/{pid}/{name}", "rb") as file:

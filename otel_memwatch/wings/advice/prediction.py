@@ -24,8 +24,8 @@ Pure functions on numbers: every run's summary calls them, and `statistics` take
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
+from otel_memwatch.runtime.light import lru_cache
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from types import MappingProxyType
-
 from otel_memwatch.model import Certainty
 from otel_memwatch.runtime.fast_json import loads
+from otel_memwatch.runtime.light import MappingProxyType, lru_cache
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.refaults import faulted_again
 from otel_memwatch.truth.stalls import is_worth_naming

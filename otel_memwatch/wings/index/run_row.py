@@ -13,7 +13,6 @@ broken         none; `error` says why
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
@@ -27,6 +26,7 @@ from otel_memwatch.run.asked import asked
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.fast_json import dumps
+from otel_memwatch.runtime.light import lru_cache
 from otel_memwatch.runtime.typed import Any
 from otel_memwatch.truth.cgroup import is_charged
 from otel_memwatch.wings.index.indexed_run import IndexedRun

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import sys
 import time
 
 from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.light import ExitStack, suppress
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.rename_process import rename_process
 from otel_memwatch.runtime.system_calls import signal
@@ -171,7 +171,7 @@ class Witness:
         self._seen: list[tuple[int, int]] = []
         """Number and sender of each signal that the witness received and that we have not taken yet."""
         if start:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._start()
 
     @classmethod
@@ -186,7 +186,7 @@ class Witness:
 
     def _start(self) -> None:
         """Start the process. Raises `OSError` if none is left, or no descriptor: then every answer is no."""
-        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        with ExitStack() as theirs, ExitStack() as ours:
             questions, self._ask = os.pipe()
             theirs.callback(os.close, questions)
             ours.callback(os.close, self._ask)
@@ -225,7 +225,7 @@ class Witness:
         pid = self.pid
         self.forget()
         if pid is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         return pid
 
@@ -233,7 +233,7 @@ class Witness:
         """Kill the process and wait for it."""
         pid = self.dismiss()
         if pid is not None:
-            with contextlib.suppress(ChildProcessError):
+            with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
     def forget(self) -> None:
@@ -285,7 +285,7 @@ def _stand(questions: int, answers: int) -> NoReturn:
         os.dup2(answers, 1)
         for fd in system_calls.open_files():
             if fd > 1:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.close(fd)
         # `pkill otel-memwatch` addresses us, not the group. If it also found the witness, we would conclude that the target
         # has the signal.

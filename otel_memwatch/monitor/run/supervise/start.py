@@ -7,13 +7,10 @@ if the program is absent or does not work. Its resident memory is the floor of t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.monitor.run.supervise import signals, target
@@ -21,7 +18,12 @@ from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.monitor.run.supervise.target import Target, follow_stop
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import read_once
-from otel_memwatch.runtime.typed import NamedTuple, NoReturn
+from otel_memwatch.runtime.light import ExitStack, partial, suppress
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
 
 _COMPILED = f"{__file__.rpartition('/run/')[0]}/launcher/recipe"
 _NAME = b"command-start"
@@ -81,9 +83,9 @@ def launch(
         _close_files_of_target()
         witness = Witness()
         if forked is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 forked([pid] if witness.pid is None else [pid, witness.pid])
-        with contextlib.suppress(BrokenPipeError):  # another program has killed the child already
+        with suppress(BrokenPipeError):  # another program has killed the child already
             os.write(go, b".")
         os.close(go)
         start = _parsed(_report(report, steps, pid))
@@ -114,9 +116,9 @@ def _spawn(
     `None`: the program is absent or does not work. Then no process is left.
     """
     with (
-        contextlib.ExitStack() as theirs,
-        contextlib.ExitStack() as ours,
-        contextlib.suppress(OSError, ValueError),
+        ExitStack() as theirs,
+        ExitStack() as ours,
+        suppress(OSError, ValueError),
     ):
         report, writer = os.pipe()
         ours.callback(os.close, report)
@@ -131,7 +133,7 @@ def _spawn(
         theirs.close()
         try:
             orders = _orders(command, inherited, death_signal)
-            with contextlib.suppress(BrokenPipeError):
+            with suppress(BrokenPipeError):
                 while orders:
                     orders = orders[os.write(go, orders) :]
             next(meanwhile, None)
@@ -289,7 +291,7 @@ def _close_files_of_target() -> None:
     If we kept them open, a pipe would have no end of file and a lock no release until we end. Files that Python opened
     itself are not inheritable.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1):
             if not _is_ours(fd):
@@ -298,7 +300,7 @@ def _close_files_of_target() -> None:
             os.close(null)
     for fd in system_calls.open_files():
         if fd > 2 and not _is_ours(fd):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(fd)
 
 

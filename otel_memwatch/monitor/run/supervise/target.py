@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 
 from otel_memwatch.errors import shell_code
 from otel_memwatch.monitor.run.supervise import signals
 from otel_memwatch.monitor.run.supervise.signals import Witness
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.kernel import MAXRSS_BYTES, monotonic_start, read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.mounted import shows_others
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_memwatch.model import ChildExit
 
 
@@ -69,7 +70,7 @@ class Target:
             end = self._reap(on_exit)
             if end is not None:
                 if not self.keeps_witness and (witness := self._witness.dismiss()) is not None:
-                    with contextlib.suppress(ChildProcessError):
+                    with suppress(ChildProcessError):
                         if hasattr(os, "waitid"):
                             os.waitid(os.P_PID, witness, os.WEXITED | os.WNOWAIT)
                     self._reap(on_exit)
@@ -78,7 +79,7 @@ class Target:
             taken = signals.take_next()
             if self._is_for_target(taken) and not _is_overtaken(taken) and not takes(taken.number):
                 # The target is not reaped yet, so its pid is valid. A target of another user is out of reach, as without us.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(self.pid, taken.number)
 
     def end_witness(self) -> None:
@@ -117,7 +118,7 @@ def follow_stop(pid: int) -> None:
     """
     if not hasattr(os, "waitid"):
         return
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         stopped = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG)
         if stopped and _is_job_of_parent():
             _stop(stopped.si_status)
@@ -226,17 +227,17 @@ def end_like(end: ChildExit) -> NoReturn:
     - Nothing runs after this, not even atexit functions: flush and close first.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     if end.signal is None:
         os._exit(end.exit_code or 0)
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     # A core_pattern that names a program ignores RLIMIT_CORE.
     system_calls.prctl(system_calls.PR_SET_DUMPABLE, 0)
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         signal.signal(end.signal, signal.SIG_DFL)
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {end.signal})
         os.kill(os.getpid(), end.signal)
     os._exit(shell_code(end.signal))

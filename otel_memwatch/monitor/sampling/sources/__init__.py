@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runtime.lazy import load_module

@@ -7,7 +7,6 @@ readings run beside the sampler.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
@@ -16,6 +15,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, read_once, sum_known
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
     Rollup,
@@ -264,7 +264,7 @@ class MemoryDetail:
     def _shares_with_others(self, pids: Sequence[int]) -> bool:
         """Return whether a process has a living child beyond these: it has a share of the pages that no figure here includes."""
         for pid in pids:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 others = set(
                     map(int, read_once(f"{self._proc}/{pid}/task/{pid}/children").split())
                 ).difference(pids)
@@ -276,7 +276,7 @@ class MemoryDetail:
         """Return the resident memory of these processes by PID, without ended ones."""
         sizes = {}
         for pid in pids:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 sizes[pid] = parse_resident(read_once(f"{self._proc}/{pid}/statm"))
         return sizes
 
@@ -285,7 +285,7 @@ class MemoryDetail:
         held = {}
         for pid in pids:
             folder = f"{self._proc}/{pid}"
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 stat = parse_stat(read_once(f"{folder}/stat"))
                 held[pid] = (
                     parse_resident(read_once(f"{folder}/statm")),
@@ -297,7 +297,7 @@ class MemoryDetail:
         """Return page tables and kernel stacks of each process: memory needed, but in no share."""
         kernel = {}
         for pid in pids:
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 data = read_once(f"{self._proc}/{pid}/status")
                 kernel[pid] = parse_page_tables(data) + parse_threads(data) * KERNEL_STACK
         return kernel

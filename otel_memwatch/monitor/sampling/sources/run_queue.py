@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.system import parse_busy, parse_run_delay
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ class RunQueue:
         """Add the waiting of each thread since the last reading."""
         before, self._delays, every = self._delays, {}, os.sched_getaffinity(0)
         for tid, path in self._threads():
-            with contextlib.suppress(OSError, ValueError, IndexError):
+            with suppress(OSError, ValueError, IndexError):
                 self._delays[tid] = delay = parse_run_delay(read_once(path))
                 grown = delay - before.get(tid, delay)
                 # Threads that are bound to some processors may wait for each other.
@@ -86,7 +86,7 @@ class RunQueue:
         left = _THREADS
         for pid in self._context.pids():
             folder = f"{self._proc}/{pid}/task"
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 # Listing takes five calls, and the number of links shows that there is only one.
                 alone = os.stat(folder).st_nlink == _LINKS_OF_ONE
                 for tid in (str(pid),) if alone else os.listdir(folder)[:left]:

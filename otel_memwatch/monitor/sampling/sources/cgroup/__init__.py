@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
@@ -18,6 +17,7 @@ from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups, find
 from otel_memwatch.monitor.sampling.sources.cgroup.readings import CgroupSample, Details, readings
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS, read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import (
     first_threads,
     locate,
@@ -289,10 +289,10 @@ class GroupsBelow:
         self._changed: int | None = None
         self._until = float("-inf")
         if ours:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 # The kernel maintains the times of a cgroup's directory only after the first call that sets one.
                 os.utime(path)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._changed = os.fstat(self._directory).st_mtime_ns
 
@@ -320,7 +320,7 @@ class GroupsBelow:
             if not waiting:
                 break
             group = waiting.pop()
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 below = [entry.path for entry in os.scandir(group) if entry.is_dir(follow_symlinks=False)]
                 waiting += below
                 # Version 1 counts the cgroup alone in fields without "total_"; version 2 includes the cgroups below.

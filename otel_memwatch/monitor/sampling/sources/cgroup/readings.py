@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
 from otel_memwatch.runtime.kernel import processors
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.runtime.procfs.system import parse_pressure
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -145,7 +145,7 @@ class _Files:
         processors, memory.stat lacked up to 580 page faults before, and none after it.
         """
         for name in self.updating:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._optional(f"{self._groups.memory}/{name}")
 
     def peak(self) -> int | None:
@@ -273,7 +273,7 @@ class _Files:
         stalls: dict[tuple[str, str], float] = {}
         for resource in ("cpu", "memory", "io") if self._groups.pressure is not None else ():
             # On a kernel booted without PSI, a pressure file can be opened but not read.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 data = self._optional(f"{self._groups.pressure}/{resource}.pressure")
                 stalls.update(
                     {(resource, kind): value for kind, value in parse_pressure(data or b"").items()}

@@ -13,11 +13,10 @@ so the sample that misses the child repeats the earlier value.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member, Totals
+from otel_memwatch.runtime.light import lru_cache, suppress
 from otel_memwatch.runtime.procfs.process import Io, Stat, parse_ignores_sigchld, parse_io, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Enum, NamedTuple
 
@@ -161,7 +160,7 @@ class ReapedProcess(NamedTuple):
         return Io(*chars, end.read_bytes, end.write_bytes)
 
 
-@functools.cache
+@lru_cache(None)
 def counts_io() -> bool:
     """Return whether this kernel counts process I/O. Otherwise a rusage has 0."""
     return os.path.exists("/proc/self/io")
@@ -170,10 +169,10 @@ def counts_io() -> bool:
 def read_exit(end: ChildExit) -> ReapedProcess:
     """Parse the supervisor's reading of a zombie."""
     stat, io, ignored = None, None, False
-    with contextlib.suppress(ValueError, IndexError):
+    with suppress(ValueError, IndexError):
         stat = None if end.stat is None else parse_stat(end.stat)
-    with contextlib.suppress(ValueError, IndexError):
+    with suppress(ValueError, IndexError):
         io = None if end.io is None else parse_io(end.io)
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         ignored = end.status is not None and parse_ignores_sigchld(end.status)
     return ReapedProcess(end, stat, io, ignored)

@@ -11,11 +11,11 @@ Only the listing finds a pid chosen by hand (clone3 with set_tid). It runs about
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import members as listed
 from otel_memwatch.runtime.procfs.process import parse_stat, parse_thread_group
 from otel_memwatch.runtime.procfs.system import parse_last_pid
@@ -164,7 +164,7 @@ class Discovery:
         Returns children that /proc hides: they are unreadable but still listed. An ended child is no longer listed.
         """
         if not self._has_children_files:  # CONFIG_PROC_CHILDREN: probe every process of the machine
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.probe([int(name) for name in os.listdir(self._proc) if name.isdigit()], members, add)
             return ()
         unread: dict[int, Member | None] = dict.fromkeys(self._walk_adopted(members, add))
@@ -211,9 +211,9 @@ class Discovery:
             return _listed(member.children_file)
         children: list[int] = []
         tasks = f"{self._proc}/{member.pid}/task"
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for tid in os.listdir(tasks):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     children += [int(child) for child in read_once(f"{tasks}/{tid}/children").split()]
         return children
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import KERNEL_STACK, monotonic_start, read_once, rss_error, sum_known
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.process import (
     ZOMBIE_STATES,
     Io,
@@ -381,7 +381,7 @@ class Member:
         """Retry the denied read of I/O. An exec may have made the process readable."""
         if self._io_file is None:
             file = KeptFile(f"{self._proc}/{self.pid}/io", self._descriptors)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.io = parse_io(file.read())
                 self._io_file, self._totals = file, None
                 return
@@ -400,7 +400,7 @@ class Member:
 
     def _of_living_thread(self, name: str) -> bytes | None:
         tasks = f"{self._proc}/{self.pid}/task"
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for tid in os.listdir(tasks):
                 if int(tid) != self.pid:
                     return read_once(f"{tasks}/{tid}/{name}")

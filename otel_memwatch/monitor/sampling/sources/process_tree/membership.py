@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from time import monotonic
 
 from otel_memwatch.errors import TargetEnded, Unavailable
@@ -21,6 +20,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descr
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sampling.sources.process_tree.sleep import Sleep
 from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
+from otel_memwatch.runtime.light import deque
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import parse_first_thread, parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING

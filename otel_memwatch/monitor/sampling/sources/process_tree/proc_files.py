@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import resource
 from itertools import repeat
-from operator import eq
 
 from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.light import eq
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ A fallen watermark shows these, if it was read before and after. The monitor its
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import sys
 
 from otel_memwatch.runtime.kernel import rss_error
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ResetEvents:
     def close(self) -> None:
         """Close the queue, and with it all watches."""
         if self._queue >= 0:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(self._queue)
             self._descriptors.free += 1
             self._queue = -1
