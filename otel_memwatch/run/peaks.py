@@ -344,7 +344,10 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
     if evidence.cgroup.reset_by_others:
         return tree_while_cgroup_was_read(low)
     at = needed.at if needed.value else evidence.watermark.at
-    peak = tree_from_cgroup(low, high, charged=watermark, likely=evidence.likely_need())
+    likely = evidence.likely_need()
+    if likely is not None:
+        likely = max(likely, _likely_of_any(evidence))
+    peak = tree_from_cgroup(low, high, charged=watermark, likely=likely)
     return peak._replace(at=conditions.since_start(at))
 
 
@@ -373,14 +376,7 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
         return peak
-    likely = likely_of_any(
-        processes.attained_bytes,
-        processes.most_file,
-        conditions.floor,
-        faults=_faults_of_largest(evidence),
-        written_by_mapping=evidence.written_by_mapping,
-        alone=processes.count == 1 and not ledger.estimate.value,
-    )
+    likely = _likely_of_any(evidence, alone=processes.count == 1 and not ledger.estimate.value)
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     # Page faults that the maximum does not show may have brought files in memory.
     most, excluded = peak.high or 0, max(evidence.most_written, excluded)
@@ -389,6 +385,17 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     if excludes_memory_files(excluded, most):
         return peak._replace(excludes=(*peak.excludes, "files in memory"), excluded_bytes=excluded)
     return peak
+
+
+def _likely_of_any(evidence: RunEvidence, *, alone: bool = False) -> int:
+    return likely_of_any(
+        evidence.processes.attained_bytes,
+        evidence.processes.most_file,
+        evidence.conditions.floor,
+        faults=_faults_of_largest(evidence),
+        written_by_mapping=evidence.written_by_mapping,
+        alone=alone,
+    )
 
 
 def _faults_of_largest(evidence: RunEvidence) -> int | None:
