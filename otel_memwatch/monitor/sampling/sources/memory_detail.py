@@ -46,8 +46,8 @@ OLD, OLD_SHARE = 3600.0, 0.0001
 WIDE = 1.2
 """Upper bound divided by lower bound."""
 GROWN, LEVEL, REST = 1.1, 1.05, 0.1
-"""Growth of the upper bound that requires a new reading before the period is over, if the range is wide. A reading during
-growth says little, so the bound must have been level for these seconds."""
+"""Growth of the upper bound or of the estimate that requires a new reading before the period is over, if the range is wide. A
+reading during growth says little, so both must have been level for these seconds."""
 ADVANCE = 0.02
 """CPU seconds of reading that may be used ahead of the budget."""
 FIRST_AFTER = 0.5
@@ -112,10 +112,10 @@ class MemoryDetail:
         self._next = 0.0
         self._wide = False
         """A reading can narrow the range of memory needed."""
-        self._level = self._level_read = 0
-        """Upper bound of the tree's memory, as of its last growth, and at the last reading."""
+        self._level = self._level_read = 0, 0
+        """Upper bound and estimate of the tree's memory, as of their last change, and at the last reading."""
         self._level_since = 0.0
-        """Monotonic time of that growth."""
+        """Monotonic time of that change."""
         self._read_at: tuple[float, tuple[int | None, tuple[int, int, int] | None]] = 0.0, (None, None)
         """Monotonic time of the last round, and `_state` at its beginning."""
         self._sums: Sequence[Value] | None = None
@@ -143,7 +143,10 @@ class MemoryDetail:
         self._last = now
         # Not before the budget has caught up with the time spent.
         regular = now >= self._next and self._spent <= self._allowed
-        grown = self._wide and self._level > GROWN * self._level_read and now - self._level_since >= REST
+        level = self._wide and now - self._level_since >= REST
+        grown = level and any(
+            size > GROWN * read for size, read in zip(self._level, self._level_read, strict=True)
+        )
         if self._thread is None and (regular or grown):
             if not grown and self._sums is not None and self._are_as_read(now):
                 self._next = now + self._period
@@ -161,6 +164,7 @@ class MemoryDetail:
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
         self._next = now + self._period
         if done.sums is None:
+            self._level_read = 0, 0  # try again once the tree is level
             return self.idle
         self._certain = max(self._certain, done.sums.needed or 0)
         values = tuple(get(done.sums) for _, _, get in self._rows)
@@ -184,8 +188,10 @@ class MemoryDetail:
             return SHARE
         low, high = bounds
         self._wide = high > WIDE * max(low, self._certain)
-        if not self._level / LEVEL <= high <= self._level * LEVEL:
-            self._level, self._level_since = high, now
+        # Faults of memory that was freed since raise the estimate alone: only a reading shows that they are no copies.
+        sizes = high, (self._context.needed_estimate() or (0,))[0]
+        if any(not old / LEVEL <= size <= old * LEVEL for size, old in zip(sizes, self._level, strict=True)):
+            self._level, self._level_since = sizes, now
         return WIDE_SHARE if self._wide else SHARE
 
     def _start(self, now: float) -> None:

@@ -134,6 +134,23 @@ def test_more_is_read_while_it_can_narrow_the_range(
     assert spent > 50.0 * min(share, 0.004)  # at most once a second
 
 
+def test_shares_are_read_again_if_the_estimate_alone_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers free memory and allocate as much: their page faults rise, and no bound does."""
+    context = fake(tmp_path, 1, 8 * MIB)
+    tree = KnownPids([1], (100 * MIB, 300 * MIB))
+    detail = MemoryDetail(context._replace(tree=tree))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    found = []
+    for tick in range(15):
+        guess = (130 if tick < 8 else 150) * MIB
+        monkeypatch.setattr(tree, "needed_estimate", lambda guess=guess: (guess, 0, 0))
+        if detail.read(100.0 + tick / 10)[0] is not None:
+            found.append(tick / 10)
+    assert found == [0.2, 0.9]
+
+
 @pytest.mark.parametrize(("resident", "factor"), [(None, 0.7), (0, 0.7), (5, None)])
 def test_the_estimate_is_not_corrected_if_a_new_child_shares_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resident: int | None, factor: float | None
@@ -203,6 +220,17 @@ def test_sum_of_a_changing_tree_is_thrown_away(tmp_path: Path, monkeypatch: pyte
     sizes = iter([100 * MIB, 150 * MIB] * 1000)
     monkeypatch.setattr(detail, "_sizes", lambda pids: {1: next(sizes)})
     assert readings(detail, 20.0) == []
+
+
+def test_a_discarded_reading_is_repeated_once_the_tree_is_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = fake(tmp_path, 1, MIB)
+    detail = MemoryDetail(context._replace(tree=KnownPids([1], (100 * MIB, 300 * MIB))))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    sizes = iter([100 * MIB, 150 * MIB])
+    monkeypatch.setattr(detail, "_sizes", lambda pids: {1: next(sizes, MIB)})
+    assert readings(detail, 1.0) == [0.3], "that of 0.2 s was discarded"
 
 
 def test_denied_process_makes_the_sum_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
