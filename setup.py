@@ -1,4 +1,4 @@
-"""The compiled parts: of a marked operation, of short recipes and of the start of a command; all else about the package is in pyproject.toml."""
+"""The compiled parts: of a marked operation, of a repeated sample, of short recipes and of the start of a command; all else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ NATIVE = Extension(
     extra_compile_args=FLAGS,
     py_limited_api=True,
     optional=KIND != "compiled",  # without a compiler Python code does the same, more slowly
+)
+REPEATED = Extension(
+    "otel_memwatch.monitor.sampling._repeated",
+    ["otel_memwatch/monitor/sampling/_repeated.c"],
+    extra_compile_args=FLAGS,
+    py_limited_api=True,
+    optional=KIND != "compiled",
 )
 PROGRAM = "otel_memwatch/monitor/launcher/recipe"
 SOURCES = [f"{PROGRAM}.c", "otel_memwatch/monitor/launcher/start.c"]
@@ -48,7 +55,7 @@ class BuildWithProgram(build_ext):
 
 
 setup(
-    ext_modules=[NATIVE] if COMPILED else [],
+    ext_modules=[NATIVE, REPEATED] if COMPILED else [],
     cmdclass={"build_ext": BuildWithProgram},
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if COMPILED else {},
 )

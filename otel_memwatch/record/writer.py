@@ -178,18 +178,42 @@ class RunWriter:
         if self.stopped is not None:
             self.missing += 1
             return
-        if snapshot.values != self._values:
-            self._values = values = snapshot.values
+        line = f"[{round(snapshot.time, TICK_DECIMALS)}{self._text_of(snapshot.values)}"
+        if not self._append(SAMPLES_FILE, line):
+            self.missing += 1
+            return
+        self._added(snapshot.time, len(line) + 1)
+
+    def _text_of(self, values: Sequence[Value]) -> str:
+        """Return the line of a sample after its time."""
+        if values != self._values:
+            self._values = values
             known = len(values)
             while known and values[known - 1] is None:
                 known -= 1
             self._text = f",{compact(values[:known])[1:]}" if known else "]"
-        line = f"[{round(snapshot.time, TICK_DECIMALS)}{self._text}"
-        if not self._append(SAMPLES_FILE, line):
-            self.missing += 1
-            return
-        self.last_tick = snapshot.time
-        self._open_bytes += len(line) + 1
+        return self._text
+
+    def repeated_line(self, values: Sequence[Value]) -> tuple[int, bytes]:
+        """Return the descriptor of the samples' file, and the line of samples with these values after the time."""
+        return self._descriptors[SAMPLES_FILE], f"{self._text_of(tuple(values))}\n".encode()
+
+    def repeated(self, times: Sequence[float], unwritten: bytes) -> None:
+        """Note samples with the line of `repeated_line`. They are written, except for these bytes of the last one."""
+        if unwritten:
+            try:
+                _write_all(self._descriptors[SAMPLES_FILE], unwritten)
+            except OSError as error:
+                self._stop(error)
+                self.missing += 1
+                times = times[:-1]
+        if times:
+            self._added(times[-1], sum(len(f"[{round(time, TICK_DECIMALS)}{self._text}\n") for time in times))
+
+    def _added(self, time: float, size: int) -> None:
+        """Note the time of the last sample and the bytes of new samples; close a segment that is large enough."""
+        self.last_tick = time
+        self._open_bytes += size
         if self._segments is not None:
             self._segments.step()
         if self.segmented and self._open_bytes >= SEGMENT_BYTES:

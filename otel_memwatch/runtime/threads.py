@@ -7,6 +7,7 @@ This module contains all countermeasures.
 from __future__ import annotations
 
 import _thread
+import os
 import resource
 import sys
 
@@ -127,6 +128,31 @@ class Flag:
             with suppress(RuntimeError):  # set again at this moment
                 self._lock.release()
         return self._set
+
+
+class Alarm:
+    """A descriptor that another thread makes readable, for a thread that waits outside the interpreter."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
+        """-1: the system has none."""
+
+    def ring(self) -> None:
+        """Make it readable until `silence`."""
+        if self.descriptor >= 0:
+            os.eventfd_write(self.descriptor, 1)
+
+    def silence(self) -> None:
+        """Make it unreadable."""
+        if self.descriptor >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self.descriptor)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class ThreadErrors:

@@ -72,6 +72,20 @@ class NeededBounds:
         # Windows between equal samples have equal bounds. The rule needs a sample on either side of its window.
         if self._alike < _SAME:
             self._window = self._bounds.add(self._make((time, *values)))
+        self._put(low, high, there, values)
+
+    def fill_repeated(self, values: list[Value]) -> bool:
+        """Do the same for samples that repeat the last one; return `False` if their bounds may differ from those of its window."""
+        low, high = self._places
+        if low is None or high is None:
+            return True
+        there, values[low] = values[low], None
+        if self._alike < _SAME or there != self._there or self._pick(values) != self._readings:
+            return False
+        self._put(low, high, there, values)
+        return True
+
+    def _put(self, low: int, high: int, there: Value, values: list[Value]) -> None:
         window = self._window
         if window is not None:
             values[low] = (

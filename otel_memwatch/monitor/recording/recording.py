@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
     from otel_memwatch.run.growth import GrowthFinding
-    from otel_memwatch.runtime.threads import Flag
+    from otel_memwatch.runtime.threads import Alarm, Flag
     from otel_memwatch.truth.heap import HeapReading
 
 _ALONE = (os.cpu_count() or 1) == 1
@@ -79,7 +79,7 @@ Before that, they are loaded between samples if a processor may be idle.
 _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
-_REST_SECONDS = 0.5
+_REST_SECONDS = 1.0
 """Longest time without a search for operations while no process of the tree runs: only `otel-memwatch mark` adds any."""
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
@@ -127,8 +127,8 @@ class RunRecording:
         self._remote: RemoteHeaps | None = None
         self._messages = messages
         self._composition: Composition | None = None
-        self._level_column = 0
-        """Index of the tree's resident memory in a sample's values."""
+        self._level = self._level_column = 0
+        """The tree's resident memory at the last sample, in bytes, and its index in a sample's values."""
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
         self.guard = target.guard
@@ -203,7 +203,10 @@ class RunRecording:
         self.sampler.subscribe(self._on_tick)
         if self._needed_bounds is not None:
             self._needed_bounds.declare(self.sampler.columns)
-            self.sampler.complete = self._needed_bounds.fill
+            self._fill_bounds(self._needed_bounds)
+
+    def _fill_bounds(self, bounds: NeededBounds) -> None:
+        self.sampler.complete, self.sampler.complete_repeated = bounds.fill, bounds.fill_repeated
 
     def open_the_rest(self, stop: Flag, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
         """Open slow parts while sampling continues: drivers, the aggregator, telemetry.
@@ -221,7 +224,7 @@ class RunRecording:
             self._needed_bounds = bounds = NeededBounds(self.writer.info)
             bounds.declare(columns)
             bounds.fill(first.time, list(first.values))
-            self.sampler.complete = bounds.fill
+            self._fill_bounds(bounds)
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         if self._context.system == "linux" and not stop.is_set():
@@ -248,20 +251,56 @@ class RunRecording:
             self.writer.update()
         self._open_telemetry(listening, say)
 
-    def run(self, stop: Flag) -> None:
-        """Take samples until the target has ended, and a last one then."""
+    def run(self, stop: Flag, alarm: Alarm) -> None:
+        """Take samples until the target has ended, and a last one then. `alarm` rings if a process has ended, or `stop` is set."""
         while not self._wait(stop):
             if self._opening.answered and self._join_drivers():
                 self.batcher.join(self.sampler.columns)
                 if self.telemetry is not None:
                     self.telemetry.join(self.sampler.columns)
                 self.writer.update()
+            alarm.silence()
             self.sampler.tick()
+            if not stop.is_set():  # it may have rung before `silence`
+                self._repeat(alarm)
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
         for beside in (self._composition, self._remote):
             if beside is not None:
                 beside.close()
+
+    def _repeat(self, alarm: Alarm) -> None:
+        """Take the next samples without the sources, for as long as no value changes and nothing else is due."""
+        until = self._rests_until()
+        if until == -math.inf:
+            return
+        taken, unwritten = self.sampler.repeat(until, alarm.descriptor, self.writer.repeated_line)
+        if taken:
+            self.writer.repeated([snapshot.time for snapshot in taken], unwritten)
+        for snapshot in taken:
+            self.batcher.sample(self.sampler.columns, snapshot)
+
+    def _rests_until(self) -> float:
+        """Return the monotonic seconds of the next sample at which something is due, if the tree rests until then."""
+        last = self.sampler.last_time
+        if (
+            not self.tree.resting
+            or self._to_load
+            or self.followed.many
+            or self.telemetry is not None
+            or self._remote is not None
+            or self.writer.stopped is not None
+            or last - self._target.started < _SETTLED_SECONDS
+        ):
+            return -math.inf
+        until = self._next_action
+        if self.files is not None and (self._moved or not self.files.named_none):
+            until = min(until, self.files.due)
+        if self._java is not None:
+            until = min(until, self._java.due)
+        if self._composition is not None:
+            until = min(until, self._composition.due(self._level, last))
+        return until
 
     def _join_drivers(self) -> bool:
         """Add the sources whose drivers have answered; return whether there are any."""
@@ -392,7 +431,9 @@ class RunRecording:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
         runs = self.tree.runs
-        if runs is None or runs != self._runs or self.followed.many or snapshot.time >= self._next_action:
+        # Few samples at rest are more than a repetition: the actions share one with the sources that are due.
+        due = self._next_action - _REST_SECONDS / 2
+        if runs is None or runs != self._runs or self.followed.many or snapshot.time >= due:
             self._runs = runs
             self._act(snapshot.time)
         self._moved = self._moved or not self.tree.resting
@@ -405,7 +446,8 @@ class RunRecording:
         if self._remote is not None:
             self._note_heaps(self._remote.read(self.tree.pids, snapshot.time))
         if self._composition is not None and (level := snapshot.values[self._level_column]):
-            self._composition.note(int(level), self.tree.pids, snapshot.time)
+            self._level = int(level)
+            self._composition.note(self._level, self.tree.pids, snapshot.time)
         if self._first is None:
             self._first = columns, snapshot
             limits = {
@@ -424,7 +466,8 @@ class RunRecording:
         for action in self._actions:
             action.run_if_due(now)
         _, *others = self._actions
-        self._next_action = min(now + _REST_SECONDS, *(action.due for action in others))
+        rest = _REST_SECONDS - self._interval / 2
+        self._next_action = min(now + rest, *(action.due for action in others))
 
     def _note_heaps(self, readings: Sequence[HeapReading]) -> None:
         # The batcher's aggregator is asked last: it processes the batch first.

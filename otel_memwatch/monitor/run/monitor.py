@@ -15,7 +15,7 @@ from otel_memwatch.config import AUTO
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
 from otel_memwatch.record.format import RUNNING
 from otel_memwatch.runtime.light import Lock, deque, suppress
-from otel_memwatch.runtime.threads import Flag, Thread, ThreadErrors, keep_to_one_heap
+from otel_memwatch.runtime.threads import Alarm, Flag, Thread, ThreadErrors, keep_to_one_heap
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Monitor:
         self._listening = listening
         self._stop = Flag()
         """Set when the target has ended."""
+        self._alarm = Alarm()
+        """Rings if the next sample may differ from the last one for a reason that the kernel's files do not show."""
         self._drivers_asked = Flag()
         """Set when no driver is pending."""
         self._first_tick = Flag()
@@ -121,6 +123,7 @@ class Monitor:
         """Note the kernel's figures of a process that the supervisor reaped. Raises nothing."""
         try:
             self._reaped.note(child)
+            self._alarm.ring()
         except Exception as error:  # noqa: BLE001 - the supervisor goes on
             self.messages.problem(f"cannot record the end of process {child.pid}: {describe(error)}")
 
@@ -174,9 +177,11 @@ class Monitor:
         if self._recording is not None and self._recording.telemetry is not None:
             self._recording.telemetry.pause()
         self._stop.set()
+        self._alarm.ring()
         self._drivers_asked.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self._alarm.close()
         for sentence in self._thread_errors.sentences():
             self.messages.problem(sentence)
         for sentence in problems:
@@ -274,7 +279,7 @@ class Monitor:
                 # Objects that exist now live as long as the run, so the garbage collector need not scan them.
                 gc.freeze()
                 gc.enable()
-            recording.run(self._stop)
+            recording.run(self._stop, self._alarm)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             sentence = f"recording stopped: {describe(error)}"
             # The end of the program that started us is no problem, and a plugin reports it better.

@@ -53,11 +53,13 @@ class AutoInterval:
 
     Attributes:
         now: the current interval, in seconds.
+        steady: it has reached its length of a run in which nothing happens.
         shared_cgroup: the cgroup of the samples has other programs, too, so its size and pressure show no change of the run.
     """
 
     def __init__(self, started: float, longest: float = math.inf) -> None:
         self.now = SHORTEST_AUTO
+        self.steady = False
         self.shared_cgroup = False
         self._started, self._longest = started, longest
         self._spare = _SPARE
@@ -101,7 +103,8 @@ class AutoInterval:
         self._spare = min(_SPARE, self._spare + (time - self._accounted_at) * _REFILL)
         self._accounted_at = time
         interval = SHORTEST_AUTO if happened else self.now * _GROWTH
-        if interval >= longest or self._spare < 1:
+        self.steady = interval >= longest or self._spare < 1
+        if self.steady:
             interval = longest
         else:
             self._spare -= 1

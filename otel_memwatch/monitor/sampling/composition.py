@@ -107,6 +107,11 @@ class Composition:
             self._thread = Thread(self._round, "otel-memwatch-kinds", arguments)
             self._thread.start()
 
+    def due(self, level: int, now: float) -> float:
+        """Return the monotonic seconds from which on `note` has to be called again, if the level stays the same."""
+        wanted = level >= self._read + LEAST and level * LEVEL >= self._highest
+        return max(self._next, now + PAUSE) if wanted else float("inf")
+
     def close(self) -> None:
         """Wait for a reading in progress."""
         if self._thread is not None:

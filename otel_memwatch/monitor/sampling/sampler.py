@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.runtime.polling import Pace, Poller
 
 CPU_SHARE = 0.05
@@ -31,6 +32,9 @@ CPU_ADVANCE = 0.04
 A read of 0.3 ms occasionally takes 25 ms, when the host takes the processor away from a virtual machine. A pause for
 that would lose half a second of the source's figures, and with them an exact peak.
 """
+
+_MOST_REPEATED = 512
+"""Samples at a time that repeat the one before."""
 
 STALE_PERIODS = 3.0
 """Periods after which the last value of a slow column is stale."""
@@ -157,6 +161,40 @@ class _Reader:
             self.up, self.error = True, None
         if read is self.idle:
             return False
+        self.put(read, values)
+        return True
+
+    def repetition(self, now: float) -> Repetition | None:
+        """Return until when the next samples repeat its values; `None`: they may differ."""
+        if not self.up or now < self.rests_until:
+            return None
+        # Not before it is needed: most commands are short.
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        repeats: Callable[[], Repetition | None] | None = getattr(self.source, "repeats", None)
+        if repeats is not None:
+            return repeats()
+        return None if self.pace is None else Repetition(self.pace.next, (None,) * self._count)
+
+    def repeated(self, times: int, seconds: float, contents: Sequence[bytes | None]) -> None:
+        """Account for samples that repeated its values.
+
+        Args:
+            times: number of samples.
+            seconds: time of all their readings, those of other sources included.
+            contents: last contents of the files of its repetition.
+        """
+        if contents:
+            self.reads += times
+            self.seconds += seconds
+            note: Callable[[Sequence[bytes | None]], None] | None = getattr(
+                self.source, "note_repeated", None
+            )
+            if note is not None:
+                note(contents)
+
+    def put(self, read: Sequence[Value], values: list[Value]) -> None:
+        """Put values of all its columns into those of the sampler."""
         count, fast = self._count, self.fast_count
         if len(read) != count:
             raise ValueError(f"{self.source.name} gave {len(read)} values for {count} columns")
@@ -164,7 +202,6 @@ class _Reader:
             read = [read[index] for index in self._order]
         values[self._fast : self._fast + fast] = read[:fast]
         values[self._slow : self._slow + count - fast] = read[fast:]
-        return True
 
     def slow_indices(self) -> Iterable[int]:
         """Return the indices of its slow values."""
@@ -178,6 +215,11 @@ class _Reader:
 
 def _leave_as_read(_time: float, _values: list[Value]) -> None:
     """Leave the values unchanged: the default of `Sampler.complete`."""
+
+
+def _repeat_as_read(_values: list[Value]) -> bool:
+    """Leave the values unchanged: the default of `Sampler.complete_repeated`."""
+    return True
 
 
 class Sampler:
@@ -197,6 +239,7 @@ class Sampler:
     Attributes:
         complete: called with time and values of each sample before the subscribers. It fills in values that follow from
             several sources.
+        complete_repeated: does the same for samples that repeat the last one; returns `False` if they may differ from it.
     """
 
     def __init__(
@@ -212,6 +255,7 @@ class Sampler:
         self._current = interval
         """Seconds from the last sample to its deadline."""
         self.complete: Callable[[float, list[Value]], None] = _leave_as_read
+        self.complete_repeated: Callable[[list[Value]], bool] = _repeat_as_read
         self.ticks = self.missed = 0
         self._clock = clock or SystemClock()
         self._on_health = on_health
@@ -258,6 +302,11 @@ class Sampler:
                 values[index] = known[1]
         return last._replace(values=tuple(values))
 
+    @property
+    def last_time(self) -> float:
+        """Return the monotonic time of the last sample; minus infinity before the first."""
+        return -math.inf if self._last is None else self._last.time
+
     def health(self) -> dict[str, SourceHealth]:
         """Return the state of every source by its name."""
         return {reader.source.name: reader.health() for reader in self._readers}
@@ -290,16 +339,67 @@ class Sampler:
         if called_for:
             self._early.spent(now, clock.cpu() - begun)
         assert self._deadline is not None
+        self._plan(now, values, self._deadline)
+        return snapshot
+
+    def _plan(self, now: float, values: Sequence[Value], deadline: float) -> None:
+        """Plan the next sample and the next probe, after a sample at `now`."""
         if self._auto is not None:
             self._current = self._auto.after(now, values)
             self._early.set_interval(now, self._current / self.interval)
-            self._deadline = (
-                min(self._deadline, now + self.interval)
-                if self._current <= self.interval
-                else now + self._current
+            deadline = (
+                min(deadline, now + self.interval) if self._current <= self.interval else now + self._current
             )
-        self._early.plan(now, self._deadline)
-        return snapshot
+        self._deadline = deadline
+        self._early.plan(now, deadline)
+
+    def repeat(
+        self, until: float, alarm: int, line: Callable[[Sequence[Value]], tuple[int, bytes]]
+    ) -> tuple[list[Snapshot], bytes]:
+        """Take the next samples without the sources, up to `until`, while files show that no value changes.
+
+        No subscriber is called. The lines are written, except for the rest that is returned: the disk did not take it.
+
+        Args:
+            until: monotonic seconds.
+            alarm: descriptor that becomes readable if the next sample may differ; -1: none.
+            line: returns the descriptor of the samples' file, and the line of a sample with these values after its time.
+        """
+        from otel_memwatch.monitor.sampling.repeated import take_repeated
+
+        last, deadline = self._last, self._deadline
+        steady = self._auto is None or self._auto.steady
+        if last is None or deadline is None or self._early.due < deadline or not steady:
+            return [], b""
+        values, found = self._nothing.copy(), []
+        for reader in self._readers:
+            repetition = reader.repetition(last.time)
+            if repetition is None or deadline >= (until := min(until, repetition.until)):
+                return [], b""
+            reader.put(repetition.values, values)
+            found.append(repetition)
+        if not self.complete_repeated(values):
+            return [], b""
+        output, text = line(values)
+        times, following, seconds, contents, unwritten = take_repeated(
+            deadline, self._current, until, READING_SECONDS, alarm, output, text,
+            tuple(file for repetition in found for file in repetition.files), _MOST_REPEATED,
+        )  # fmt: skip
+        if not times:
+            return [], b""
+        for reader, repetition in zip(self._readers, found, strict=True):
+            count = len(repetition.files)
+            reader.repeated(len(times), seconds, contents[:count])
+            del contents[:count]
+        known, to_wall = tuple(values), self._clock.wall() - self._clock.monotonic()
+        taken = [
+            Snapshot(time, time + to_wall, known, time - (deadline + number * self._current))
+            for number, time in enumerate(times)
+        ]
+        self.ticks += len(taken)
+        self._last = taken[-1]
+        self._plan(times[-1], values, following)
+        return taken, unwritten
 
     def _read_sources(self, now: float, values: list[Value], *, last: bool, early: bool) -> float:
         """Put the values of all sources that are due into `values`; return the monotonic time of the end.

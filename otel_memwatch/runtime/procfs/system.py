@@ -102,6 +102,12 @@ class AllocationCounters(NamedTuple):
     """Base pages handed out for any use, huge pages included."""
 
 
+_ALLOCATIONS = _HUGE, _FILE, _COLLAPSED, _SHMEM, _OUT, _COMPRESSED, _SPLIT = (
+    b"\nthp_fault_alloc ", b"\nthp_file_alloc ", b"\nthp_collapse_alloc ", b"\nnr_shmem ", b"\npswpout ", b"\nzswpout ",
+    b"\nthp_deferred_split_page ",
+)  # fmt: skip
+
+
 def parse_allocated(data: bytes) -> AllocationCounters:
     """Parse /proc/vmstat; counters missing in this kernel are 0."""
 
@@ -110,12 +116,18 @@ def parse_allocated(data: bytes) -> AllocationCounters:
         return 0 if at < 0 else int(data[at + len(key) : data.index(b"\n", at + len(key))])
 
     return AllocationCounters(
-        field(b"\nthp_fault_alloc ") + field(b"\nthp_file_alloc "),
-        field(b"\nthp_collapse_alloc "),
-        field(b"\nnr_shmem "),
-        field(b"\npswpout ") + field(b"\nzswpout "),
-        field(b"\nthp_deferred_split_page "),
+        field(_HUGE) + field(_FILE),
+        field(_COLLAPSED),
+        field(_SHMEM),
+        field(_OUT) + field(_COMPRESSED),
+        field(_SPLIT),
     )
+
+
+def allocation_lines(data: bytes) -> tuple[bytes, ...]:
+    """Return the lines of /proc/vmstat that `parse_allocated` reads, in their order, each with the newlines around it."""
+    places = sorted(at for key in _ALLOCATIONS if (at := data.find(key)) >= 0)
+    return tuple(data[at : data.index(b"\n", at + 1) + 1] for at in places)
 
 
 def parse_pages(data: bytes) -> int:

@@ -43,6 +43,30 @@ def test_a_tick_is_one_line_without_what_is_unknown_at_its_end(tmp_path: Path) -
     assert told == []
 
 
+def test_repeated_samples_are_those_of_one_line(tmp_path: Path) -> None:
+    w, told = writer(tmp_path / "run")
+    w.columns(COLUMNS)
+    w.tick(Snapshot(12.34567, 0.0, (100, 1, None)))
+    descriptor, text = w.repeated_line([100, None, None])
+    os.write(descriptor, b"[12.4" + text + b"[1")
+    w.repeated([12.4, 12.50001], b"2.5" + text)
+    assert (tmp_path / "run/samples.jsonl").read_text().splitlines()[1:] == [
+        "[12.3457,100,1]",
+        "[12.4,100]",
+        "[12.5,100]",
+    ]
+    assert (w.last_tick, w.missing, told) == (12.50001, 0, [])
+    assert w._open_bytes == sum(map(len, ("[12.3457,100,1]\n", "[12.4,100]\n", "[12.5,100]\n")))
+
+
+def test_a_repeated_sample_for_which_the_disk_has_no_room_ends_the_recording(tmp_path: Path) -> None:
+    w, told = writer(tmp_path / "run")
+    w.columns(COLUMNS)
+    os.dup2(os.open("/dev/full", os.O_WRONLY), w.repeated_line([1, 2, 3])[0])
+    w.repeated([1.0, 2.0], b"[2.0,1,2,3]\n")
+    assert (w.last_tick, w.missing, len(told)) == (1.0, 1, 1)
+
+
 def test_files_are_the_owners_only(tmp_path: Path) -> None:
     """0600 in a 0700 directory, whatever the umask."""
     old = os.umask(0)

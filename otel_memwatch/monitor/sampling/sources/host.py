@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.model import Attributes, Value
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context, Row
     from otel_memwatch.runtime.procfs.system import Memory
 
@@ -55,7 +56,7 @@ _SLOW: tuple[Row[_Machine], ...] = (
 class Host:
     """Used memory at every sample, at most ten times a second (5 us); the rest about once a second.
 
-    In a container these are the figures of the machine.
+    While no process of the tree runs, all of it about once a second. In a container these are the figures of the machine.
     """
 
     name = "host"
@@ -73,10 +74,15 @@ class Host:
             *columns_of(_SLOW, context.slow_period(1.0)),
         )
         self._not_due = (None,) * len(_SLOW)
+        self.idle: Sequence[Value] = (None, *self._not_due)
+        """Values while nothing is due."""
+        self._rests = context.rests
 
     def read(self, now: float) -> Sequence[Value]:
         """Read used memory, and the rest if due. Raises `OSError` if /proc is unreadable."""
         self.pace.due(now)
+        if now < self._slow_pace.next and self._rests():
+            return self.idle
         data = os.pread(self._memory, 8192, 0)
         used = parse_used(data)
         if used is not None and not self._slow_pace.due(now):
@@ -84,6 +90,12 @@ class Host:
         memory = parse_memory(data)
         machine = _Machine(memory, parse_load(os.pread(self._load, 256, 0)).minute)
         return (memory.total - memory.available, *(get(machine) for _, _, get in _SLOW))
+
+    def repeats(self) -> Repetition:
+        """Return until when the next samples have no values, if the tree rests."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        return Repetition(self._slow_pace.next, self.idle)
 
     def close(self) -> None:
         """Close the files."""

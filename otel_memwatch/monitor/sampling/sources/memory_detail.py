@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.model import Value
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 SHARE = 0.001
@@ -98,7 +99,7 @@ class MemoryDetail:
         self._context = context
         self._proc = str(context.proc)
         period = context.slow_period(1.0)
-        self._period = period
+        self._period, self._early = period, context.interval / 2
         self.pace = context.pace(FAST_PERIOD)
         self._last: float | None = None
         self._begun = 0.0
@@ -149,7 +150,7 @@ class MemoryDetail:
         )
         if self._thread is None and (regular or grown):
             if not grown and self._sums is not None and self._are_as_read(now):
-                self._next = now + self._period
+                self._next = self._following(now)
                 return self._sums
             self._start(now)
         if self._thread is not None and not self._thread.is_alive():
@@ -162,7 +163,7 @@ class MemoryDetail:
             return self.idle
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
-        self._next = now + self._period
+        self._next = self._following(now)
         if done.sums is None:
             self._level_read = 0, 0  # try again once the tree is level
             return self.idle
@@ -170,6 +171,25 @@ class MemoryDetail:
         values = tuple(get(done.sums) for _, _, get in self._rows)
         self._sums = (*values, done.factor) if self._bounds_needed else values
         return self._sums
+
+    def _following(self, now: float) -> float:
+        """Return the monotonic seconds of the next regular round: at a sample that reads other sources of this period too."""
+        periods = (now - self._begun) // self._period + 1
+        if self._begun + periods * self._period - now < self._period / 4:
+            periods += 1
+        return self._begun + periods * self._period - self._early
+
+    def repeats(self) -> Repetition:
+        """Return until when the next samples have no values, if the tree rests: its bounds then stay the same."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        until = self.pace.next
+        if self._thread is None and self._last is not None:
+            behind = max(0.0, self._spent - self._allowed) / (WIDE_SHARE if self._wide else SHARE)
+            regular = max(self._next, self._last + behind)
+            may_grow = self._wide and self._level > GROWN * self._level_read
+            until = max(until, min(regular, self._level_since + REST) if may_grow else regular)
+        return Repetition(until, self.idle)
 
     def _are_as_read(self, now: float) -> bool:
         """Return whether no process has run, and no resident size or estimate has changed, since the last round began."""

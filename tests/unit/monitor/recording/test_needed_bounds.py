@@ -34,7 +34,7 @@ def test_an_old_record_and_a_new_one_give_the_same_figures(tmp_path: Path) -> No
     old, new = (RunDirectory(tmp_path / name, own_cgroup="/x") for name in ("old", "new"))
     old.columns(READINGS)
     new.columns([*BOUNDS, *READINGS])
-    filler, peak, moved = NeededBounds(new.info), 0, 0
+    filler, peak, moved, repeated = NeededBounds(new.info), 0, 0, 0
     filler.declare([*BOUNDS, *READINGS])
     for number in range(200):
         usage = choose.randrange(900) * MIB
@@ -44,10 +44,17 @@ def test_an_old_record_and_a_new_one_give_the_same_figures(tmp_path: Path) -> No
         if number % 20 < 12:  # then eight samples without a change
             read: list[Value] = [moved, 0, usage, window, choose.choice([0, 0, 0.01]), peak, cache, 0]
         values: list[Value] = [None, None, *read]
+        again = [None, None, *read]
+        repeats = filler.fill_repeated(again)
         filler.fill(STARTED + number / 10, values)
+        if repeats:  # the readings of this sample are those of the last ones
+            assert number % 20 > 12
+            assert again == values
+        repeated += repeats
         old.tick(number / 10, *read)
         new.tick(number / 10, *values)
     assert values[0] is not None or values[1] is not None
+    assert repeated >= 30
     records = [read_run(tmp_path / name) for name in ("old", "new")]
     for all_ended in (True, False):
         first, second = (

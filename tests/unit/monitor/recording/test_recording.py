@@ -22,7 +22,7 @@ from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo, disk
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 from otel_memwatch.run.operation_aggregator import OperationAggregator
-from otel_memwatch.runtime.threads import Flag
+from otel_memwatch.runtime.threads import Alarm, Flag
 from tests.support import recorded
 
 
@@ -90,7 +90,7 @@ def test_kills_are_counted_where_a_driver_has_moved_the_columns(writer: RunWrite
     assert run.growth_of_group(OOM_KILLS) == 0
     run.open_the_rest(stop, None, messages.info)
     stop.set()
-    run.run(stop)
+    run.run(stop, Alarm())
     assert run.sampler.columns[:-1] == (TREE, GPU, KILLS)
     assert run.growth_of_group(OOM_KILLS) == 2
     writer.close()
@@ -254,7 +254,7 @@ def test_a_command_that_has_ended_has_a_history_only_for_its_operations(
             "".join(json.dumps(line) + "\n" for line in lines)
         )
     run.open_the_rest(ended, None, pytest.fail)
-    run.run(ended)
+    run.run(ended, Alarm())
     while run.followed.read():
         pass
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from otel_memwatch.catalog import MEMWATCH_SAMPLER_READING_DURATION
 from otel_memwatch.model import Column, Snapshot, Value
+from otel_memwatch.monitor.sampling import repeated
 from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
 from otel_memwatch.monitor.sampling.early_samples import CPU_ADVANCE, LEAST_SHARE
+from otel_memwatch.monitor.sampling.repeated import Repetition, WatchedFile
 from otel_memwatch.monitor.sampling.sampler import CPU_SHARE, STALE_PERIODS, Sampler, SourceHealth
 from otel_memwatch.runtime.polling import Pace
 from otel_memwatch.runtime.threads import Flag
 from tests.support.clock import FakeClock
+
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.sampling.repeated import RepeatedTimes
 
 
 class Scripted:
@@ -441,3 +447,61 @@ def test_an_interval_that_follows_the_run(clock: FakeClock) -> None:
     assert sampler.missed == 0
     late = sampler.joined_by([Scripted("t", [Column("system.memory.limit")], clock)])
     assert late.left() == pytest.approx(sampler.left())
+
+
+class Resting(Scripted):
+    """A source that repeats its values up to a time."""
+
+    until = math.inf
+    noted: Sequence[bytes | None] = ()
+
+    def repeats(self) -> Repetition | None:
+        file = WatchedFile(3, (b"same",))
+        return Repetition(self.until, self.values, (file, file)) if self.until else None  # type: ignore[arg-type]
+
+    def note_repeated(self, contents: Sequence[bytes | None]) -> None:
+        self.noted = contents
+
+
+def test_repeated_samples_have_the_values_of_sources_that_rest_and_of_no_other(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Resting("t", [Column("process.memory.usage"), Column("process.uptime", (), 0.5)], clock)
+    host = Scripted("h", [Column("system.memory.usage")], clock)
+    host.pace = pace = Pace(1.0, early=0.05)  # type: ignore[attr-defined]
+    tree.values, host.values = [7, None], [8]
+    sampler = Sampler([tree, host], 0.1, clock=clock)
+    seen: list[tuple[object, ...]] = []
+
+    def take(*given: Any) -> RepeatedTimes:
+        seen.append(given)
+        first = given[0]
+        clock.now = first + 0.21
+        return [first, first + 0.1, first + 0.21], first + 0.3, 0.001, [b"a", None], b"rest"
+
+    monkeypatch.setattr(repeated, "take_repeated", take)
+
+    def describe(values: Sequence[Value]) -> tuple[int, bytes]:
+        return 5, repr(list(values)).encode()
+
+    assert sampler.repeat(math.inf, 4, describe) == ([], b""), "there is no sample yet"
+    sampler.tick()
+    pace.next = 1000.95
+    taken, unwritten = sampler.repeat(math.inf, 4, describe)
+    assert [snapshot.values for snapshot in taken] == [(7, None, None, None)] * 3
+    assert [round(snapshot.late, 9) for snapshot in taken] == [0.0, 0.0, 0.01]
+    assert taken[0].wall - taken[0].time == pytest.approx(1_700_000_000.0)
+    assert unwritten == b"rest"
+    deadline, interval, until, _, alarm, output, text, files, _ = seen[0]
+    assert (deadline, interval, until) == (1000.1, 0.1, 1000.95)
+    assert (alarm, output, text, len(files)) == (4, 5, b"[7, None, None, None]", 2)  # type: ignore[arg-type]
+    assert (sampler.ticks, sampler.last_time, tree.noted) == (4, taken[-1].time, [b"a", None])
+    assert sampler.health()["t"].reads == 4
+    assert sampler.left() == pytest.approx(0.09)
+    for obstacle in ("until", "rests", "failed", "complete"):
+        tree.until = 0 if obstacle == "until" else 1000.35 if obstacle == "rests" else math.inf
+        sampler._readers[0].up = obstacle != "failed"
+        sampler.complete_repeated = lambda _, off=obstacle == "complete": not off  # type: ignore[misc]
+        assert sampler.repeat(math.inf, 4, describe) == ([], b""), obstacle
+    assert sampler.repeat(1000.4, 4, describe) == ([], b"")
+    assert len(seen) == 1

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from otel_memwatch.model import Column, Value
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context, Row
 
 
@@ -191,6 +192,18 @@ class Cgroup:
                 ]
             self.removed = True
         return [None] * len(self.columns)
+
+    def repeats(self) -> Repetition | None:
+        """Return until when the next samples have the same values, if the tree rests; `None`: they may differ."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        until = self._slow_pace.next
+        if self._outside is not None:
+            return None if self.removed else Repetition(until, self.idle)
+        files = self._readings.files_unchanged()
+        if self.removed or self._unchanged is None or files is None:
+            return None
+        return Repetition(until, self._unchanged, files)
 
     def _values(self, now: float) -> Sequence[Value]:
         due = self._slow_pace.due(now)

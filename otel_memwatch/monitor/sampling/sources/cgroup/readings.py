@@ -15,6 +15,7 @@ from otel_memwatch.truth.cgroup_windows import missed_seconds, slab_in_use
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources.cgroup.location import Groups
 
 
@@ -198,6 +199,20 @@ class _Files:
         if self._usage_descriptor < 0:
             self._usage_descriptor = self._descriptors[f"{self._groups.memory}/{self.usage_file}"]
         return os.pread(self._usage_descriptor, 64, 0) == usage and os.pread(self._resettable, 64, 0) == usage
+
+    def files_unchanged(self) -> tuple[WatchedFile, ...] | None:
+        """Return files that stay as they are while `is_unchanged` returns `True`; `None`: it does not, or files are missing."""
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        usage, memory = self._usage, self._groups.memory
+        if self._groups.target:
+            peak, mark = self._peak, self._descriptors.get(f"{memory}/{self.peak_file}", -1)
+        else:
+            peak, mark = usage, -1 if self._resettable is None else self._resettable
+        descriptor = self._descriptors.get(f"{memory}/{self.usage_file}", -1)
+        if usage is None or peak is None or descriptor < 0 or mark < 0:
+            return None
+        return WatchedFile(descriptor, (usage,)), WatchedFile(mark, (peak,))
 
     def has_moved(self) -> bool:
         """Return whether the usage, or a watermark that is only read, differs noticeably from the last sample."""

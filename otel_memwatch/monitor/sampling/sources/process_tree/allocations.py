@@ -6,6 +6,7 @@ import os
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, processors, read_once, vmstat_error
 from otel_memwatch.runtime.procfs.system import (
+    allocation_lines,
     other_page_sizes,
     parse_allocated,
     parse_pages,
@@ -15,6 +16,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
 
 if TYPE_CHECKING:
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.runtime.procfs.system import AllocationCounters
 
 _READ = 16384
@@ -115,6 +117,24 @@ class Allocations:
         self.shared = shared * PAGE_SIZE
         self._least_shared = min(self._least_shared, self.shared)
         self._most_shared = max(self._most_shared, self.shared)
+
+    def watched(self, next_reading: float, every: float) -> WatchedFile | None:
+        """Return the file of the counts as it is while they stay the same; `None`: others have separate files.
+
+        Args:
+            next_reading: monotonic seconds from which on it is read.
+            every: least seconds between two readings.
+        """
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        if self._sizes:
+            return None
+        parts = allocation_lines(self._data)
+        return WatchedFile(self._vmstat, parts, False, next_reading, every)
+
+    def note_repeated(self, content: bytes) -> None:
+        """Begin windows as `begin_window` does, up to a reading of the file in which the counts were the same."""
+        self._window_next = content
 
     def since_read(self) -> tuple[int, int, int]:
         """Read by how many bytes the machine's shared memory exceeds its maximum so far, and the huge pages since the last `read`.

@@ -24,6 +24,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 
 
@@ -50,6 +51,10 @@ class ForkCounter:
     def read(self) -> int:
         """Return the last pid. Raises `OSError` without /proc."""
         return parse_last_pid(self._file.read())
+
+    def file_with(self, pid: int) -> WatchedFile | None:
+        """Return the file as it is while this is the last pid; `None`: no descriptor is open."""
+        return self._file.watched(b" %d\n" % pid, whole=False)
 
     def between(self, earlier: int, later: int) -> int:
         """Return an upper bound of the pids assigned between two readings.

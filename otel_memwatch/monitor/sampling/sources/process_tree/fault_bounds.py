@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_memwatch.model import ProcessNote
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemberReading
     from otel_memwatch.runtime.procfs.process import FirstThread, Stat
@@ -255,6 +256,19 @@ class FaultLedgerBounds:
         found = self._machine.faulted + self._machine.collapsed
         self._huge_so_far += found
         return found
+
+    def files_at_rest(self) -> tuple[WatchedFile, ...] | None:
+        """Return the file of the machine's counts, which `open` reads while the tree rests; `None`: it reads more, or at once."""
+        file = (
+            None
+            if not self._resting
+            else self._machine.watched(self._opened_at + _REST_SECONDS, _REST_SECONDS)
+        )
+        return None if file is None else (file,)
+
+    def note_repeated(self, content: bytes) -> None:
+        """Note that the machine's counts have not changed since; `content`: their file at its last reading."""
+        self._machine.note_repeated(content)
 
     def unchanged(self) -> NeededNow | None:
         """Return the bounds of a sample before which no process has changed; `None`: there was no scan yet.

@@ -56,6 +56,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
     from otel_memwatch.runtime.procfs.process import Stat
 
@@ -111,6 +112,10 @@ class PidLedger:
     def rest(self) -> bool:
         """Return whether the kernel has assigned no pid since the last sample, and none is unclaimed."""
         return not self._unclaimed and self._forks.read() == self._last
+
+    def file_at_rest(self) -> WatchedFile | None:
+        """Return the file that stays as it is while `rest` returns `True`; `None`: a pid is unclaimed, or the file is not open."""
+        return None if self._unclaimed else self._forks.file_with(self._last)
 
     def joined(self, pid: int, threads: int = 1) -> None:
         """Add a process seen for the first time. Each of its threads has used a pid."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.model import ChildExit
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
@@ -167,6 +168,28 @@ class Membership:
             return False
         self.sleep.note(members)
         return True
+
+    @property
+    def rests_until(self) -> float:
+        """Return the monotonic seconds of the next listing of all children, if no member runs until then."""
+        return self._walk_pace.next if self._walk_is_due(math.inf) else math.inf
+
+    def files_at_rest(self) -> tuple[WatchedFile, ...] | None:
+        """Return files that stay as they are while `rests` returns `True` and no member runs; `None`: none show it.
+
+        The first is that of the machine's counts, if there are bounds of memory needed.
+        """
+        last_pid = None if self.exits else self.pids.file_at_rest()
+        of_bounds = () if self.bounds is None else self.bounds.files_at_rest()
+        of_members = self.sleep.watched()
+        if last_pid is None or of_bounds is None or not of_members:
+            return None
+        return *of_bounds, last_pid, *of_members
+
+    def note_repeated(self, contents: Sequence[bytes | None]) -> None:
+        """Note samples at which these files were as they are at rest: their last contents."""
+        if self.bounds is not None and contents[0] is not None:
+            self.bounds.note_repeated(contents[0])
 
     def find_resets(self, now: float) -> None:
         """Record members with a watermark that another program has reset."""

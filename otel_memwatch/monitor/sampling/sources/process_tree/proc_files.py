@@ -13,6 +13,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
 RESERVED = 128
 """Descriptors reserved for the rest of the monitor."""
 READ = 4096
@@ -88,6 +90,14 @@ class KeptFile:
     def as_read(self, data: bytes) -> tuple[int, int, bytes]:
         """Return the arguments with which `are_same` checks for this content; the file is open."""
         return self._descriptor, len(data) + 1, data
+
+    def watched(self, content: bytes | None, *, whole: bool = True) -> WatchedFile | None:
+        """Return the file with a content, or a part of it, that has to stay as it is; `None`: no descriptor is open."""
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        if content is None or self._descriptor < 0:
+            return None
+        return WatchedFile(self._descriptor, (content,), whole)
 
     def read_all(self) -> bytes:
         """Return the whole file. The kernel returns about a page per read. Raises `OSError`."""

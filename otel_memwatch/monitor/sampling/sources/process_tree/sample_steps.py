@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import ChildExit, Value
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.sampling.sources.process_tree.needed_memory import NeededMemory
 
 EVERY_STATUS = 20
 """Members up to which each sample can read every status. Above, each status is read about once a second."""
 ROUND_SECONDS = 1.0
+REST_SECONDS = 1.0
+"""Least time between two readings of all files while no process runs."""
 
 
 class ProcessTree:
@@ -62,6 +65,9 @@ class ProcessTree:
         self._estimate: tuple[int, int, int] | None = None
         """Result of `needed_estimate`."""
         self._slow_pace = context.pace()
+        self._rest_pace = context.pace(REST_SECONDS)
+        self._rests_until = -math.inf
+        """Monotonic seconds of the next reading of all files while no process runs."""
         self._round = 0
         """Index of the member of a large tree with the status to read next."""
         self._sum = Totals()
@@ -144,7 +150,7 @@ class ProcessTree:
     def read(self, now: float) -> Sequence[Value]:
         """Return one value for each column. Raises `OSError` only if /proc itself is unreadable."""
         pace = self._slow_pace
-        if self.resting and now < pace.next and self._tree.rests(now):
+        if self.resting and now < self._rests_until and self._tree.rests(now):
             return self._at_rest
         slow = pace.due(now)
         changes = self._tree.update(now, whole=slow)
@@ -165,7 +171,25 @@ class ProcessTree:
                 self.resting = False
         if self.resting:
             self._at_rest = [*values[: len(values) - len(self._not_due)], *self._not_due]
+        if slow:
+            # Nothing but the kernel, which may reclaim memory, changes a process that does not run.
+            self._rest_pace.due(now)
+            self._rests_until = (self._rest_pace if self._tree.sleep.asleep else pace).next
         return values
+
+    def repeats(self) -> Repetition | None:
+        """Return until when the next samples have the same values; `None`: they may differ."""
+        if not self.resting:
+            return None
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        files = self._tree.files_at_rest()
+        until = min(self._rests_until, self._tree.rests_until)
+        return None if files is None else Repetition(until, self._at_rest, files)
+
+    def note_repeated(self, contents: Sequence[bytes | None]) -> None:
+        """Note samples that repeated these values: the last contents of the files."""
+        self._tree.note_repeated(contents)
 
     def finish(self, now: float) -> None:
         """Record the last figures of every process and close all files. Do not call while `read` is running."""

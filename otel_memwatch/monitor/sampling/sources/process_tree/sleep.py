@@ -8,6 +8,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 
 
@@ -34,6 +35,12 @@ class Sleep:
             return True
         self._forget()
         return False
+
+    def watched(self) -> tuple[WatchedFile, ...]:
+        """Return files that stay as they are while no member runs; empty: there are none that show it."""
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        return tuple(WatchedFile(descriptor, (content,)) for descriptor, _, content in self._files)
 
     def still_lasts(self) -> bool:
         """Return the same between two samples, without effect on these."""

@@ -371,6 +371,12 @@ def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(t
         now = values(source, 1.1)
         assert now["memory.anon"] == anon
         assert (now["memory.usage"], now["memory.window"], now["memory.window.gap"]) == (800, 800, 0)
+        repetition = source.repeats()
+        assert repetition is not None
+        assert [file.parts for file in repetition.files] == [(b"800\n",), (b"800\n",)]
+        (group_path / "memory.peak").write_text("800\n")
+        assert list(repetition.values) == list(source.read(1.15))
+        assert 1.15 < repetition.until < 2.1
         (group_path / "memory.peak").write_text("900")
         assert values(source, 1.2)["memory.window"] == 900
         (group_path / "memory.stat").write_text("anon 500\nfile 200\nshmem 30")
@@ -392,6 +398,9 @@ def test_a_cgroup_that_is_the_target_is_read_and_never_reset(tmp_path: Path, ver
     read = values(source)
     assert read["memory.peak"] == 900
     assert read["memory.file"] is not None
+    repetition = source.repeats()
+    assert repetition is not None
+    assert repetition.files[1].parts == (b"900\n",)
     assert not {"memory.window", "memory.window.gap", "outside"} & set(read)
     assert peak.read_text() == "900\n"
     source.close()

@@ -700,18 +700,23 @@ def test_a_tree_that_sleeps_is_read_again_if_another_process_changes_its_memory(
         proc.process(pid, parent, rss=4 * MIB, peak=5 * MIB)
         (proc.path / str(pid) / "schedstat").write_text("9 9 9\n")
     watched = open_tree(proc)
-    for now in (1000.0, 1000.1, 1000.2, 1000.3, 1000.7, 1001.3, 1001.8):
+    for now in (1000.0, 1000.1, 1000.2, 1000.3, 1000.7, 1001.3, 1002.4):
         tick = watched.tick(now)
     assert watched.tree._tree.sleep.asleep
-    asleep = watched.tick(1002.4)
-    assert asleep.pop("process.uptime") == pytest.approx(tick.pop("process.uptime") + 0.6)
+    repetition = watched.tree.repeats()
+    assert repetition is not None
+    assert [file.parts[-1] for file in repetition.files[-2:]] == [b"9 9 9\n"] * 2
+    assert repetition.until == pytest.approx(1003.4, abs=0.06)
+    assert list(watched.tree.read(1003.2)) == list(repetition.values)
+    asleep = watched.tick(1003.4)
+    assert asleep.pop("process.uptime") == pytest.approx(tick.pop("process.uptime") + 1.0)
     assert asleep == tick
 
     proc.process(50, 1, rss=4 * MIB, peak=6 * MIB)
-    assert watched.tick(1003.0)["process.memory.peak"] == 6 * MIB
+    assert watched.tick(1004.4)["process.memory.peak"] == 6 * MIB
     assert watched.tree._tree.sleep.asleep
     proc.process(51, 50, rss=3 * MIB, peak=5 * MIB)
-    assert watched.tick(1003.6)["tree.memory.usage"] == 7 * MIB
+    assert watched.tick(1005.4)["tree.memory.usage"] == 7 * MIB
     (proc.path / "51" / "schedstat").write_text("9 9 10\n")
     proc.process(51, 50, rss=2 * MIB, peak=5 * MIB, minor=11)
-    assert watched.tick(1003.7)["tree.memory.usage"] == 6 * MIB
+    assert watched.tick(1005.5)["tree.memory.usage"] == 6 * MIB
