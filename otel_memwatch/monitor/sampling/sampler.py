@@ -173,7 +173,10 @@ class _Reader:
 
         repeats: Callable[[], Repetition | None] | None = getattr(self.source, "repeats", None)
         if repeats is not None:
-            return repeats()
+            try:
+                return repeats()
+            except Exception:  # noqa: BLE001 - no source ends the run: its next reading shows the error
+                return None
         return None if self.pace is None else Repetition(self.pace.next, (None,) * self._count)
 
     def repeated(self, times: int, seconds: float, contents: Sequence[bytes | None]) -> None:

@@ -144,10 +144,7 @@ class MemoryDetail:
         self._last = now
         # Not before the budget has caught up with the time spent.
         regular = now >= self._next and self._spent <= self._allowed
-        level = self._wide and now - self._level_since >= REST
-        grown = level and any(
-            size > GROWN * read for size, read in zip(self._level, self._level_read, strict=True)
-        )
+        grown = now - self._level_since >= REST and self._has_grown()
         if self._thread is None and (regular or grown):
             if not grown and self._sums is not None and self._are_as_read(now):
                 self._next = self._following(now)
@@ -187,9 +184,13 @@ class MemoryDetail:
         if self._thread is None and self._last is not None:
             behind = max(0.0, self._spent - self._allowed) / (WIDE_SHARE if self._wide else SHARE)
             regular = max(self._next, self._last + behind)
-            may_grow = self._wide and self._level > GROWN * self._level_read
-            until = max(until, min(regular, self._level_since + REST) if may_grow else regular)
+            until = max(until, min(regular, self._level_since + REST) if self._has_grown() else regular)
         return Repetition(until, self.idle)
+
+    def _has_grown(self) -> bool:
+        """Return whether growth requires a new reading once the tree is level."""
+        sizes = zip(self._level, self._level_read, strict=True)
+        return self._wide and any(size > GROWN * read for size, read in sizes)
 
     def _are_as_read(self, now: float) -> bool:
         """Return whether no process has run, and no resident size or estimate has changed, since the last round began."""

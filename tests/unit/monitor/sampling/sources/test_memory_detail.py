@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import time
 from pathlib import Path
@@ -142,13 +143,16 @@ def test_shares_are_read_again_if_the_estimate_alone_has_grown(
     tree = KnownPids([1], (100 * MIB, 300 * MIB))
     detail = MemoryDetail(context._replace(tree=tree))
     monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
-    found = []
+    found, rests_until = [], -math.inf
     for tick in range(15):
         guess = (130 if tick < 8 else 150) * MIB
         monkeypatch.setattr(tree, "needed_estimate", lambda guess=guess: (guess, 0, 0))
         if detail.read(100.0 + tick / 10)[0] is not None:
             found.append(tick / 10)
+            assert rests_until <= 100.0 + tick / 10 + 1e-6, "it was not to be repeated until then"
+        rests_until = detail.repeats().until
     assert found == [0.2, 0.9]
+    assert rests_until == pytest.approx(101.95), "with the other sources that are read once a second"
 
 
 @pytest.mark.parametrize(("resident", "factor"), [(None, 0.7), (0, 0.7), (5, None)])
