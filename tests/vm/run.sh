@@ -5,7 +5,7 @@
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
 # the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
 # tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
-# MEMWATCH_VM_REFEREE has the words for tests.referee, which needs Linux 6.12 ("--user user --only bash --only 'pool, fork'").
+# MEMWATCH_VM_REFEREE has the words for tests.referee ("--user user --only bash --only 'pool, fork'", "--minutes 9 --part 1/2").
 # MEMWATCH_VM_HOGS is the number of hogs in each of the jobs hogs-* (default 8), MEMWATCH_VM_CONTAINERS of containers (default 3).
 # "one two" in MEMWATCH_VM_JOBS are jobs one after the other, "one+two" at the same time, which is faster.
 # MEMWATCH_VM_CPUS is the number of processors (default 2). The jobs for many processors, in about ten minutes on two idle ones:
@@ -42,6 +42,7 @@ build() {
     # Programs that tests.referee runs.
     packages=$packages,make,git,rsync,sqlite3,postgresql,redis-server,memcached,nginx-light,curl,nodejs,ruby,lua5.4,tcl,zsh
     packages=$packages,xz-utils,bzip2,pigz,lz4,zip,jq,gawk,libxml2-utils,m4,bison,flex,nasm,tcc,openssl,strace
+    packages=$packages,g++,openjdk-17-jdk-headless,php-cli,ripgrep,brotli,p7zip-full,groff-base,gpg,gpg-agent,gdb,parallel
     sources=/etc/apt/sources.list.d/debian.sources # of a machine that is a bookworm itself: its mirrors can be reached
     grep -qs bookworm "$sources" || sources=""
     [ -e "$cache/root.tar" ] || {
@@ -107,14 +108,16 @@ boot() {
     rm -rf "$out" "$cache/results.disk" "$cache/disk"
     mkdir -p "$out"
     kernel=$(ls "$root"/boot/vmlinuz-"$1"[.-]*)
-    mkfs.ext4 -q -d "$root" "$cache/disk" 4G >/dev/null
+    mkfs.ext4 -q -d "$root" "$cache/disk" 6G >/dev/null
     mkfs.ext4 -q "$cache/results.disk" 256M >/dev/null
     accelerator=${MEMWATCH_VM_ACCEL:-tcg,thread=multi,tb-size=512}
+    # Of 64 emulated processors, each measures its loops for seconds without lpj. sched_clock_init_late changes code that all
+    # of them run: they panicked three times of four (int3).
     timeout "${MEMWATCH_VM_SECONDS:-2400}" qemu-system-x86_64 -accel "$accelerator" -cpu max -m 3G -smp "${MEMWATCH_VM_CPUS:-2}" \
         -display none -no-reboot -serial "file:$out/console" \
         -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
         -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \
-        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off tsc=reliable panic=1' </dev/null || true
+        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off tsc=reliable lpj=10000000 panic=1 initcall_blacklist=sched_clock_init_late' </dev/null || true
     debugfs -R "rdump / $out" "$cache/results.disk" >/dev/null 2>&1
     rm -f "$cache/disk" "$cache/results.disk"
     [ -e "$out/complete" ] || { echo "the machine did not complete its jobs: see $out" >&2; exit 1; }

@@ -142,6 +142,7 @@ def jobs() -> dict[str, str]:
         "service-reload": f'{TESTER} "systemd-run --quiet --user --wait --pipe {wrap("service-reload", "hold", "4")} &'
         f' {once("ready", "service-reload")}; systemctl --user daemon-reload; wait \\$!"',
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
+        "ticks": f"{BIN}/python /opt/jobs/ticks.py",
         **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one")},
         "brief-root": f"systemd-run --quiet --scope -p Delegate=yes {PATIENT} wrap --cgroup require"
         f" --out /tmp/brief-root/run -- {sys.executable} -S -c 'bytearray(1 << 20)'",
@@ -199,7 +200,7 @@ def run(name: str, line: str, results: Path) -> None:
                 stdout=output,
                 stderr=output,
                 timeout=None
-                if name.startswith(("zoo", "hogs", "containers", "referee"))
+                if name.startswith(("zoo", "hogs", "containers", "referee", "ticks"))
                 else 900
                 if name.startswith("shortages")
                 else 300,
