@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="programs whose name or kind contains this")
     parser.add_argument("--user", action="append", choices=USERS, help="only watched by them")
     parser.add_argument("--part", default="1/1", help="N/M: every M-th program, from the N-th")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no new programs after so long")
     parser.add_argument("--save", type=Path, help="a file that gets a line for each, for --also")
     parser.add_argument("--also", type=Path, action="append", default=[], help="trials that --save kept")
     parser.add_argument("--list", action="store_true", help="list the programs and what is missing")
@@ -102,7 +103,7 @@ def main() -> int:
     for trial in done:
         print(line(trial))
     for program in chosen:
-        if program.name in missing:
+        if program.name in missing or time.monotonic() - began > 60 * given.minutes:
             continue
         for user in given.user or USERS:
             trial = run(program, user)

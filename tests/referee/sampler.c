@@ -9,7 +9,7 @@
  * READY: a file to create after the first sample. Another program resets the watermark, so MOST is what was seen and what two
  * processors touch until the next sample, 10 MiB in a millisecond. On a busy machine that sample is late. With version 2, MOST is
  * at most the watermark of all time, and memory is without the kernel memory that can be reclaimed. A reset by this program
- * would take the peak from another one's window there.
+ * would take the peak from another one's window there. Before Linux 6.12, version 2 cannot reset a watermark: MOST is the same.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -65,8 +65,12 @@ int main(int count, char **words) {
     sched_setscheduler(0, SCHED_FIFO, &urgent);
     signal(SIGTERM, stop);
     int stat = open_file(words[1], "memory.stat", O_RDONLY), peak = open_file(words[1], "memory.max_usage_in_bytes", O_RDWR);
-    int version_2 = peak < 0, keep = count > 2; /* the watermark */
+    int version_2 = peak < 0, keep = count > 2; /* keep the watermark */
     if (version_2) peak = open_file(words[1], "memory.peak", O_RDWR);
+    if (peak < 0) {
+        peak = open_file(words[1], "memory.peak", O_RDONLY);
+        keep = 1;
+    }
     int kmem = open_file(words[1], "memory.kmem.usage_in_bytes", O_RDONLY);
     if (stat < 0 || peak < 0) return 97;
     static char text[16384];
@@ -93,7 +97,7 @@ int main(int count, char **words) {
         if (seen > least) least = seen;
         seen_before = seen;
         at_before = at;
-        if (keep && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+        if (count > 2 && !samples) close(open(words[2], O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
         if (memory > mapped) mapped = memory;
         if (memory - shared > anonymous) anonymous = memory - shared;
         long low = lasting(memory);

@@ -433,8 +433,6 @@ def test_no_bound_of_random_programs_is_false(machine: Path) -> None:
 
 def test_no_figure_of_real_programs_is_false(machine: Path) -> None:
     """As root in a cgroup of the run's own, as a user without; see tests/referee."""
-    if machine.name == "6.1":
-        pytest.skip("the referee needs a watermark that it can reset: Linux 6.12")
     job = Job(machine, "referee")
     assert job.exit_code == 0, job.output
     job.is_clean()
