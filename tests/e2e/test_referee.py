@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.referee.trial import MIB, Truth, problem
+from tests.support.counters import tree_error
 
 EXCLUDES = ["kernel", "files in memory"]
 
@@ -26,3 +27,10 @@ def test_an_upper_bound_is_judged_by_the_memory_that_it_states(
     truth = Truth(60 * MIB, 60 * MIB, 60 * MIB, 0, 1000, anonymous=15 * MIB, lasting=28 * MIB)
     peak = {"low": 0, "high": high * MIB, "certainty": "interval", "excludes": excludes}
     assert problem(peak, truth, 0, "user", gap) == claim
+
+
+@pytest.mark.parametrize(("processors", "error"), [(2, 0.5), (64, 16)])
+def test_many_processors_hide_no_false_claim_about_a_tree(processors: int, error: float) -> None:
+    """The peak of one process is off by up to 95 MiB on 64 processors; the referee is a cgroup."""
+    assert tree_error(95 * MIB, processors) == error * MIB
+    assert tree_error(MIB // 4, processors) == MIB // 4

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.referee.programs import Program, prepare
 from tests.support.control_group import group
-from tests.support.counters import error_here
+from tests.support.counters import error_here, tree_error
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.surroundings import VERSION, delegated
 
@@ -277,13 +277,13 @@ def problem(peak: dict[str, Any] | None, truth: Truth, error: int, user: str, ga
     Args:
         peak: the claim; `None`: none.
         truth: from the referee.
-        error: bytes by which the kernel's figures are really off.
+        error: bytes by which the kernel's figures of a process are really off.
         user: who watched.
         gap: the most seconds between two samples.
     """
     if peak is None:
         return "no figure"
-    slack = SLACK + error
+    slack = SLACK + tree_error(error)
     low, high = peak["low"], peak["high"]
     exact = "exact " if peak["certainty"] == "exact" else ""
     if low is not None and low > truth.most + slack:

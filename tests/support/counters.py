@@ -28,6 +28,15 @@ def error_here() -> int:
     return rss_error(cpus=os.sysconf("SC_NPROCESSORS_ONLN"))
 
 
+def tree_error(process_error: int, cpus: int | None = None) -> int:
+    """Return the bytes by which a claim about a tree may differ from its referee, a cgroup.
+
+    A cgroup is charged ahead on each processor, and its memory.stat is as late. Example: 16 MiB for 64 processors. There a
+    process's peak is off by 95 MiB, in which every false claim about a small program would hide.
+    """
+    return min(process_error, charge_error(os.sysconf("SC_NPROCESSORS_ONLN") if cpus is None else cpus))
+
+
 def of_group(value: int, doubt: int = 0) -> tuple[str, ...]:
     """The certainties that a tree in a separate control group may have; `doubt`: bytes of cache and the like, about.
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
-from tests.support.counters import error_here
+from otel_memwatch.truth.cgroup_windows import peak_error
+from tests.support.counters import error_here, tree_error
 from tests.support.wrapped import HERE, PROGRAM, environment
 from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
 from tests.zoo.marked import Known, steps_of
@@ -239,19 +240,20 @@ def problems_of(
     Args:
         truth: from the referee.
         peak: the claim; `None`: none.
-        error: bytes by which the kernel's figures are really off (`error_here`).
+        error: bytes by which the kernel's figures of a process are really off (`error_here`).
         own_group: whether the run had a separate cgroup.
         of: the part of the run that the claim is about.
     """
     if peak is None:
         return
     low, high = peak["low"], peak["high"]
-    slack = SLACK + error
+    slack = SLACK + tree_error(error)
+    above = SLACK + peak_error(tree_error(error))  # a watermark includes what is charged ahead
     told = f"truth {truth.least / MIB:.1f} to {truth.most / MIB:.1f} MiB, of it {truth.beside / MIB:.1f} beside the processes"
     said = f"{peak['certainty']} {(low or 0) / MIB:.1f} to {'?' if high is None else f'{high / MIB:.1f}'} ({peak['how']})"
-    if peak["certainty"] == "exact" and (low > truth.most + slack or high < truth.least - slack):
+    if peak["certainty"] == "exact" and (low > truth.most + above or high < truth.least - slack):
         yield f"false exact{of}: {said}; {told}"
-    elif low is not None and low > truth.most + slack:
+    elif low is not None and low > truth.most + above:
         yield f"false lower bound{of}: {said}; {told}"
     elif high is not None and high < truth.least - slack - (0 if own_group else truth.beside):
         yield f"false upper bound{of}: {said}; {told}"
