@@ -44,7 +44,7 @@ def engine(tmp_path: Path) -> Iterator[Path]:
 def started(tmp_path: Path, *argv: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*PROGRAM, "wrap", "--no-report", "--out", "run", "--", *argv], cwd=tmp_path, env=environment(),
-        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -139,17 +139,19 @@ def test_a_container_of_podman(tmp_path: Path) -> None:
     for folder in ("bin", "proc", "sys", "dev", "etc", "tmp", "run"):
         (root / folder).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "", root / "bin/busybox")
-    script = "read line; busybox dd if=/dev/zero of=/dev/null bs=90M count=1; read line; exit 7"
+    script = "read line; busybox dd if=/dev/zero of=/dev/null bs=90M count=1; echo done; read line; exit 7"
     argv = [*command, "--rootfs", str(root), "/bin/busybox", "sh", "-c", script]
     wrapped = started(tmp_path, *argv)
     assert wrapped.stdin is not None
+    assert wrapped.stdout is not None
     deadline = time.monotonic() + 60
     while samples(tmp_path / "run-container") < 3 and wrapped.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     if wrapped.poll() is None:
         wrapped.stdin.write("\n")
         wrapped.stdin.flush()
-        wait_for_more(tmp_path / "run-container")
+        assert wrapped.stdout.readline() == "done\n"
+        wait_for_more(tmp_path / "run-container")  # the last sample lacks the disk I/O of ended processes
     _, said = wrapped.communicate("\n", timeout=120)
     if wrapped.returncode != 7:
         pytest.skip(f"podman cannot run a container here: {said}")

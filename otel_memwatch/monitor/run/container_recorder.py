@@ -153,21 +153,25 @@ def _wait_for(client: Client, pid: int, stop: int) -> TargetGroup | None:
             return find_new(client, pid)
     for name in modules:
         load_module(name)
-    return _started(group)
+    return _started(group, stop)
 
 
-def _started(group: TargetGroup) -> TargetGroup:
-    """Wait until the runtime has started the command; return its group, which the runtime may have made below."""
+def _started(group: TargetGroup, stop: int) -> TargetGroup:
+    """Wait until the runtime has started the command; return its group, which the runtime may have made below.
+
+    The group may be empty for a moment: the first processes of runc end there before the command starts.
+    """
     from otel_memwatch.monitor.run_cgroup.target_groups import innermost
     from otel_memwatch.runtime.kernel import read_once
     from otel_memwatch.runtime.procfs.control_group import oldest_member
 
-    with contextlib.suppress(OSError):
-        for _ in range(_STARTING_POLLS):
-            pid = oldest_member(group.path)
-            if pid is None or not read_once(f"/proc/{pid}/comm").startswith(_RUNTIMES):
+    for _ in range(_STARTING_POLLS):
+        pid = oldest_member(group.path)
+        with contextlib.suppress(OSError):
+            if pid is not None and not read_once(f"/proc/{pid}/comm").startswith(_RUNTIMES):
                 break
-            time.sleep(_STARTING_POLL_SECONDS)
+        if not os.path.exists(group.path) or readable([stop], _STARTING_POLL_SECONDS):
+            break
     return group._replace(path=innermost(group.path))
 
 
@@ -179,7 +183,6 @@ def _record(group: TargetGroup, directory: str, given: Mapping[str, Any], stop: 
 
     chosen = settings("attach", {name: given[name] for name in _OF_BOTH} | {"out": directory})
     chosen.update(dict.fromkeys(_OF_CLIENT), name=chosen["name"] or group.name)
-    # The first processes of runc end in the container's group before the command starts there.
     at_once = f"otel-memwatch: only the client was recorded: {group.kind} {group.name} ended at once."
     for tries_left in reversed(range(_TRIES)):
         pid = oldest_member(group.path)

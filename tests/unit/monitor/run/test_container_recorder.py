@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_modules_are_loaded_during_the_search(searches: int, monkeypatch: pytest
     monkeypatch.setattr(new_containers, "find_new", search)
     monkeypatch.setattr(lazy, "load_module", steps.append)
     monkeypatch.setattr(container_recorder, "readable", lambda *_: [])
-    monkeypatch.setattr(container_recorder, "_started", lambda group: group)
+    monkeypatch.setattr(container_recorder, "_started", lambda group, _: group)
     assert container_recorder._wait_for(Client("podman", ("alpine",)), 1, 0) == GROUP
     assert steps[0] == "search"
     assert [one for one in steps if one != "search"] == list(container_recorder._MODULES)
@@ -68,14 +69,19 @@ def test_the_process_after_those_that_end_before_the_command_is_recorded(
 def test_the_group_is_the_one_in_which_the_runtime_has_started_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """crun makes a group below the scope of the service manager, after its first process is in the scope."""
-    names = iter([b"crun\n", b"crun\n", b"busybox\n"])
-    monkeypatch.setattr(control_group, "oldest_member", lambda _: 7)
+    """crun makes a group below the scope of the service manager, after its first process is in the scope.
+
+    The first processes of runc end in the group, which then is empty for a moment.
+    """
+    names, pids = iter([b"crun\n", b"crun\n", b"busybox\n"]), iter([7, None, 7, 7])
+    monkeypatch.setattr(control_group, "oldest_member", lambda _: next(pids))
+    monkeypatch.setattr(container_recorder, "readable", lambda *_: [])
+    monkeypatch.setattr(os.path, "exists", lambda _: True)
     monkeypatch.setattr(kernel, "read_once", lambda _: next(names))
     monkeypatch.setattr(
         target_groups, "innermost", lambda path: path if next(names, None) else f"{path}/container"
     )
-    assert container_recorder._started(GROUP).path == f"{GROUP.path}/container"
+    assert container_recorder._started(GROUP, 0).path == f"{GROUP.path}/container"
 
 
 def test_a_container_that_ends_before_the_first_sample_leaves_a_sentence_and_no_run(
