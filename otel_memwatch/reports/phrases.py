@@ -135,7 +135,7 @@ def would_be_exact(run: RecordedRun) -> str:
     interval = run.settings.get("interval")
     long = interval == AUTO or (isinstance(interval, int | float) and interval > _NEARER)
     if long and not _LESS_CACHE.isdisjoint(peak.evidence):
-        return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"
+        return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache between samples is uncertain)"
     return ""
 
 

@@ -131,6 +131,7 @@ def test_a_container_that_goes_on_after_its_client(tmp_path: Path, engine: Path)
             one.communicate()
     assert wrapped.returncode == 0
     assert f"otel-memwatch attach --container {'d' * 12}" in said
+    assert "recording stopped with the client after" in said
     assert load(tmp_path / "run-container").state == "finished"
 
 

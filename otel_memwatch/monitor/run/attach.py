@@ -50,6 +50,8 @@ _WAITING = "otel-memwatch: {} ended. Waiting {:g} s for it to start again (Ctrl-
 
 _ENDED = "ended"
 """Reason of a recording's end: the target has ended."""
+_BY_PROGRAM, _WITH_CLIENT = "recording stopped by the program", "recording stopped with the client"
+"""Reasons, if a byte arrived on `stop_fd`: from the program that is recorded, or from the monitor of a container's client."""
 
 
 class NoProcessError(UsageError):
@@ -111,6 +113,7 @@ def attach(
         why = _wait_for_end(pid, pidfd, stop_fd, wake)
     else:
         why = _wait_for_group(monitor, group.path, (pid, pidfd), (stop_fd, wake), last)
+        why = _WITH_CLIENT if why == _BY_PROGRAM else why
     problems = [] if stacks is None else stacks.finish()
     ended = time.monotonic()
     monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake), problems, ended=ended)
@@ -274,7 +277,7 @@ def _wait_for_end(
     """Wait until the recording has to end, or `other` is readable, which may mean that; return why, in words."""
     reasons = {wake: "recording stopped"}
     if stop_fd is not None:
-        reasons[stop_fd] = "recording stopped by the program"
+        reasons[stop_fd] = _BY_PROGRAM
     reasons.update((descriptor, _ENDED) for descriptor in (pidfd, other) if descriptor is not None)
     while True:
         ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
@@ -357,4 +360,4 @@ def _exists(pid: int) -> bool:
 def _ending(monitor: Monitor, why: str) -> Ending:
     """Return how the recording ended. For a process that is not our child: whether it ended, and any OOM kills."""
     ending = monitor.ending(None, None, monitor.oom_kills())
-    return ending._replace(reason=f"{why}; {ending.reason}" if ending.oom_kills else why)
+    return ending._replace(reason=why + ending.reason.removeprefix(_ENDED))

@@ -1,7 +1,7 @@
 """Recording of the container that a wrapped client starts (`wrap -- podman run ...`), as a run beside that of the client.
 
 A fork of ours searches for the container and records its cgroup. A new interpreter would take 0.2 s more, in which a short
-container would end. A pipe to the process gets a byte when the client has ended.
+container would end. Two pipes to the process get a byte: one when the client has ended, one when the recording has to end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import partial
 
 from otel_memwatch.errors import MemwatchError, describe
 from otel_memwatch.runtime.system_calls import open_files, signal
@@ -17,7 +18,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from otel_memwatch.monitor.run_cgroup.container_client import Client
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
@@ -72,23 +73,26 @@ class ContainerRecorder:
     """
 
     def __init__(self, client: Client, pid: int, directory: str, settings: Mapping[str, Any]) -> None:
+        ended, self._ended = os.pipe()
         stop, self._stop = os.pipe()
         try:
             self.pid = os.fork()
             if not self.pid:
-                _serve(lambda: record(client, pid, directory, settings, stop), stop)
+                action = partial(record, client, pid, directory, settings, ended=ended, stop=stop)
+                _serve(action, {ended, stop})
         finally:
+            os.close(ended)
             os.close(stop)
 
     def finish(self) -> None:
         """Wait for the container's report. A container that goes on after its client is not recorded further."""
-        if self._ends_within(_ENDS_ALONE):
-            return
-        with contextlib.suppress(OSError):
-            os.write(self._stop, b"1")
-        if not self._ends_within(_PATIENCE):
-            os.kill(self.pid, signal.SIGKILL)
-            self._ends_within(_PATIENCE)
+        for pipe, seconds in ((self._ended, _ENDS_ALONE), (self._stop, _PATIENCE)):
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(pipe, b"1")
+            if self._ends_within(seconds):
+                return
+        os.kill(self.pid, signal.SIGKILL)
+        self._ends_within(_PATIENCE)
 
     def _ends_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -102,7 +106,7 @@ class ContainerRecorder:
         return False
 
 
-def _serve(action: Callable[[], None], stop: int) -> NoReturn:
+def _serve(action: Callable[[], None], kept: Collection[int]) -> NoReturn:
     """Run the process: without the signal mask, the session and the open files of the monitor, whose pipes end with it."""
     from otel_memwatch.runtime.memory_headroom import be_killed_first
 
@@ -110,7 +114,7 @@ def _serve(action: Callable[[], None], stop: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
         for fd in open_files():
-            if fd > 2 and fd != stop:
+            if fd > 2 and fd not in kept:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         be_killed_first()
@@ -119,10 +123,21 @@ def _serve(action: Callable[[], None], stop: int) -> NoReturn:
         os._exit(0)
 
 
-def record(client: Client, pid: int, directory: str, settings: Mapping[str, Any], stop: int) -> None:
-    """Find and record the container of a client; `stop`: descriptor that gets a byte when the client has ended."""
+def record(
+    client: Client, pid: int, directory: str, settings: Mapping[str, Any], *, ended: int, stop: int
+) -> None:
+    """Find and record the container of a client.
+
+    Args:
+        client: as the command line names it.
+        pid: of the client.
+        directory: of the client's run.
+        settings: of the client's run.
+        ended: gets a byte when the client has ended: then the search ends.
+        stop: gets a byte when the recording has to end.
+    """
     try:
-        group = _wait_for(client, pid, stop)
+        group = _wait_for(client, pid, ended)
         if group is None:
             say(
                 f"otel-memwatch: only the client was recorded: no {client.kind} was found{_HINTS.get(client.engine, '')}."
@@ -135,7 +150,7 @@ def record(client: Client, pid: int, directory: str, settings: Mapping[str, Any]
         say(f"otel-memwatch: the container is not recorded: {describe(error)}")
 
 
-def _wait_for(client: Client, pid: int, stop: int) -> TargetGroup | None:
+def _wait_for(client: Client, pid: int, ended: int) -> TargetGroup | None:
     """Return the container's group as soon as it has a process; `None`: the client ended before that."""
     from otel_memwatch.monitor.run_cgroup.new_containers import find_new
     from otel_memwatch.runtime.lazy import load_module
@@ -149,14 +164,14 @@ def _wait_for(client: Client, pid: int, stop: int) -> TargetGroup | None:
         else:
             polls += 1
             pause = _POLL_SECONDS if polls < _SOON else _LATER_POLL_SECONDS
-        if readable([stop], pause):
+        if readable([ended], pause):
             return find_new(client, pid)
     for name in modules:
         load_module(name)
-    return _started(group, stop)
+    return _started(group, ended)
 
 
-def _started(group: TargetGroup, stop: int) -> TargetGroup:
+def _started(group: TargetGroup, ended: int) -> TargetGroup:
     """Wait until the runtime has started the command; return its group, which the runtime may have made below.
 
     The group may be empty for a moment: the first processes of runc end there before the command starts.
@@ -170,7 +185,7 @@ def _started(group: TargetGroup, stop: int) -> TargetGroup:
         with contextlib.suppress(OSError):
             if pid is not None and not read_once(f"/proc/{pid}/comm").startswith(_RUNTIMES):
                 break
-        if not os.path.exists(group.path) or readable([stop], _STARTING_POLL_SECONDS):
+        if not os.path.exists(group.path) or readable([ended], _STARTING_POLL_SECONDS):
             break
     return group._replace(path=innermost(group.path))
 

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_memwatch.monitor.run import attach, container_recorder
+from otel_memwatch.monitor.run.container_recorder import ContainerRecorder
 from otel_memwatch.monitor.run_cgroup import new_containers, target_groups
 from otel_memwatch.monitor.run_cgroup.container_client import Client
 from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
+from otel_memwatch.run.ending import describe_end
 from otel_memwatch.runtime import kernel, lazy
 from otel_memwatch.runtime.procfs import control_group
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+LIMIT = 64 << 20
 GIVEN = {"quiet": True, "summary": "text", "report": False, "interval": None}
 GROUP = TargetGroup("container", "box", "/sys/fs/cgroup/box", 1, born=True)
 
@@ -97,3 +100,38 @@ def test_a_container_that_ends_before_the_first_sample_leaves_a_sentence_and_no_
     container_recorder._record(GROUP, str(tmp_path / "run"), GIVEN, 0)
     assert "only the client was recorded: container box ended at once" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("polls", [1, 2])
+def test_the_search_ends_with_the_client_and_a_recording_a_moment_later(
+    polls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt without a container must not wait for one."""
+    recorder = ContainerRecorder.__new__(ContainerRecorder)
+    (ended, recorder._ended), (stop, recorder._stop) = os.pipe(), os.pipe()
+    waits = []
+
+    def ends_within(_: ContainerRecorder, seconds: float) -> bool:
+        waits.append((seconds, container_recorder.readable([ended, stop], 0)))
+        return len(waits) == polls
+
+    monkeypatch.setattr(ContainerRecorder, "_ends_within", ends_within)
+    recorder.finish()
+    assert waits == [(1.0, [ended]), (10.0, [ended, stop])][:polls]
+    for descriptor in (ended, stop, recorder._ended, recorder._stop):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("why", ["ended", "recording stopped"])
+def test_a_container_killed_at_its_limit(why: str) -> None:
+    class Monitor:
+        def oom_kills(self) -> int:
+            return 1
+
+        def ending(self, *arguments: Any) -> Any:
+            return describe_end(*arguments, LIMIT, LIMIT)
+
+    monitor: Any = Monitor()
+    assert attach._ending(monitor, why).reason == (
+        f"{why}; the kernel's OOM killer killed a process of it, at 64.0 MiB of 64.0 MiB"
+    )
