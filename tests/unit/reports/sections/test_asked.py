@@ -28,7 +28,7 @@ def facts(section: Any, info: dict[str, Any], **more: Any) -> list[str]:
         "peaks": Peaks(tree=largest_sample(8 * GIB), gpu_tree=gpu), "settings": info.get("settings", {}), **more,
     }  # fmt: skip
     run = SimpleNamespace(**fields)
-    run.predicted = RecordedRun.predicted.func(run)
+    run.predicted = RecordedRun.predicted.__get__(run)
     section(run, page)
     return found
 
