@@ -5,11 +5,11 @@ Importing this package imports almost nothing: each name below is loaded at its 
 
 from __future__ import annotations
 
-from otel_memwatch._version import __version__
 from otel_memwatch.runtime import lazy
 
 TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
+    from otel_memwatch._version import __version__
     from otel_memwatch.api import Run, attach, load_run, run_command, run_command_async, watch
     from otel_memwatch.api.devices import GPU, GPUMemory, best_gpu, gpus
     from otel_memwatch.errors import MemwatchError
@@ -35,6 +35,7 @@ __all__ = [
 __getattr__ = lazy.names(
     __name__,
     {
+        "__version__": "_version",
         "GPU": "api.devices",
         "GPUMemory": "api.devices",
         "best_gpu": "api.devices",

@@ -52,18 +52,20 @@ class Snapshot(NamedTuple):
     """Deadlines that passed without a tick since the one before."""
 
 
-class Source(Protocol):
-    """A readable source of values. A failing `read` publishes nothing for that sample; it never ends the run.
+if TYPE_CHECKING:
 
-    `columns` is fixed when the source has been constructed. A constructor raises
-    `otel_memwatch.errors.Unavailable` if the machine lacks the source.
-    """
+    class Source(Protocol):
+        """A readable source of values. A failing `read` publishes nothing for that sample; it never ends the run.
 
-    name: str
-    columns: Sequence[Column]
+        `columns` is fixed when the source has been constructed. A constructor raises
+        `otel_memwatch.errors.Unavailable` if the machine lacks the source.
+        """
 
-    def read(self, now: float) -> Sequence[Value]:
-        """Return one value for each column (`None`: unknown or not due); `now` is monotonic seconds."""
+        name: str
+        columns: Sequence[Column]
+
+        def read(self, now: float) -> Sequence[Value]:
+            """Return one value for each column (`None`: unknown or not due); `now` is monotonic seconds."""
 
 
 class Certainty(str, Enum):

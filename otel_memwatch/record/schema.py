@@ -114,7 +114,15 @@ def columns_of(field: str, columns: Iterable[Column]) -> list[Column]:
 
 def fields_in(columns: Collection[Column]) -> frozenset[str]:
     """Return the fields that a record with these columns has."""
-    return frozenset(field for field in FIELDS if columns_of(field, columns))
+    return frozenset(field for field, found in _by_field(columns) if found)
+
+
+def _by_field(columns: Iterable[Column]) -> list[tuple[str, list[Column]]]:
+    """Return each field with its columns."""
+    of_metric: dict[str, list[Column]] = {}
+    for column in columns:
+        of_metric.setdefault(column.metric, []).append(column)
+    return [(field, columns_of(field, of_metric.get(metric, ()))) for field, (metric, _) in FIELDS.items()]
 
 
 def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sample]:
@@ -127,8 +135,8 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
     index = {column: place for place, column in enumerate(columns, 1)}
     places: list[int] = [0]
     more: list[tuple[int, int]] = []
-    for number, field in enumerate(FIELDS, 1):
-        found = [index[column] for column in columns_of(field, columns)]
+    for number, (_, of_field) in enumerate(_by_field(columns), 1):
+        found = [index[column] for column in of_field]
         places.append(found[0] if found else width)
         more += [(number, place) for place in found[1:]]
     pick: Callable[[Sequence[Value]], Any] = itemgetter(*places)

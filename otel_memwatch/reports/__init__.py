@@ -74,11 +74,13 @@ _DRAWING_ROOM = 128 << 20
 """Address space for matplotlib and a picture, in bytes."""
 
 
-class Renderer(Protocol):
-    """Function `render` of a report's module."""
+if TYPE_CHECKING:
 
-    def __call__(self, run: RecordedRun, out: BinaryIO, options: Options) -> None:
-        """Write the whole report to `out`. Raises `MemwatchError` for errors that a user can fix."""
+    class Renderer(Protocol):
+        """Function `render` of a report's module."""
+
+        def __call__(self, run: RecordedRun, out: BinaryIO, options: Options) -> None:
+            """Write the whole report to `out`. Raises `MemwatchError` for errors that a user can fix."""
 
 
 class Report(NamedTuple):

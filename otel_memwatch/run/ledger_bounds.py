@@ -12,7 +12,6 @@ from otel_memwatch.run.tree_bounds import UNCAPPED, SumOverTime, WindowBounds
 from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import gained
-from otel_memwatch.truth.tree_estimates import corrected, share_of_estimate
 
 if TYPE_CHECKING:
     from otel_memwatch.record.samples import Array, Samples
@@ -109,6 +108,8 @@ class LedgerBounds:
         self._guesses.add(time, guess)
         read = guess
         if not has_factors and factor is None and shares is not None and guess > 0:
+            from otel_memwatch.truth.tree_estimates import share_of_estimate
+
             factor, read = share_of_estimate(shares, guess), UNCAPPED
         if factor is not None:
             self._correction = factor, read
@@ -119,6 +120,8 @@ class LedgerBounds:
         """Return the largest best estimate. The last reading of proportional sizes corrects the guesses since the one before."""
         estimate, guess = self._confirmed.copy(), self._guesses
         if guess.value is not None and guess.at is not None:
+            from otel_memwatch.truth.tree_estimates import corrected  # not for a short run
+
             estimate.add(guess.at, corrected(guess.value, *self._correction))
         return estimate
 

@@ -72,9 +72,9 @@ else:
     class cached_property:  # noqa: N801
         """Attribute that a method computes at its first use."""
 
-        def __init__(self, compute: Callable[[Any], Any]) -> None:
-            self._compute = compute
-            self.__doc__ = compute.__doc__
+        def __init__(self, func: Callable[[Any], Any]) -> None:
+            self.func = func
+            self.__doc__ = func.__doc__
 
         def __set_name__(self, owner: type, name: str) -> None:
             self._name = name
@@ -82,7 +82,7 @@ else:
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            value = instance.__dict__[self._name] = self._compute(instance)
+            value = instance.__dict__[self._name] = self.func(instance)
             return value
 
     def lru_cache(maxsize: int | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -53,6 +53,8 @@ else:
             owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
             number = _instances[owner] = _instances.get(owner, 0) + 1
             if number <= _FEW:
+                if len(values) == len(owner._fields) and not named:
+                    return tuple.__new__(cls, values)
                 missing = owner._fields[len(values) :]
                 rest = {**owner._field_defaults, **named}
                 if rest.keys() >= set(missing) and named.keys() <= set(missing):

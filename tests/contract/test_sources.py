@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import Source
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampling.sources import (
     GPU_SOURCES,
@@ -27,6 +27,9 @@ from otel_memwatch.monitor.sampling.sources import (
 from otel_memwatch.runtime import kernel
 from otel_memwatch.runtime.procfs.sums import quirks
 from otel_memwatch.runtime.threads import Flag
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Source
 
 NAMES = tuple(entry.name for entry in SOURCES if not entry.gpus)
 GUARD = 60.0

@@ -21,16 +21,18 @@ LEAST_LEFT = 0.005
 """No early sample is taken in the last seconds before a regular one."""
 
 
-class EarlySampleSource(Protocol):
-    """A source with a probe between samples."""
+if TYPE_CHECKING:
 
-    may_probe: bool
-    """A probe is worth its cost at some time of the run."""
-    probe_after: float
-    """Seconds from the last sample or probe until a probe is worth its cost; infinite: never."""
+    class EarlySampleSource(Protocol):
+        """A source with a probe between samples."""
 
-    def probe(self, now: float) -> bool:
-        """Return whether a sample now is worth its cost; `now` is monotonic seconds."""
+        may_probe: bool
+        """A probe is worth its cost at some time of the run."""
+        probe_after: float
+        """Seconds from the last sample or probe until a probe is worth its cost; infinite: never."""
+
+        def probe(self, now: float) -> bool:
+            """Return whether a sample now is worth its cost; `now` is monotonic seconds."""
 
 
 class EarlySampleScheduler:

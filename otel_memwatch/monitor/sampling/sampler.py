@@ -11,7 +11,7 @@ import time
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import describe
-from otel_memwatch.model import Column, Snapshot, Source, Value
+from otel_memwatch.model import Column, Snapshot, Value
 from otel_memwatch.monitor.sampling.early_samples import EarlySampleScheduler
 from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from otel_memwatch.model import Source
     from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
     from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.runtime.polling import Pace, Poller
@@ -42,30 +43,31 @@ _READING = Column(catalog.MEMWATCH_SAMPLER_READING_DURATION, period=1.0)
 """The last column: it costs the record of a fast sample nothing."""
 
 
-class Stop(Protocol):
-    """A `Flag` or a `threading.Event` that ends the wait for a sample."""
+if TYPE_CHECKING:
 
-    def is_set(self) -> bool:
-        """Return whether it is set."""
+    class Stop(Protocol):
+        """A `Flag` or a `threading.Event` that ends the wait for a sample."""
 
-    def wait(self, timeout: float) -> bool:
-        """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
+        def is_set(self) -> bool:
+            """Return whether it is set."""
 
+        def wait(self, timeout: float) -> bool:
+            """Wait until it is set (`True`) or `timeout` seconds have passed (`False`)."""
 
-class Clock(Protocol):
-    """Clock of the sampler; tests replace it."""
+    class Clock(Protocol):
+        """Clock of the sampler; tests replace it."""
 
-    def monotonic(self) -> float:
-        """Return monotonic seconds."""
+        def monotonic(self) -> float:
+            """Return monotonic seconds."""
 
-    def wall(self) -> float:
-        """Return Unix seconds."""
+        def wall(self) -> float:
+            """Return Unix seconds."""
 
-    def cpu(self) -> float:
-        """Return the CPU seconds of the calling thread."""
+        def cpu(self) -> float:
+            """Return the CPU seconds of the calling thread."""
 
-    def wait(self, stop: Stop, seconds: float) -> bool:
-        """Wait until `stop` is set (`True`) or `seconds` have passed (`False`)."""
+        def wait(self, stop: Stop, seconds: float) -> bool:
+            """Wait until `stop` is set (`True`) or `seconds` have passed (`False`)."""
 
 
 class SystemClock:

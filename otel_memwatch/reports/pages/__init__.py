@@ -28,33 +28,35 @@ class Columns(NamedTuple):
     """Columns that an HTML page omits on a phone."""
 
 
-class Page(Protocol):
-    """A document that is written from top to bottom."""
+if TYPE_CHECKING:
 
-    def title(self, text: str) -> None:
-        """Add the heading of the whole page."""
+    class Page(Protocol):
+        """A document that is written from top to bottom."""
 
-    def section(self, text: str) -> None:
-        """Add the heading of a section."""
+        def title(self, text: str) -> None:
+            """Add the heading of the whole page."""
 
-    def fact(self, label: str, value: str, tone: str = "") -> None:
-        """Add a labelled value; omit it if the value is empty.
+        def section(self, text: str) -> None:
+            """Add the heading of a section."""
 
-        Args:
-            label: an empty label continues the fact before.
-            value: never shortened.
-            tone: one of `terminal.TONES`.
+        def fact(self, label: str, value: str, tone: str = "") -> None:
+            """Add a labelled value; omit it if the value is empty.
 
-        """
+            Args:
+                label: an empty label continues the fact before.
+                value: never shortened.
+                tone: one of `terminal.TONES`.
 
-    def paragraph(self, text: str) -> None:
-        """Add running text; omit it if it is empty."""
+            """
 
-    def item(self, text: str) -> None:
-        """Add an entry of a list."""
+        def paragraph(self, text: str) -> None:
+            """Add running text; omit it if it is empty."""
 
-    def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
-        """Add a table of texts without the columns that are empty in every row."""
+        def item(self, text: str) -> None:
+            """Add an entry of a list."""
 
-    def gap(self) -> None:
-        """Separate blocks if the page does not do so by itself."""
+        def table(self, rows: Sequence[Sequence[str]], columns: Columns) -> None:
+            """Add a table of texts without the columns that are empty in every row."""
+
+        def gap(self) -> None:
+            """Separate blocks if the page does not do so by itself."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
-from otel_memwatch.reports import gpu_phrases, phrases
+from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -133,6 +133,8 @@ def gpus(run: RecordedRun, page: Page) -> None:
     """Write the run's peaks on the devices where it held most, and what other programs held beside it."""
     devices = sorted(run.peaks.gpu_of_run.items(), key=lambda item: (-item[1].bytes, item[0]))
     for index, (device, peak) in enumerate(devices[:_DEVICES]):
+        from otel_memwatch.reports import gpu_phrases
+
         words = f"{peak_sentence(peak, source=False)} on {shorten(device, _DEVICE)}"
         more = gpu_phrases.used_by_libraries(run.peaks, device), gpu_phrases.all_programs(run.peaks, device)
         page.fact("" if index else "GPU", ", ".join(filter(None, (words, *more))))

@@ -22,28 +22,36 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 _NEWEST = 32
-"""Number of runs that are read: 0.2 ms each."""
+"""Number of runs that are read at most: 0.2 ms each."""
+_ENOUGH = 16
+"""Number of runs of the same job that are read at most."""
 _WORTH_TELLING = 0.01, 1 << 20
 """Share of the memory needed, and bytes: a larger change is reported."""
 _SLOWER = 0.1
 """Share by which a duration must differ to be reported. Half of that is the machine's."""
 
 
-def earlier_runs(path: str) -> list[IndexedRun]:
-    """Return the newest runs in the same directory, oldest first, without the run itself. Names begin with the time."""
-    parent, own = os.path.split(os.path.abspath(path))
+def earlier_runs(now: IndexedRun) -> list[IndexedRun]:
+    """Return the newest finished runs of the same job in the same directory, oldest first, without `now`.
+
+    Names begin with the time.
+    """
+    parent, own = os.path.split(os.path.abspath(now.path))
     try:
         names = sorted(
             entry.name for entry in os.scandir(parent) if entry.name != own and not entry.name.startswith(".")
         )
     except OSError:
         return []
-    rows = [
-        row_of(f"{parent}/{name}")
-        for name in names[-_NEWEST:]
-        if os.path.isfile(f"{parent}/{name}/{RUN_FILE}")
-    ]
-    return sorted((row for row in rows if row.state == "finished"), key=lambda row: row.started)
+    job = job_of(now)
+    found: list[IndexedRun] = []
+    for name in reversed(names[-_NEWEST:]):
+        if len(found) < _ENOUGH and os.path.isfile(f"{parent}/{name}/{RUN_FILE}"):
+            row = row_of(f"{parent}/{name}")
+            alike = job_of(row) == job and row.system == now.system
+            if alike and row.state == "finished" and row.started <= now.started:
+                found.append(row)
+    return sorted(found, key=lambda row: row.started)
 
 
 def history_lines(run: RecordedRun) -> list[tuple[str, str]]:
@@ -54,11 +62,7 @@ def history_lines(run: RecordedRun) -> list[tuple[str, str]]:
     now = row_of_ended(run, run.directory)
     if now.state != "finished" or now.memory is None:
         return []
-    rows = [
-        row
-        for row in earlier_runs(run.directory)
-        if row.started <= now.started and job_of(row) == job_of(now) and row.system == now.system
-    ]
+    rows = earlier_runs(now)
     lines = []
     changed = what_changed(now, [row for row in rows if row.command == now.command])
     if changed:

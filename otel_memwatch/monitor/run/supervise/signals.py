@@ -10,7 +10,6 @@ import time
 from otel_memwatch.runtime import system_calls
 from otel_memwatch.runtime.light import ExitStack, suppress
 from otel_memwatch.runtime.procfs.mounted import shows_others
-from otel_memwatch.runtime.rename_process import rename_process
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import NamedTuple, NoReturn
 
@@ -280,6 +279,8 @@ def _stand(questions: int, answers: int) -> NoReturn:
 
     The questions end when the monitor ends, in any way. `stand_witness` in `recipe.c` does the same.
     """
+    from otel_memwatch.runtime.rename_process import rename_process
+
     try:
         os.dup2(questions, 0)
         os.dup2(answers, 1)

@@ -16,7 +16,6 @@ from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
 from otel_memwatch.runtime.kernel import KERNEL_STACK, PAGE_SIZE, read_once, sum_known
 from otel_memwatch.runtime.light import suppress
-from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
 from otel_memwatch.runtime.procfs.process import (
     Rollup,
     parse_page_tables,
@@ -25,11 +24,9 @@ from otel_memwatch.runtime.procfs.process import (
     parse_threads,
 )
 from otel_memwatch.runtime.procfs.statm import parse_resident
-from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there_of_shares, gained
-from otel_memwatch.truth.tree_estimates import correction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,6 +214,8 @@ class MemoryDetail:
 
     def _start(self, now: float) -> None:
         """Begin a round if its expected time is within the budget."""
+        from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk  # a short run has no round
+
         pids = self._context.pids()
         sizes = self._sizes(pids)
         before = sum(sizes.values())
@@ -245,6 +244,10 @@ class MemoryDetail:
     def _round(
         self, pids: Sequence[int], before: int, expected: float, estimate: tuple[int, int, int] | None
     ) -> None:
+        from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
+        from otel_memwatch.runtime.procfs.walks import read_walking
+        from otel_memwatch.truth.tree_estimates import correction
+
         begun = time.thread_time()
         sums: Rollup | None = Rollup(0, 0, 0)
         needed: int | None = 0
