@@ -19,14 +19,19 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run_cgroup.target_groups import (
     TargetGroup,
     container_of,
-    cut,
     find_group,
     ids_of_command,
     ids_of_container,
     innermost,
 )
 from otel_memwatch.runtime.kernel import read_once
-from otel_memwatch.runtime.procfs.control_group import locate, oldest_member, parse_memberships, parse_mounts
+from otel_memwatch.runtime.procfs.control_group import (
+    ancestors,
+    locate,
+    oldest_member,
+    parse_memberships,
+    parse_mounts,
+)
 from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -79,7 +84,8 @@ def _begun_since(pid: int, proc: str) -> dict[str, int]:
             continue
         if location is None:
             continue
-        path = cut(location, lambda part: container_of(part) is not None)
+        # The innermost one: a pod of podman, and a container around all of us, have such names too.
+        path = next((group for group in ancestors(location) if container_of(group)), None)
         main = None if path is None else oldest_member(path, proc)
         start = None if main is None else _start(main, proc)
         if path is not None and began is not None and start is not None and start >= began:

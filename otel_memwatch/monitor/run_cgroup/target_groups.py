@@ -50,7 +50,8 @@ _POD = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?:\.slice)?$"
 )
 """Component of a Kubernetes pod, with its UID."""
-_PODMAN_POD = re.compile(r"libpod_pod_([0-9a-f]{64})(?:\.slice)?$")
+_PODMAN_POD = re.compile(r"(?:libpod_pod_|^)([0-9a-f]{64})(?:\.slice)?$")
+"""Component of a podman pod: a slice of systemd, or the plain ID."""
 _SHORTEST_ID = 4
 _HEXADECIMAL = re.compile(r"[0-9a-f-]+")
 
@@ -179,7 +180,7 @@ def _absent(kind: str, name: str, *, in_other_hierarchy: bool) -> UsageError:
     hints = {
         "unit": "systemctl list-units lists them",
         "container": "pass its ID, or run as the user that started it",
-        "pod": "pass its UID: kubectl get pod NAME -o jsonpath={.metadata.uid}",
+        "pod": "pass its UID: kubectl get pod NAME -o jsonpath={.metadata.uid}; of podman, its ID: podman pod ps",
         "job": "run this on a node of the job; Slurm needs TaskPlugin=task/cgroup",
     }
     return UsageError(f'No process of {kind} "{name}" runs here.', hints[kind])

@@ -69,6 +69,17 @@ def test_a_younger_container_of_podman_that_descends_from_us(tmp_path: Path) -> 
     assert found.born
 
 
+@pytest.mark.parametrize("around", [f"/libpod_parent/{OLD}", f"/docker/{OLD}"])
+def test_a_container_of_podman_in_an_older_pod_or_container(tmp_path: Path, around: str) -> None:
+    proc = machine(
+        tmp_path, CLIENT, (1500, 1, 400, f"{around}/libpod-{OTHER}"), (2100, os.getppid(), 501, "/user.slice"),
+        (2101, 2100, 502, f"{around}/libpod-{ID}"),
+    )  # fmt: skip
+    found = find_new(PODMAN, 2000, proc)
+    assert found is not None
+    assert found.path == f"{tmp_path}/cgroup{around}/libpod-{ID}"
+
+
 def test_a_container_of_docker_by_the_file_of_its_id(tmp_path: Path) -> None:
     """Others start containers at the same time: without a sign, none is taken for the client's."""
     proc = machine(tmp_path, CLIENT, (2100, 1, 501, f"/docker/{OTHER}"), (2101, 1, 501, f"/docker/{ID}"))

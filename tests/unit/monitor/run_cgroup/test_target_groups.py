@@ -50,6 +50,8 @@ def machine(folder: Path, *paths: str, version: int = 2, mounted: bool = True) -
         ("container", ID, f"/system.slice/containerd.service/kubepods:cri-containerd:{ID}", None),
         ("pod", UID, f"/kubepods/burstable/pod{UID}/{ID}", f"/kubepods/burstable/pod{UID}/{ID}"),
         ("pod", UID[:8], f"/k.slice/k-pod{UID.replace('-', '_')}.slice/crio-{ID}.scope", None),
+        ("pod", ID[:12], f"/u.slice/user-libpod_pod_{ID}.slice/libpod-{OTHER}.scope/container", None),
+        ("pod", ID[:12], f"/libpod_parent/{ID}/libpod-{OTHER}", None),
         ("job", "12", "/slurm/uid_0/job_12/step_0/task_0", "/slurm/uid_0/job_12/step_0/task_0"),
     ],
 )  # fmt: skip
