@@ -13,7 +13,7 @@
    Python starts in 10 ms and needs 50 ms for a record. This program needs 1 ms.
 
    Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. Under the
-   name "command-start" it becomes a command (`start.c`). */
+   name "command-start" it makes a child that becomes a command (`start.c`), and then it is the witness. */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -348,15 +348,19 @@ static void close_files_of_shell(void)
     close_files(2, 0);
 }
 
-/* Answer each question with the signals that are pending, as `_stand` in `signals.py` does. */
-static void stand_witness(int questions, int replies)
+/* Answer each question with the signals that are pending, as `_stand` in `signals.py` does. Write the pid of the command
+   first, once no file of the command is open here; 0: none. */
+static void stand_witness(int questions, int replies, int command)
 {
     char question;
     size_t room = 0;
     sigset_t all;
+    replies = fcntl(replies, F_DUPFD, 2); /* it may be 0, if stdin was closed */
     dup2(questions, 0);
     dup2(replies, 1);
     close_files(1, 1);
+    if (command > 0)
+        dprintf(1, "%010d", command);
     prctl(PR_SET_NAME, WITNESS);
     for (char **word = words; *word; word++)
         room = (size_t)(*word + strlen(*word) - words[0]) + 1;
@@ -390,7 +394,7 @@ static void start_witness(void)
     }
     witness = fork();
     if (witness == 0)
-        stand_witness(questions[0], replies[1]);
+        stand_witness(questions[0], replies[1], 0);
     close(questions[0]);
     close(replies[1]);
     ask = questions[1];
@@ -587,9 +591,9 @@ int main(int count, char **arguments)
     const char *given = getenv("OTEL_MEMWATCH_RUNS");
     words = arguments;
     if (count == 1 && strcmp(arguments[0], WITNESS) == 0)
-        stand_witness(0, 1);
-    if (count == 4 && strcmp(arguments[0], START) == 0)
-        return start_command(arguments + 1);
+        stand_witness(0, 1, 0);
+    if (count == 6 && strcmp(arguments[0], START) == 0)
+        stand_witness(atoi(arguments[4]), atoi(arguments[5]), start_command(arguments + 1));
     end = OPTIONS;
     while (end < count && strcmp(arguments[end], "--") != 0)
         end++;

@@ -1,7 +1,8 @@
 /* Child of `start.py` that becomes the command: what `_become` there does, without a copy of the interpreter.
 
-   It makes a second child of its parent, which becomes the command, and ends. Its arguments are the numbers of three
-   files: the pipe for its report, the pipe with its orders, and the file through which it enters the cgroup, or -1.
+   The first process makes a second child of its parent, which becomes the command, and then is the witness of `signals.py`.
+   Its arguments are the numbers of five files: the pipe for the report, the pipe with the orders, the file through which
+   the second child enters the cgroup, or -1, and both pipes of the witness.
    The orders are 20 digits with the size of the rest, and words that end in a 0 byte: the death signal, the bits of the
    signal mask and of ignored signals, value and interval of three timers; the numbers of paths, arguments and
    variables; these. One more byte, or the end of the pipe, starts the command.
@@ -183,21 +184,23 @@ static int execute(char **paths, char **arguments, char **variables, const char 
     return failure;
 }
 
+/* Return the pid of the second child, in the first. */
 int start_command(char **numbers)
 {
     report = atoi(numbers[0]);
     int orders = atoi(numbers[1]), entrance = atoi(numbers[2]);
-    int files[] = {report, orders, entrance};
-    for (int number = 0; number < 3; number++)
-        if (files[number] >= 0)
-            fcntl(files[number], F_SETFD, FD_CLOEXEC);
+    for (char **number = numbers; *number; number++)
+        fcntl(atoi(*number), F_SETFD, FD_CLOEXEC);
     char digits[SIZE + 1] = "", byte;
     /* wait4 reports the peak of this process at least, and vfork has given it that of the interpreter. So the command is a
        second child of the same parent. */
     long second = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
-    if (second != 0)
-        _exit(second < 0);
-    tell("ready %010d", getpid());
+    if (second < 0)
+        _exit(1);
+    if (second > 0)
+        return (int)second;
+    close(atoi(numbers[3]));
+    close(atoi(numbers[4]));
     if (!read_all(orders, digits, SIZE))
         _exit(127);
     size_t size = strtoull(digits, NULL, 10);
@@ -223,9 +226,11 @@ int start_command(char **numbers)
             lists[list][number] = next_word(&words);
     }
     struct rusage own;
-    for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts */
-        getrusage(RUSAGE_SELF, &own);
-    if (entrance >= 0 && write(entrance, "0", 1) != 1)
+    for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts, also for write */
+        if (write(-1, "", 0) < 0)
+            getrusage(RUSAGE_SELF, &own);
+    char self = '0'; /* on the stack, whose page is loaded */
+    if (entrance >= 0 && write(entrance, &self, 1) != 1)
         tell("misplaced [Errno %d] %s", errno, strerror(errno));
     else if (entrance >= 0)
         tell("entered %ld", own.ru_minflt + own.ru_majflt);

@@ -1,8 +1,9 @@
 """Start of the command: a child, in which Python's changes are undone, and exec; and the reason if exec fails.
 
-The child is the compiled program of `launcher/start.c`, which is ready while this process goes on. A fork copies the page
-tables of the interpreter, and then each page that either process changes: 2 ms. It is the plain twin, for `before_exec`, or
-if the program is absent or does not work. Its resident memory is the floor of the command's peak in wait4, 9 MiB instead of 2.
+The compiled program of `launcher/start.c` makes the child while this process goes on, and then is the witness. A fork copies
+the page tables of the interpreter, and then each page that either process changes: 2 ms. It is the plain twin, for
+`before_exec`, or if the program is absent or does not work. Its resident memory is the floor of the command's peak in
+wait4, 9 MiB instead of 2.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 _COMPILED = f"{__file__.rpartition('/run/')[0]}/launcher/recipe"
 _NAME = b"command-start"
-_READY = 17
-"""Bytes of the line with the pid."""
+_DIGITS = 10
+"""Bytes of the child's pid in the pipe of the witness."""
 _FLOOR_MARGIN = 1024 * 1024
 """Bytes by which the RSS of the child may grow between its reading and exec. A search along PATH takes half of this."""
 _STOP_MILLISECONDS = 50
@@ -78,17 +79,18 @@ def launch(
         steps = iter(meanwhile)
         death_signal = system_calls.parent_death_signal() or death_signal
         child = None if before_exec else _spawn(command, inherited, entrance, death_signal, steps)
-        pid, report, go = child or _fork(command, inherited, before_exec or _entering(entrance), death_signal)
+        if child is None:
+            child = _fork(command, inherited, before_exec or _entering(entrance), death_signal)
         # Both before the command runs: it may release a lock, close a pipe, or signal its group at once.
         _close_files_of_target()
-        witness = Witness()
+        pid, witness = child.pid, child.witness or Witness()
         if forked is not None:
             with suppress(Exception):
                 forked([pid] if witness.pid is None else [pid, witness.pid])
         with suppress(BrokenPipeError):  # another program has killed the child already
-            os.write(go, b".")
-        os.close(go)
-        start = _parsed(_report(report, steps, pid))
+            os.write(child.go, b".")
+        os.close(child.go)
+        start = _parsed(_report(child.report, steps, pid))
         if start.failure is not None:
             os.waitpid(pid, 0)
             witness.end()
@@ -104,46 +106,63 @@ def launch(
     )
 
 
+class _Child(NamedTuple):
+    """Child that becomes the command."""
+
+    pid: int
+    report: int
+    """Pipe that reports its start."""
+    go: int
+    """Pipe in which a byte starts the command."""
+    witness: Witness | None = None
+    """Process that was started with it; `None`: not yet."""
+
+
 def _spawn(
     command: Command,
     inherited: signals.InheritedState,
     entrance: int | None,
     death_signal: int,
     meanwhile: Iterator[object],
-) -> tuple[int, int, int] | None:
-    """Start the compiled child, and take one step of `meanwhile` until it is ready. Return the same as `_fork`.
+) -> _Child | None:
+    """Start the compiled child and the witness, and take one step of `meanwhile` until both are ready.
 
     `None`: the program is absent or does not work. Then no process is left.
     """
-    with (
-        ExitStack() as theirs,
-        ExitStack() as ours,
-        suppress(OSError, ValueError),
-    ):
-        report, writer = os.pipe()
-        ours.callback(os.close, report)
-        theirs.callback(os.close, writer)
-        ready, go = os.pipe()
-        ours.callback(os.close, go)
-        theirs.callback(os.close, ready)
-        files = (writer, ready) if entrance is None else (writer, ready, entrance)
-        kept = [(os.POSIX_SPAWN_DUP2, file, file) for file in files]  # exec does not close these
-        words = [_NAME, *(b"%d" % file for file in (writer, ready, -1 if entrance is None else entrance))]
+    with ExitStack() as theirs, ExitStack() as ours, suppress(OSError, ValueError):
+        report, writer = _pipe(ours, theirs)
+        ready, go = _pipe(theirs, ours)
+        questions, ask = _pipe(theirs, ours)
+        answers, replies = _pipe(ours, theirs)
+        files = [writer, ready, -1 if entrance is None else entrance, questions, replies]
+        kept = [(os.POSIX_SPAWN_DUP2, file, file) for file in files if file >= 0]  # exec does not close these
+        words = [_NAME, *(b"%d" % file for file in files)]
         first = os.posix_spawn(_COMPILED, words, {}, file_actions=kept)
         theirs.close()
+        pid = b""
         try:
             orders = _orders(command, inherited, death_signal)
             with suppress(BrokenPipeError):
                 while orders:
                     orders = orders[os.write(go, orders) :]
             next(meanwhile, None)
-            word, _, pid = os.read(report, _READY).partition(b" ")
+            pid = os.read(answers, _DIGITS)
         finally:
-            os.waitpid(first, 0)
-        if word == b"ready":
+            if not pid:
+                ours.close()
+                os.waitpid(first, 0)
+        if pid:
             ours.pop_all()
-            return int(pid.rstrip(b"\0")), report, go
+            return _Child(int(pid), report, go, Witness.adopt(first, ask, answers))
     return None
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Return a pipe. Each stack closes one end."""
+    ends = os.pipe()
+    for stack, end in zip((reader, writer), ends, strict=True):
+        stack.callback(os.close, end)
+    return ends
 
 
 def _orders(command: Command, inherited: signals.InheritedState, death_signal: int) -> bytes:
@@ -178,8 +197,8 @@ def _fork(
     inherited: signals.InheritedState,
     before_exec: Callable[[], int | None] | None,
     death_signal: int,
-) -> tuple[int, int, int]:
-    """Fork the child. Return its pid, the pipe that reports its start, and the pipe in which a byte starts the command."""
+) -> _Child:
+    """Fork the child."""
     try:
         report, writer = os.pipe()
         ready, go = os.pipe()
@@ -193,7 +212,7 @@ def _fork(
         _become(command, inherited, writer, ready, before_exec)
     os.close(writer)
     os.close(ready)
-    return pid, report, go
+    return _Child(pid, report, go)
 
 
 def _become(
