@@ -102,10 +102,7 @@ class AllocationCounters(NamedTuple):
     """Base pages handed out for any use, huge pages included."""
 
 
-_ALLOCATIONS = _HUGE, _FILE, _COLLAPSED, _SHMEM, _OUT, _COMPRESSED, _SPLIT = (
-    b"\nthp_fault_alloc ", b"\nthp_file_alloc ", b"\nthp_collapse_alloc ", b"\nnr_shmem ", b"\npswpout ", b"\nzswpout ",
-    b"\nthp_deferred_split_page ",
-)  # fmt: skip
+_SHMEM = b"\nnr_shmem "
 
 
 def parse_allocated(data: bytes) -> AllocationCounters:
@@ -116,18 +113,18 @@ def parse_allocated(data: bytes) -> AllocationCounters:
         return 0 if at < 0 else int(data[at + len(key) : data.index(b"\n", at + len(key))])
 
     return AllocationCounters(
-        field(_HUGE) + field(_FILE),
-        field(_COLLAPSED),
+        field(b"\nthp_fault_alloc ") + field(b"\nthp_file_alloc "),
+        field(b"\nthp_collapse_alloc "),
         field(_SHMEM),
-        field(_OUT) + field(_COMPRESSED),
-        field(_SPLIT),
+        field(b"\npswpout ") + field(b"\nzswpout "),
+        field(b"\nthp_deferred_split_page "),
     )
 
 
-def allocation_lines(data: bytes) -> tuple[bytes, ...]:
-    """Return the lines of /proc/vmstat that `parse_allocated` reads, in their order, each with the newlines around it."""
-    places = sorted(at for key in _ALLOCATIONS if (at := data.find(key)) >= 0)
-    return tuple(data[at : data.index(b"\n", at + 1) + 1] for at in places)
+def shared_line(data: bytes) -> bytes:
+    """Return the line of shared memory in /proc/vmstat, with the newlines around it; empty: there is none."""
+    at = data.find(_SHMEM)
+    return b"" if at < 0 else data[at : data.index(b"\n", at + 1) + 1]
 
 
 def parse_pages(data: bytes) -> int:

@@ -6,11 +6,11 @@ import os
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, processors, read_once, vmstat_error
 from otel_memwatch.runtime.procfs.system import (
-    allocation_lines,
     other_page_sizes,
     parse_allocated,
     parse_pages,
     parse_unfreed,
+    shared_line,
 )
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.faults import left_of_huge_pages
@@ -119,7 +119,9 @@ class Allocations:
         self._most_shared = max(self._most_shared, self.shared)
 
     def watched(self, next_reading: float, every: float) -> WatchedFile | None:
-        """Return the file of the counts as it is while they stay the same; `None`: others have separate files.
+        """Return the file of the counts as it is while shared memory stays the same; `None`: other counts have separate files.
+
+        The others only grow, so the next reading finds all that was added meanwhile.
 
         Args:
             next_reading: monotonic seconds from which on it is read.
@@ -127,13 +129,15 @@ class Allocations:
         """
         from otel_memwatch.monitor.sampling.repeated import WatchedFile
 
-        if self._sizes:
-            return None
-        parts = allocation_lines(self._data)
-        return WatchedFile(self._vmstat, parts, False, next_reading, every)
+        line = shared_line(self._data)
+        return (
+            None
+            if self._sizes or not line
+            else WatchedFile(self._vmstat, (line,), False, next_reading, every)
+        )
 
     def note_repeated(self, content: bytes) -> None:
-        """Begin windows as `begin_window` does, up to a reading of the file in which the counts were the same."""
+        """Begin windows as `begin_window` does, up to a reading of the file with the same shared memory."""
         self._window_next = content
 
     def since_read(self) -> tuple[int, int, int]:

@@ -267,7 +267,7 @@ class FaultLedgerBounds:
         return None if file is None else (file,)
 
     def note_repeated(self, content: bytes) -> None:
-        """Note that the machine's counts have not changed since; `content`: their file at its last reading."""
+        """Note that the machine's shared memory has not changed since; `content`: the file of its counts at the last reading."""
         self._machine.note_repeated(content)
 
     def unchanged(self) -> NeededNow | None:

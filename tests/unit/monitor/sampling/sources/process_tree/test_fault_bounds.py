@@ -825,3 +825,37 @@ def test_a_process_that_we_join_has_its_memory_in_the_first_window(tmp_path: Pat
     assert isinstance(low, int)
     assert isinstance(high, int)
     assert 90 * MIB <= low <= high <= 92 * MIB
+
+
+@pytest.mark.parametrize("shared", [0, 7])
+def test_counts_that_grew_while_samples_were_repeated_are_all_found(tmp_path: Path, shared: int) -> None:
+    """Only shared memory of the machine, which may fall, ends the repetition."""
+    found = []
+    for repeated in (False, True):
+        folder = tmp_path / str(repeated)
+        folder.mkdir()
+        watched = Watched(folder)
+        vmstat, bounds = watched.proc.path / "vmstat", watched.tree._tree.bounds
+        assert bounds is not None
+        bounds._resting = True
+        for now in range(4):
+            text = (
+                f"nr_free_pages 1\nnr_shmem {shared}\npgalloc_normal {50 * now}\nallocstall_normal 1\n"
+                f"thp_fault_alloc {2 * now}\nthp_collapse_alloc {now}\npswpout {now}\n"
+            )
+            vmstat.write_text(text)
+            if not repeated or now in {0, 3}:
+                assert bounds.open(1001.0 + now, at_once=False)
+                files = bounds.files_at_rest()
+                assert files is not None
+                assert [file.parts for file in files] == [(f"\nnr_shmem {shared}\n".encode(),)]
+                assert files[0].next == pytest.approx(1001.09 + now)
+            else:
+                bounds.note_repeated(text.encode())
+        machine = bounds._machine
+        found.append(
+            (bounds._huge_so_far, bounds._huge_by_faults, bounds._huge_collapsed, machine.swaps,
+             machine.collapses, machine.shared_rise, machine.pages_of_window(), machine.partly_freed())
+        )  # fmt: skip
+    assert found[0] == found[1]
+    assert found[0][6] == 50
