@@ -376,7 +376,8 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     peak = tree_between(low, high, by_group, conditions.sum_error)
     if peak is None or peak.high is None:
         return peak
-    likely = _likely_of_any(evidence, alone=processes.count == 1 and not ledger.estimate.value)
+    alone_unseen = processes.count == 1 and not ledger.estimate.value
+    likely = _likely_of_any(evidence, by_faults, alone=alone_unseen)
     peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
     # Page faults that the maximum does not show may have brought files in memory.
     most, excluded = peak.high or 0, max(evidence.most_written, excluded)
@@ -387,12 +388,13 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     return peak
 
 
-def _likely_of_any(evidence: RunEvidence, *, alone: bool = False) -> int:
+def _likely_of_any(evidence: RunEvidence, bound: int | None = None, *, alone: bool = False) -> int:
     return likely_of_any(
         evidence.processes.attained_bytes,
         evidence.processes.most_file,
         evidence.conditions.floor,
         faults=_faults_of_largest(evidence),
+        bound=bound,
         written_by_mapping=evidence.written_by_mapping,
         alone=alone,
     )

@@ -90,6 +90,7 @@ def likely_of_any(
     floor: int,
     *,
     faults: int | None = None,
+    bound: int | None = None,
     written_by_mapping: int = 0,
     alone: bool = False,
 ) -> int:
@@ -109,6 +110,7 @@ def likely_of_any(
     The fourth row solves two equations, in pages: memory + files = attained, and memory + files / 16 = faults. One fault
     maps up to 16 cached pages of a file, but brings 1 of memory. The estimate is at least 1/16 of the faults, since every
     program has some memory. It mistakes a short-lived process with as many huge as small pages for one that maps a file.
+    More than all page faults can have brought is files (`beside_large_folios`).
 
     Example: wait4 reports 200 MiB, the processes at samples had 6 MiB of files: 194 MiB. After 3 300 faults: 0.8 MiB, since
     they can map 206 MiB of a cached file, but bring only 13 MiB of memory.
@@ -118,6 +120,7 @@ def likely_of_any(
         file: the most file pages of any process at a sample; `None`: not read.
         floor: bytes up to which wait4's figure may be that of the launcher.
         faults: page faults of the tree; `None`: not known.
+        bound: bytes that page faults of the tree can have brought, huge pages among them; `None`: not known.
         written_by_mapping: bytes that the tree wrote to disk beyond its write calls.
         alone: whether the tree was one process.
     """
@@ -126,7 +129,11 @@ def likely_of_any(
     if (file is None and faults is None) or attained <= floor:
         return 0
     likely = max(0, attained - (file or 0) - written_by_mapping)
-    return likely if faults is None else beside_cached_files(likely, attained, faults * BASE_PAGE)
+    if faults is None:
+        return likely
+    brought = faults * BASE_PAGE
+    likely = beside_cached_files(likely, attained, brought)
+    return likely if bound is None else beside_large_folios(likely, bound, brought)
 
 
 def beside_cached_files(likely: int, attained: int, brought: int, huge: int = 0) -> int:
@@ -144,6 +151,22 @@ def beside_cached_files(likely: int, attained: int, brought: int, huge: int = 0)
     if not brought + huge < likely <= attained <= around * brought + huge:
         return likely
     return max(brought // around, (around * brought - attained) // (around - 1))
+
+
+def beside_large_folios(likely: int, bound: int, brought: int) -> int:
+    """Return the memory in a maximum beyond all that page faults can have brought: half of a page for each fault.
+
+    The rest is pages of cached files. Since Linux 6.18 a fault maps a whole large folio of them, up to 2 MiB. So the number of
+    faults for files is unknown, and the estimate is the middle of what remains possible.
+
+    Example: Python reads a mapped file of 300 MiB with 300 page faults, after 1 500 others: 3.5 MiB, not 300.
+
+    Args:
+        likely: best estimate so far, in bytes.
+        bound: bytes that page faults can have brought, huge pages among them.
+        brought: bytes that page faults brought, a page for each.
+    """
+    return likely if likely <= bound else min(bound, brought) // 2
 
 
 def most_by_faults(faults: int | None, anonymous: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.truth.estimates import beside_cached_files
+from otel_memwatch.truth.estimates import beside_cached_files, beside_large_folios
 from otel_memwatch.truth.faults import BASE_PAGE
 from otel_memwatch.truth.outside_faults import MAPPED_BY_FAULT
 
@@ -37,7 +37,7 @@ def likely_burst(mark: int, held: int, file: int, shared: int, brought: int, *, 
 
     Examples: a process held 10 MiB at a sample and its mark rose to 80. It maps 4 MiB of files, and 60 MiB of shared memory
     that it has unmapped meanwhile: 6 MiB. A search holds 1 MiB, and 231 MiB of a file at a sample; its mark is 256 MiB after
-    4 414 page faults (17 MiB): 0.3 MiB, not 24.
+    4 414 page faults (17 MiB): 0.3 MiB, not 24. Another holds 1 MiB, and its mark is 300 MiB after 800 page faults: 0.6 MiB.
 
     Args:
         mark: its high-water mark, in bytes.
@@ -50,6 +50,7 @@ def likely_burst(mark: int, held: int, file: int, shared: int, brought: int, *, 
     likely = mark - file - shared
     if held <= brought + huge:  # else it has huge pages from before
         likely = beside_cached_files(likely, mark, brought, huge)
+        likely = beside_large_folios(likely, brought + huge, brought)
     return max(0, likely - held)
 
 

@@ -39,6 +39,9 @@ FLOOR = 10
         (300, None, {"faults": 80_000}, 300),
         # huge pages: files cannot explain it
         (300, 6, {"faults": 800}, 294),
+        (300, 6, {"faults": 800, "bound": 310 * MIB}, 294),
+        # no huge pages: a page fault maps more than 16 pages of a file (Linux 6.18)
+        (300, 6, {"faults": 800, "bound": 8 * MIB}, 800 / 256 / 2),
         # a mapped log file, of which no sample saw anything
         (250, None, {"faults": 5120}, (16 * 20 - 250) / 15),
         (250, 6, {"faults": 4000}, 4000 / 256 / 16),
@@ -104,6 +107,8 @@ def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: 
         (0, 9, 0, 66),
         (0, 4, 0, 66),
         (0, 20, 70, 66),
+        # large folios of a file
+        (0, 4, 6, 0),
     ],
 )
 def test_likely_burst(shared: int, brought: int, huge: int, burst: int) -> None:
