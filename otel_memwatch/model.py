@@ -331,6 +331,8 @@ class ProcessNote(str, Enum):
     PINNED = "has pinned memory"
     """It has pages that a device or io_uring holds, perhaps in no mapping any more. Neither page faults nor resident sizes bound
     its needed memory."""
+    UNWRITTEN_FILES = "shared memory rose without its writes"
+    """The machine's shared memory rose by more than its tree maps and writes: files in memory may come and go unnoticed."""
     WATERMARK_RESET = "its watermark was reset by others"
     """Another program reset its high-water mark: the value before may be lost."""
     LEFT_CGROUP = "left the run's control group"

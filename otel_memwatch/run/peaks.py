@@ -383,7 +383,8 @@ def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     most, excluded = peak.high or 0, max(evidence.most_written, excluded)
     if by_group is not None and by_group.bytes >= low.bytes:
         excluded = min(excluded, by_group.bytes - most)  # files in memory are charged to the group
-    if excludes_memory_files(excluded, most):
+    unwritten = processes.unwritten_files and (by_group is None or by_group.bytes > most)
+    if unwritten or excludes_memory_files(excluded, most):
         return peak._replace(excludes=(*peak.excludes, "files in memory"), excluded_bytes=excluded)
     return peak
 

@@ -157,6 +157,7 @@ class ProcessCollection:
         hidden: whether /proc hid processes from us.
         left_cgroup: whether a process was seen outside the run's cgroup.
         outside_ledger: whether memory came into the tree without a page fault of the tree.
+        unwritten_files: whether the machine's shared memory rose beyond the tree's mappings and write calls.
         pinned: whether a process had pinned memory, which no resident size need include.
         sampled: the most resident memory of one process at any sample, in bytes.
         largest: the process with the largest certain maximum.
@@ -170,7 +171,7 @@ class ProcessCollection:
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
         self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
-        self.pinned = False
+        self.pinned = self.unwritten_files = False
         self.sampled = 0
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
@@ -203,6 +204,7 @@ class ProcessCollection:
         self.ignores_sigchld = self.ignores_sigchld or record.note == ProcessNote.IGNORES_CHILDREN
         self.hidden = self.hidden or record.note == ProcessNote.HIDDEN
         self.left_cgroup = self.left_cgroup or record.note == ProcessNote.LEFT_CGROUP
+        self.unwritten_files = self.unwritten_files or record.note == ProcessNote.UNWRITTEN_FILES
         self.pinned = self.pinned or record.note == ProcessNote.PINNED
         self.outside_ledger = self.outside_ledger or self.pinned or record.note == ProcessNote.OUTSIDE_LEDGER
         if record.file is not None:

@@ -106,14 +106,14 @@ def excludes_memory_files(written: int, high: int) -> bool:
     (`wchar`), less those that went to disk (`write_bytes`).
 
     The bound is marked, and not raised. Write calls also go to pipes, sockets, terminals and /dev/null: `cat big > /dev/null`
-    writes some 200 MiB between two samples and needs 1 MiB. A bound without the mark is no proof either: fallocate and
-    io_uring take memory without a write call.
+    writes some 200 MiB between two samples and needs 1 MiB. fallocate and io_uring take memory without a write call. So the
+    bound is marked as well if samples saw the machine's shared memory rise beyond the tree's mappings and write calls.
 
     Example: 200 MiB written to /dev/shm and removed between two samples, processes with 0.2 to 60.8 MiB: marked. 30 KiB of
     text to a terminal: not marked.
 
     Args:
-        written: the most bytes between two samples that write calls wrote and that did not go to disk.
+        written: the most bytes between two samples that write calls wrote and that did not go to disk, or such a rise.
         high: the upper bound, in bytes.
     """
     return written > 2 * tolerance(high)

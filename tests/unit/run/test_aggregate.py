@@ -1108,6 +1108,18 @@ def test_a_bound_says_that_files_in_memory_may_be_missing(
     assert tree.excluded_bytes == (chars if excludes else 0)
 
 
+def test_a_bound_says_that_files_without_write_calls_may_be_missing() -> None:
+    tally = tally_of(*LEDGER, *IO)
+    seen(tally, PID, 0, rss=3 * MIB, peak=3 * MIB, file=2 * MIB)
+    tick(tally, 0.1, MIB, 60 * MIB, MIB, 0, 0, 0)
+    figures(tally, PID, 0, 0.2, rss=3 * MIB, peak=3 * MIB, note=ProcessNote.UNWRITTEN_FILES)
+    ended(tally, PID, 0, 0.3, peak=3 * MIB, exit_code=0)
+    tick(tally, 0.3, 0, 0, 0, 0, 0, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.excludes == ("kernel", "files in memory")
+
+
 @pytest.mark.parametrize(("limit", "excluded"), [(1000, 200), (70, 70 - 60), (50, 0)])
 def test_files_in_memory_may_be_missing_below_the_limit_of_a_container(limit: int, excluded: int) -> None:
     """The limit bounds files too, but the range ended at 84.6 MiB, by page faults, for a file of 100 MiB."""

@@ -6,6 +6,7 @@ import math
 import os
 import time
 
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
     BornInScan,
     FaultLedgerBounds,
@@ -18,6 +19,7 @@ from otel_memwatch.runtime.procfs.process import parse_stat, parse_swapped
 from otel_memwatch.runtime.procfs.statm import parse_private
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.kernel_memory import likely_of_ended
+from otel_memwatch.truth.outside_faults import excludes_memory_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -76,6 +78,8 @@ class NeededMemory:
         self._records = records
         self._early = EarlySamplePolicy(context.interval, context.auto)
         self._scanned = LastScan()
+        self._unwritten_files = False
+        """The record has a note of files in memory without write calls."""
         self._unseen_faults = 0
         """Page faults of unseen processes, as of the last sample with a known number."""
 
@@ -156,10 +160,18 @@ class NeededMemory:
         )
         self._early.scanned(values, None if unseen is None else unseen * PAGE_SIZE, bounds.kept)
         if bounds.broken is not None and bounds.broken is not broken:
-            main = tree.members.get(self._context.root) or next(iter(tree.members.values()), None)
-            if main is not None:
-                self._records.outside_ledger(main, now, bounds.broken)
+            self._note(bounds.broken, now)
+        if not self._unwritten_files and excludes_memory_files(bounds.shared.unwritten, bounds.kept):
+            self._unwritten_files = self._note(ProcessNote.UNWRITTEN_FILES, now)
         return values
+
+    def _note(self, note: ProcessNote, now: float) -> bool:
+        """Record that page faults do not show some memory of the tree, and why; return whether a process was left for it."""
+        members = self._tree.members
+        main = members.get(self._context.root) or next(iter(members.values()), None)
+        if main is not None:
+            self._records.outside_ledger(main, now, note)
+        return main is not None
 
     def _may_be_before(self, changes: TickDelta) -> bool:
         """Return whether page faults reported now may precede the end of the last scan.

@@ -45,12 +45,14 @@ class SharedMemory:
         most: upper bound at the end of the last scan, in bytes.
         in_objects: best estimate of the tree's shared memory.
         files: best estimate of the tree's files in memory, unmapped: the most since the previous scan.
+        unwritten: the most bytes between two scans by which the machine's shared memory rose beyond the tree's mappings and
+            write calls, if it maps any. Another program took them, or the tree without write calls (fallocate).
     """
 
     def __init__(self, machine: Allocations, *, joined: bool) -> None:
         self._machine = machine
         self._joined = joined
-        self.most = self.in_objects = self.files = 0
+        self.most = self.in_objects = self.files = self.unwritten = 0
         self._mapped = self._mapped_most = 0
         """Sum of the shared memory that processes map at the last scan, and its maximum."""
         self._files_now = 0
@@ -92,6 +94,8 @@ class SharedMemory:
         risen, self._unmapped, self._written = unmapped - self._unmapped, unmapped, written
         # The machine is read after the write calls: a sample may have the rise, and the next one the call.
         early_rise, early_calls = self._unclaimed if risen > 0 else (0, 0)
+        if self._mapped_most:  # else it is another program's
+            self.unwritten = max(self.unwritten, risen - max(0, new))
         before = self._files_now
         self._files_now = now = likely_files(before, risen + early_rise, new + early_calls)
         self._unclaimed = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.model import ChildExit, ProcessEvent, ProcessRecord
+from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
@@ -702,6 +702,24 @@ def test_the_estimate_has_files_in_memory_that_the_tree_wrote(
     (watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem {150 * 256}\n")
     watched.proc.process(50, 1, rss=MIB, minor=11, stack=8192, io=(0, written * MIB, 0, 0))
     assert estimate * MIB <= watched.high() <= (estimate + 1) * MIB
+
+
+@pytest.mark.parametrize(("mapped", "written", "noted"), [(4, 0, True), (4, 149, False), (0, 0, False)])
+def test_files_in_memory_without_write_calls_are_noted_once(
+    tmp_path: Path, mapped: int, written: int, noted: bool
+) -> None:
+    """stress-ng --dev-shm takes 500 MiB by fallocate; at samples there were at most 295, which was the upper bound."""
+    records: list[ProcessRecord] = []
+    watched = Watched(tmp_path, on_process=records.append)
+    watched.high()
+    for rise in (150, 300):
+        (watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem {rise * 256}\n")
+        io = (0, written * MIB * rise // 150, 0, 0)
+        watched.proc.process(50, 1, rss=MIB, minor=rise, stack=8192, io=io)
+        status = watched.proc.path / "50/status"
+        status.write_text(status.read_text().replace("RssShmem:\t0 kB", f"RssShmem:\t{mapped} kB"))
+        watched.high()
+    assert [record.note for record in records].count(ProcessNote.UNWRITTEN_FILES) == noted
 
 
 class Pool:
