@@ -102,9 +102,9 @@ def test_a_container_that_ends_before_the_first_sample_leaves_a_sentence_and_no_
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("polls", [1, 2])
+@pytest.mark.parametrize("polls", [1, 2, 3])
 def test_the_search_ends_with_the_client_and_a_recording_a_moment_later(
-    polls: int, monkeypatch: pytest.MonkeyPatch
+    polls: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A prompt without a container must not wait for one."""
     recorder = ContainerRecorder.__new__(ContainerRecorder)
@@ -115,9 +115,14 @@ def test_the_search_ends_with_the_client_and_a_recording_a_moment_later(
         waits.append((seconds, container_recorder.readable([ended, stop], 0)))
         return len(waits) == polls
 
+    killed = []
+    recorder.pid = 7
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
     monkeypatch.setattr(ContainerRecorder, "_ends_within", ends_within)
     recorder.finish()
     assert waits == [(1.0, [ended]), (10.0, [ended, stop])][:polls]
+    assert killed == ([7] if polls == 3 else [])
+    assert ("is incomplete" in capsys.readouterr().err) is (polls == 3)
     for descriptor in (ended, stop, recorder._ended, recorder._stop):
         os.close(descriptor)
 
