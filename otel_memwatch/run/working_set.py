@@ -24,7 +24,8 @@ _POINTS = 256
 """Limit of the points that are kept; neighbours are then joined."""
 _LEAST_WINDOW = 0.05
 """Seconds between two samples that show a rate: the kernel counts bytes as it asks for them."""
-
+_BURST = 0.05
+"""Seconds of computing in which all data may be written at one moment. Beside other programs, as much work has more samples."""
 _NOISE = 0.9
 """Share of the mapped pages at earlier samples below which some were unmapped."""
 
@@ -65,7 +66,9 @@ class WorkingSet:
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
         self._read = self._rate = 0.0
         self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
-        self._waiting = self._written = self._user_seconds = self._major_faults = 0.0
+        self._waiting = self._written = self._user_seconds = 0.0
+        self._burst = self._computed = 0.0
+        """Bytes written since `_waiting`, and seconds in which the disk had time for those before."""
         self._cpu_seconds = inf
         self._writes = deque([(0.0, 0.0)])
         """Times and bytes written of recent samples."""
@@ -82,7 +85,6 @@ class WorkingSet:
         written = sample.write_bytes or 0.0
         self._again = max(self._again, chars - read - call_writes)
         self._faulted = max(0.0, read - chars)
-        self._major_faults = sample.major_faults or self._major_faults
         # Bytes that were written recently.
         writes = self._writes
         writes.append((sample.time, written))
@@ -92,7 +94,11 @@ class WorkingSet:
         self._cpu_seconds = sample.cpu_seconds or self._cpu_seconds
         busy = (sample.user_seconds or 0.0) - self._user_seconds
         idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
-        self._waiting = waiting(self._waiting, written - self._written, idle, self._disk_rate)
+        self._burst += written - self._written
+        self._computed += idle
+        waits = waiting(self._waiting, self._burst, self._computed, self._disk_rate)
+        if self._computed >= _BURST:
+            self._waiting, self._burst, self._computed = waits, 0.0, 0.0
         self._written, self._user_seconds = written, sample.user_seconds or self._user_seconds
         self._held = _Point(
             max(0.0, usage - cache),
@@ -100,7 +106,7 @@ class WorkingSet:
             max(0.0, mapped - read),
             max(cache, self._cache),
             self._faulted,
-            min(self._waiting, (sample.unwritten or 0.0) + recently),
+            min(waits, (sample.unwritten or 0.0) + recently),
             self._newly_mapped,
             self._again,
         )
@@ -158,11 +164,10 @@ class WorkingSet:
         """
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
         ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
-        left = self._newly_mapped - point.mapped_before
         # On a busy machine a run takes longer than its work needs, and reads slower than the disk allows.
         rate = max(self._rate, self._disk_rate)
         seconds = min(seconds, self._cpu_seconds + self._read / rate)
-        ahead = kept(ahead, left, self._faulted / max(1.0, self._major_faults), seconds, rate)
+        ahead = kept(ahead, seconds, rate)
         found = (
             mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds, self._disk_rate)
         )

@@ -21,17 +21,16 @@ _ALL_MAPPED = 0.9
 """Share of the pages that a program maps, from which it needs no further pages that were read ahead. At its end, pandas maps a last
 7 % of those that it has read."""
 _READ_FOR_MAPPED = 10
-"""Most bytes read ahead that a program needs for one that it maps later. The advice for rustc with its linker is 0.96 to 1.03
-of its knee at 8, and 0.99 to 1.03 at 10. Yet javac needs none of 72 MiB before its last 2."""
+"""Most bytes read ahead that a program needs for one that it maps later. The least advice for rustc, PyTorch and ffmpeg is 0.80, 0.95 and
+0.93 of their knees at 6, and 1.05, 1.00 and 1.05 at 10."""
 _LOST = 0.05
 """Share of the time that may pass with waiting for the disk: full speed is 95 % of the speed."""
 _WAITED_FOR = 0.5
 """Share of the bytes read for a page fault until its page is in memory: the kernel reads as much before it as behind it. Python
 imports, ffmpeg and rustc waited 0.5 to 1.5 ms for each fault, which is 0.4 of the time that the disk needs for its bytes."""
-_MAPPED_AT_ONCE = 1 << 16
-"""Bytes that one page fault maps if its page is in memory (`fault_around_bytes`)."""
-_UNWRITTEN_MARGIN = 0.15
-"""Share added to unwritten pages, among which the kernel has to search for others: a copy of 256 MiB needs 275, although it has time to wait for 20."""
+_UNWRITTEN_MARGIN = 0.45
+"""Share added to unwritten pages, among which the kernel has to search for others. It stalls if it finds none between 32 of them: a copy
+of 256 MiB does so in 330 MiB and not in 368, one of 128 MiB in 175 and not in 190."""
 RECENTLY = 0.5
 """Seconds for which written data counts as unwritten: samples miss the most."""
 
@@ -77,24 +76,20 @@ def waiting(before: float, written: float, idle: float, rate: float) -> float:
     return max(0.0, before - rate * max(0.0, idle)) + max(0.0, written)
 
 
-def kept(ahead: float, left: float, fault_bytes: float, seconds: float, rate: float) -> float:
+def kept(ahead: float, seconds: float, rate: float) -> float:
     """Return the pages read ahead that full speed needs: the program has time to read the others again.
 
-    A page that was dropped is read again with all that the kernel reads around it, which may displace others. The page is in the
-    middle of these bytes, so the program waits for half of them. PyTorch still maps 41 MiB after it has read 320 MiB ahead. That takes
-    660 page faults of 1.3 MiB each, or 820 MiB if no page were kept. In 5 % of 4.7 s, a disk with 630 MiB in a second reads 148 MiB.
-    So 296 may be read again, and 36 % of the pages may be missing.
+    A few that are dropped are read again once, if at all. The fewer are left, the sooner the kernel drops what it has just read, so the
+    same pages are read repeatedly: `ahead * d / (1 - d)` bytes if a share `d` of them is dropped. Python imports have 75 MiB in use when
+    70 more are read ahead. With 20, 35, 45 and 55 of these dropped, they read 33, 70, 131 and 268 MiB again.
 
     Args:
         ahead: `read_ahead`.
-        left: bytes that the program still maps for the first time.
-        fault_bytes: read for one major fault, on average.
         seconds: of the run.
         rate: bytes that the disk moves in a second.
     """
-    again = max(ahead, left / _MAPPED_AT_ONCE * fault_bytes)
-    missing = _LOST * seconds * rate / _WAITED_FOR
-    return ahead * (1 - missing / again) if missing < again else 0.0
+    again = _LOST * seconds * rate / _WAITED_FOR
+    return ahead * ahead / (ahead + again) if ahead > 0 else 0.0
 
 
 def unwritten(waits: float, seconds: float, rate: float) -> float:

@@ -1176,7 +1176,7 @@ def test_waiting_for_processors_leaves_no_time_to_read_again() -> None:
     busy = tally.files_beside_peak()
     assert alone is not None
     assert busy is not None
-    assert (busy - alone) / MIB == pytest.approx(192 * 0.05 * 2 * (2 * 150) / (38 * 16), abs=0.1)
+    assert (busy - alone) / MIB == pytest.approx(192**2 / (192 + 15) - 192**2 / (192 + 45), abs=1.5)
 
 
 def _hours(tally: Tally, hours: float, memory_an_hour: float) -> None:
