@@ -63,13 +63,14 @@ _SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "busy": (catalog.MEMWATCH_SYSTEM_CPU_BUSY, ()),
 }
 """Series beyond the fields of a `Sample`, with their attributes."""
-_PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
+PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
+"""Metrics of pressure: the run's, and the machine's, which is an upper bound of it."""
 _COVERED = 0.5
 """Least share of a run between two readings of pressure that limit its waiting. It is read once a second, and at the end."""
 
 _PRESSURE_AGE = 1.0
 """Seconds that a reading of pressure may be old."""
-METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*_PRESSURES}
+METRICS = frozenset(metric for metric, _ in _SERIES.values()) | {*PRESSURES}
 """Metrics that the ledger reads beyond those of `Sample`."""
 
 
@@ -176,9 +177,8 @@ class StallLedger:
         self._places = {name: place for name, key in _SERIES.items() if (place := index.get(key)) is not None}
         kind = "memwatch.pressure.stall_type"
         metrics = {metric for metric, _ in keys}
-        # The cgroup's pressure is the run's; the machine's is an upper bound of it.
-        metric = next((one for one in _PRESSURES if one in metrics), None)
-        self._of_group = metric == _PRESSURES[0]
+        metric = next((one for one in PRESSURES if one in metrics), None)
+        self._of_group = metric == PRESSURES[0]
         self._stalls = {
             dict(attributes)["memwatch.pressure.resource"]: place
             for place, (name, attributes) in enumerate(keys)

@@ -31,6 +31,8 @@ class Trial(NamedTuple):
     """Least share of the time for which it waited for processors that other programs used."""
     disk_rate: int | None = None
     """Bytes that the disk moves in a second."""
+    pressure: float | None = None
+    """Seconds in which tasks waited for memory, perhaps those of other programs; `None`: unknown."""
 
     @property
     def seconds(self) -> float | None:

@@ -1,10 +1,7 @@
 """Find the memory from which a job runs at full speed, by a few runs under limits chosen by bisection.
 
-A limit suffices if the job ends as usual, takes little longer than in the quickest run, and loses at most 5 % of its time. Lost is
-time in which it waits for memory (`truth.refaults`), or in which the disk reads what the first run did not read. Waiting for
-processors that other programs use does not count, nor does any time if the charge did not reach the limit. A run that read nothing
-again and wrote little can only have lost CPU time: the rest of its delay is due to other programs. Each run begins without its files
-in the page cache, as in a new container. The first one only shows these files.
+A limit suffices if the job ends as usual and loses at most 5 % of its time in one of `_TRIES` runs (`lost`). Each run begins without
+its files in the page cache, as in a new container. The first one only shows these files.
 """
 
 from __future__ import annotations
@@ -15,15 +12,17 @@ import signal
 import subprocess
 import tempfile
 import time
+from math import inf, isnan
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import TRADE_FILE
 from otel_memwatch.run import load
+from otel_memwatch.run.stall_ledger import PRESSURES
 from otel_memwatch.runtime import own_python
 from otel_memwatch.runtime.descendants import descendants
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, count, duration
-from otel_memwatch.truth.stalls import is_worth_naming
+from otel_memwatch.truth.stalls import SLOWEST_READ, is_worth_naming
 from otel_memwatch.wings.advice.bisection import Knee, Trial, bisect
 from otel_memwatch.wings.advice.measured import keep
 from otel_memwatch.wings.advice.recommendation import mebibytes
@@ -34,15 +33,20 @@ from otel_memwatch.wings.index.run_row import row_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_memwatch.run.recorded_run import RecordedRun
     from otel_memwatch.wings.advice.recommendation import Advice
 
 
-_SLOWER = 1.1, 0.2
-"""Factor and seconds by which a run may take longer. At full speed, times of a run differ by as much."""
 _LOST = 0.05
-"""Share of the time that a run at full speed waits for memory, at most."""
-_READ_AGAIN = 1.02
-"""Bytes read over those without a limit, above which the run read something again."""
+"""Share of its time that a run at full speed loses, at most."""
+_CLEARLY = 0.25
+"""Share from which a loss is not other programs' work, so the limit is not tried again."""
+_TRIES = 3
+_SIMILAR_CPU = 0.25
+"""CPU time beyond that of the first run, as a share of it, below which other programs may be the reason."""
+_LEAST_WORK = 0.05
+"""Seconds: CPU times of a program differ by some milliseconds."""
+_OF_MEMORY = {("memwatch.pressure.resource", "memory"), ("memwatch.pressure.stall_type", "some")}
 _WROTE = 16 << 20
 """Bytes written from which a run may wait for its data to reach the disk."""
 _PATIENCE = 4.0, 10.0
@@ -63,16 +67,16 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
     trials: list[Trial] = []
 
     def suffices(limit: int) -> bool:
-        for _ in range(2):
-            trials.append(_tried(row, limit, files, trials))
-            if trials[-1].row is None and not trials[-1].hung:
+        for _ in range(_TRIES):
+            trials.append(trial := _tried(row, limit, files, trials))
+            if trial.row is None and not trial.hung:
                 raise RunError(
                     f"wrap did not start the command under a limit of {limit} MiB, so no limit can be tried."
                 )
-            # Only the time speaks against the limit, and other programs may have delayed the run.
-            if _verdict(trials[-1], trials) != "slow" or _waited(trials[-1], trials):
+            verdict = _verdict(trial, trials)
+            if verdict != "slow" or lost(trial, trials) > _CLEARLY:
                 break
-        return _verdict(trials[-1], trials) == "full speed"
+        return verdict == "full speed"
 
     full = mebibytes(advice.full_speed or advice.memory or LEAST_REQUEST)
     least = min(full, max(8, mebibytes(advice.median or 0) + 2))
@@ -119,7 +123,19 @@ def _tried(row: IndexedRun, limit: int, files: set[str], before: list[Trial]) ->
         if found.state == "broken":
             return Trial(limit, None, hung=not ended)
         run = load(f"{folder}/run")
-        return Trial(limit, found, not ended, run.stalls.contention or 0.0, run.host.get("disk_rate"))
+        contention, rate = run.stalls.contention or 0.0, run.host.get("disk_rate")
+        return Trial(limit, found, not ended, contention, rate, _pressure(run))
+
+
+def _pressure(run: RecordedRun) -> float | None:
+    """Return the seconds in which tasks waited for memory: in the run's cgroup, or else on the machine; `None`: unknown."""
+    for metric in PRESSURES:
+        samples = run.samples([metric])
+        for column in samples.columns:
+            if set(column.attributes) >= _OF_MEMORY:
+                known = [value for value in samples.values(column).tolist() if not isnan(value)]
+                return known[-1] - known[0] if len(known) > 1 else None
+    return None
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -148,39 +164,37 @@ def _verdict(trial: Trial, trials: list[Trial]) -> str:
         return "killed"
     if first is not None and row.exit_code != first.exit_code:
         return f"fails: {row.reason}"
-    return (
-        "slow"
-        if not trial.is_free and (_waited(trial, trials) or _took_longer(trial, trials))
-        else "full speed"
-    )
+    return "slow" if lost(trial, trials) > _LOST else "full speed"
 
 
-def _waited(trial: Trial, trials: list[Trial]) -> bool:
-    """Return whether a trial waited for memory, or read again, for too long."""
+def lost(trial: Trial, trials: list[Trial]) -> float:
+    """Return the share of a trial's time that its limit cost, at most.
+
+    The smallest of these counts, but at least the waiting for memory that its record shows (`truth.refaults`):
+
+    | measurement | alone it is too high, because |
+    | --- | --- |
+    | time beyond the quickest trial's, less waiting for processors | other programs use caches, cores and the disk |
+    | CPU time and disk time beyond the first trial's, if little was written | the program computes while the disk reads |
+    | pressure of memory, that disk time, and CPU time beyond a quarter more | pressure may be that of the machine |
+
+    The last two are shares of the time that the first trial's work needs: beside other programs it takes longer. A limit that the charge did
+    not reach costs nothing.
+    """
     row, first = trial.row, trials[0]
-    if row is None:
-        return False
-    if is_worth_naming(row.starved, row.seconds, _LOST):
-        return True
-    if not trial.disk_rate or not first.own_seconds or row.read is None or first.row is None:
-        return False
-    return row.read - (first.row.read or row.read) > _LOST * first.own_seconds * trial.disk_rate
-
-
-def _took_longer(trial: Trial, trials: list[Trial]) -> bool:
-    """Return whether the limit can be the reason that a trial took longer than others."""
-    factor, more = _SLOWER
-    known = [one.own_seconds for one in trials if one.own_seconds and one.ended]
-    if not trial.own_seconds or not known or trial.own_seconds <= factor * min(known) + more:
-        return False
-    row, first = trial.row, trials[0].row
-    if row is None or first is None or None in (row.read, first.read, row.cpu, first.cpu):
-        return True
-    # `_waited` knows how long the disk read again, if its rate is known.
-    again = trial.disk_rate is None and (row.read or 0) > _READ_AGAIN * (first.read or 0) + (1 << 20)
-    if again or (row.written or 0) > _WROTE:
-        return True
-    return (row.cpu or 0.0) > factor * (first.cpu or 0.0) + more
+    if trial.is_free or row is None or not trial.own_seconds:
+        return 0.0
+    quickest = min((one.own_seconds for one in trials if one.own_seconds and one.ended), default=0.0)
+    found = 1 - quickest / trial.own_seconds
+    if first.row is not None and None not in (row.read, first.row.read, row.cpu, first.row.cpu):
+        rate, usual, read = trial.disk_rate or SLOWEST_READ, first.row.cpu or 0.0, first.row.read or 0
+        cpu, disk = (row.cpu or 0.0) - usual, max(0, (row.read or 0) - read) / rate
+        work = max(_LEAST_WORK, min(first.own_seconds or inf, usual + read / rate))
+        if (row.written or 0) <= _WROTE:
+            found = min(found, (max(0.0, cpu) + disk) / work)
+        if trial.pressure is not None:
+            found = min(found, (trial.pressure + disk + max(0.0, cpu - _SIMILAR_CPU * usual)) / work)
+    return max(found, (row.starved or 0.0) if is_worth_naming(row.starved, row.seconds, _LOST) else 0.0)
 
 
 def _line(trial: Trial, trials: list[Trial]) -> str:

@@ -45,7 +45,7 @@ def test_no_limit_may_suffice() -> None:
     [
         (Trial(0, None), "did not start"),
         (Trial(100, row(50, seconds=10.0)), "full speed"),
-        (Trial(100, row(50, seconds=11.0)), "full speed"),
+        (Trial(100, row(50, seconds=10.5)), "full speed"),
         (Trial(100, row(50, seconds=14.0)), "slow"),
         (Trial(100, row(50, seconds=16.0), contention=0.4), "full speed"),
         (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
@@ -54,12 +54,17 @@ def test_no_limit_may_suffice() -> None:
             Trial(100, row(50, seconds=14.0, read=MIB)),
             "full speed",
         ),  # neither reading nor computing shows a loss
-        (Trial(100, row(50, seconds=14.0, read=9 * MIB)), "slow"),
+        (Trial(100, row(50, seconds=14.0, read=99 * MIB)), "slow"),
         (Trial(100, row(50, seconds=14.0, read=MIB, written=99 * MIB)), "slow"),
+        (Trial(100, row(50, seconds=14.0, read=MIB, written=99 * MIB), pressure=0.5), "full speed"),
+        (Trial(100, row(50, seconds=14.0, read=MIB, written=99 * MIB), pressure=1.0), "slow"),
         (Trial(100, row(50, seconds=14.0, read=MIB, cpu=160.0)), "slow"),
         (Trial(100, row(50, seconds=10.0, starved=0.07)), "slow"),
-        (Trial(100, row(50, seconds=10.0, read=30 * MIB), disk_rate=50 * MIB), "slow"),  # 29 MiB take 0.6 s
-        (Trial(100, row(50, seconds=10.0, read=20 * MIB), disk_rate=50 * MIB), "full speed"),
+        (Trial(100, row(50, seconds=11.0, read=60 * MIB), disk_rate=50 * MIB), "slow"),  # 59 MiB take 1.2 s
+        (
+            Trial(100, row(50, seconds=10.0, read=60 * MIB), disk_rate=50 * MIB),
+            "full speed",
+        ),  # while it computed
         (Trial(100, row(50, seconds=14.0, read=20 * MIB), disk_rate=50 * MIB), "full speed"),
         (Trial(100, row(50, seconds=10.0, starved=0.5)), "slow"),  # a program that runs for a fixed time
         (Trial(100, row(50, seconds=40.0), hung=True), "hangs"),
