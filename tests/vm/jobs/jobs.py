@@ -167,9 +167,9 @@ def jobs() -> dict[str, str]:
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
         # As a service with a delegated group; a user and their session are found by it.
         "zoo": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
-        f" {BIN}/python -m tests.zoo {Path('/opt/jobs/zoo').read_text().strip()} --save /tmp/zoo/zoo.jsonl",
+        f" {BIN}/python -m tests.zoo {Path('/opt/jobs/zoo').read_text().strip()} --save /results/zoo/zoo.jsonl",
         "referee": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
-        f" {BIN}/python -m tests.referee {Path('/opt/jobs/referee').read_text().strip()} --save /tmp/referee/zoo.jsonl",
+        f" {BIN}/python -m tests.referee {Path('/opt/jobs/referee').read_text().strip()} --save /results/referee/zoo.jsonl",
         "demo": f'{TESTER} "cd /tmp/demo; {PATIENT} wrap --out /tmp/demo/run -- {MEMWATCH} demo"',
     }
 
@@ -216,7 +216,7 @@ def run(name: str, line: str, results: Path) -> None:
     (folder / "command.json").write_text(
         json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun, "written": written})
     )
-    for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt", "zoo.jsonl"):
+    for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt"):
         if (place / file).exists():
             shutil.copy(place / file, folder)
     if (place / "kept").exists():
