@@ -199,7 +199,7 @@ server | nginx | nginx curl | nginx -p $HOME -e log -c $D/nginx.conf & sleep 0.7
 server | node http | node curl | node $D/server.js & sleep 0.7; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
 server | prometheus | prometheus | timeout 3 prometheus --config.file=$D/prometheus.yml --storage.tsdb.path=$HOME/d --web.listen-address=127.0.0.1:18432 --log.level=error; true
 server | flask | :flask curl | {PY} $D/app.py $HOME/s & sleep 1.5; for n in 1 2 3; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
-server | apache2 prefork | apache2 curl | apache2 -DFOREGROUND -f $D/apache.conf & sleep 0.7; for n in 1 2 3; do curl -s http://127.0.0.1:18434/words.log >/dev/null; done; kill $!; wait; true
+server | apache2 prefork | apache2 curl | setsid apache2 -DFOREGROUND -f $D/apache.conf & sleep 0.7; for n in 1 2 3; do curl -s http://127.0.0.1:18434/words.log >/dev/null; done; kill $!; wait; true
 server | lighttpd | lighttpd curl | lighttpd -D -f $D/lighttpd.conf & sleep 0.5; for n in 1 2 3; do curl -s http://127.0.0.1:18435/words.log >/dev/null; done; kill $!; wait; true
 server | php -S, workers | php curl | PHP_CLI_SERVER_WORKERS=3 php -S 127.0.0.1:18433 $D/page.php >/dev/null 2>&1 & sleep 0.6; for n in 1 2 3 4; do curl -s http://127.0.0.1:18433/ >/dev/null; done; kill $!; wait; true
 server | gunicorn --preload | :gunicorn curl | {PY} -m gunicorn --preload -w 3 -b unix:$HOME/s --chdir $D wsgi:app >/dev/null 2>&1 & sleep 2; for n in 1 2 3 4; do curl -s --unix-socket $HOME/s http://x/ >/dev/null; done; kill $!; wait; true
@@ -222,7 +222,7 @@ tool | openssl speed -multi | openssl | openssl speed -seconds 1 -multi 2 sha256
 tool | find, xargs | xargs | find $D/tree -type f | xargs -n 40 -P 3 sha1sum | sort >/dev/null
 tool | qemu | qemu-system-x86_64 | timeout 3 qemu-system-x86_64 -accel tcg -m 128 -display none -nodefaults; true
 tool | fio, mapped | fio | fio --name=a --rw=randrw --size=24m --bs=16k --ioengine=mmap --numjobs=2 --group_reporting >/dev/null
-tool | stockfish | stockfish | (printf 'setoption name Hash value 64\nsetoption name Threads value 2\ngo movetime 1500\n'; sleep 2) | stockfish >/dev/null
+tool | stockfish | stockfish | (printf 'setoption name Hash value 64\nsetoption name Threads value 2\ngo movetime 1500\n'; sleep 2) | PATH=$PATH:/usr/games stockfish >/dev/null
 tool | hugo | hugo | hugo -s $D/site -d $HOME/public --quiet --noBuildLock --cacheDir $HOME/c
 tool | mandb | mandb | mandb -q -c -u $HOME/m 2>/dev/null; true
 tool | localedef | localedef | localedef -i de_DE -f UTF-8 ./de 2>/dev/null; true
