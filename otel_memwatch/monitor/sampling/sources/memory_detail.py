@@ -45,7 +45,7 @@ WIDE = 1.2
 """Upper bound divided by lower bound."""
 GROWN, LEVEL, REST = 1.1, 1.05, 0.1
 """Growth of the upper bound or of the estimate that requires a new reading before the period is over, if the range is wide. A
-reading during growth says little, so both must have been level for these seconds."""
+reading during growth says little, so it must have been level for these seconds."""
 ADVANCE = 0.02
 """CPU seconds of reading that may be used ahead of the budget."""
 FIRST_AFTER = 0.5
@@ -80,6 +80,20 @@ class _Round(NamedTuple):
     expected: float
 
 
+class _Level:
+    """A size that changes, in bytes, and its value at the last reading of shares."""
+
+    def __init__(self) -> None:
+        self.size = self.as_read = 0
+        self.since = 0.0
+        """Monotonic time of its last change."""
+
+    def note(self, size: int, now: float) -> None:
+        """Note its value."""
+        if not self.size / LEVEL <= size <= self.size * LEVEL:
+            self.size, self.since = size, now
+
+
 class MemoryDetail:
     """Sum of smaps_rollup over the tree's processes; the next sample has it, all others have `None`.
 
@@ -110,10 +124,8 @@ class MemoryDetail:
         self._next = 0.0
         self._wide = False
         """A reading can narrow the range of memory needed."""
-        self._level = self._level_read = 0, 0
-        """Upper bound and estimate of the tree's memory, as of their last change, and at the last reading."""
-        self._level_since = 0.0
-        """Monotonic time of that change."""
+        self._levels = _Level(), _Level()
+        """Upper bound and best estimate of the tree's memory."""
         self._read_at: tuple[float, tuple[int | None, tuple[int, int, int] | None]] = 0.0, (None, None)
         """Monotonic time of the last round, and `_state` at its beginning."""
         self._sums: Sequence[Value] | None = None
@@ -141,7 +153,7 @@ class MemoryDetail:
         self._last = now
         # Not before the budget has caught up with the time spent.
         regular = now >= self._next and self._spent <= self._allowed
-        grown = now - self._level_since >= REST and self._has_grown()
+        grown = any(now - since >= REST for since in self._grown_since())
         if self._thread is None and (regular or grown):
             if not grown and self._sums is not None and self._are_as_read(now):
                 self._next = self._following(now)
@@ -159,7 +171,8 @@ class MemoryDetail:
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
         self._next = self._following(now)
         if done.sums is None:
-            self._level_read = 0, 0  # try again once the tree is level
+            for level in self._levels:
+                level.as_read = 0  # try again once the tree is level
             return self.idle
         self._certain = max(self._certain, done.sums.needed or 0)
         values = tuple(get(done.sums) for _, _, get in self._rows)
@@ -181,13 +194,12 @@ class MemoryDetail:
         if self._thread is None and self._last is not None:
             behind = max(0.0, self._spent - self._allowed) / (WIDE_SHARE if self._wide else SHARE)
             regular = max(self._next, self._last + behind)
-            until = max(until, min(regular, self._level_since + REST) if self._has_grown() else regular)
+            until = max(until, min([regular, *(since + REST for since in self._grown_since())]))
         return Repetition(until, self.idle)
 
-    def _has_grown(self) -> bool:
-        """Return whether growth requires a new reading once the tree is level."""
-        sizes = zip(self._level, self._level_read, strict=True)
-        return self._wide and any(size > GROWN * read for size, read in sizes)
+    def _grown_since(self) -> list[float]:
+        """Return the times since which sizes are level that have grown, and so require a new reading."""
+        return [level.since for level in self._levels if self._wide and level.size > GROWN * level.as_read]
 
     def _are_as_read(self, now: float) -> bool:
         """Return whether no process has run, and no resident size or estimate has changed, since the last round began."""
@@ -207,9 +219,9 @@ class MemoryDetail:
         low, high = bounds
         self._wide = high > WIDE * max(low, self._certain)
         # Faults of memory that was freed since raise the estimate alone: only a reading shows that they are no copies.
-        sizes = high, (self._context.needed_estimate() or (0,))[0]
-        if any(not old / LEVEL <= size <= old * LEVEL for size, old in zip(sizes, self._level, strict=True)):
-            self._level, self._level_since = sizes, now
+        guess = (self._context.needed_estimate() or (0,))[0]
+        for level, size in zip(self._levels, (high, guess), strict=True):
+            level.note(size, now)
         return WIDE_SHARE if self._wide else SHARE
 
     def _start(self, now: float) -> None:
@@ -230,9 +242,12 @@ class MemoryDetail:
         )
         if not pids or not old or self._spent + seconds > budget:
             # The tree's size is not free to read either.
-            self._next, self._level_since = now + (self._period if old else REST), now
+            self._next = now + (self._period if old else REST)
+            for level in self._levels:
+                level.since = now
             return
-        self._level_read = self._level
+        for level in self._levels:
+            level.as_read = level.size
         self._read_at, self._sums = (now, self._state()), None
         if seconds < LONG:
             self._round(pids, before, expected, self._context.needed_estimate())

@@ -226,6 +226,21 @@ def test_sum_of_a_changing_tree_is_thrown_away(tmp_path: Path, monkeypatch: pyte
     assert readings(detail, 20.0) == []
 
 
+def test_an_estimate_that_varies_delays_no_reading_of_a_grown_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = fake(tmp_path, 1, 8 * MIB)
+    tree = KnownPids([1], (100 * MIB, 300 * MIB))
+    detail = MemoryDetail(context._replace(tree=tree))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    found = []
+    for tick in range(4):
+        monkeypatch.setattr(tree, "needed_estimate", lambda tick=tick: ((110 + 10 * tick) * MIB, 0, 0))
+        if detail.read(100.0 + tick / 10)[0] is not None:
+            found.append(tick / 10)
+    assert found == [0.2]
+
+
 def test_a_discarded_reading_is_repeated_once_the_tree_is_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
