@@ -345,8 +345,9 @@ def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
         return tree_while_cgroup_was_read(low)
     at = needed.at if needed.value else evidence.watermark.at
     likely = evidence.likely_need()
-    if likely is not None:
-        likely = max(likely, _likely_of_any(evidence))
+    if likely is not None and evidence.tree_faults is not None:
+        by_faults = evidence.tree_faults * conditions.page_bytes
+        likely = max(likely, _likely_of_any(evidence, by_faults))
     peak = tree_from_cgroup(low, high, charged=watermark, likely=likely)
     return peak._replace(at=conditions.since_start(at))
 
