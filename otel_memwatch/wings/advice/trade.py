@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 _LOST = 0.05
 """Share of its time that a run at full speed loses, at most."""
 _CLEARLY = 0.25
-"""Share from which a loss is not other programs' work, so the limit is not tried again."""
+"""Share of the time in which a run read files again, from which other programs are not the reason."""
 _TRIES = 3
 _SIMILAR_CPU = 0.25
 """CPU time beyond that of the first run, as a share of it, below which other programs may be the reason."""
+_COLD = 0.9
+"""Share of the bytes that the first run read, below which another program keeps its files in memory."""
 _LEAST_WORK = 0.05
 """Seconds: CPU times of a program differ by some milliseconds."""
 _OF_MEMORY = {("memwatch.pressure.resource", "memory"), ("memwatch.pressure.stall_type", "some")}
@@ -73,10 +75,9 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
                 raise RunError(
                     f"wrap did not start the command under a limit of {limit} MiB, so no limit can be tried."
                 )
-            verdict = _verdict(trial, trials)
-            if verdict != "slow" or lost(trial, trials) > _CLEARLY:
+            if _is_settled(trial, trials):
                 break
-        return verdict == "full speed"
+        return _verdict(trials[-1], trials) == "full speed"
 
     full = mebibytes(advice.full_speed or advice.memory or LEAST_REQUEST)
     least = min(full, max(8, mebibytes(advice.median or 0) + 2))
@@ -174,27 +175,47 @@ def lost(trial: Trial, trials: list[Trial]) -> float:
 
     | measurement | alone it is too high, because |
     | --- | --- |
-    | time beyond the quickest trial's, less waiting for processors | other programs use caches, cores and the disk |
+    | time beyond the quickest trial's | other programs use caches, cores and the disk |
     | CPU time and disk time beyond the first trial's, if little was written | the program computes while the disk reads |
     | pressure of memory, that disk time, and CPU time beyond a quarter more | pressure may be that of the machine |
 
-    The last two are shares of the time that the first trial's work needs: beside other programs it takes longer. A limit that the charge did
-    not reach costs nothing.
+    The last two are shares of the time that the work needs: beside other programs it takes longer. If neither is known, waiting for
+    processors that other programs used does not count as time. A limit that the charge did not reach costs nothing.
     """
     row, first = trial.row, trials[0]
     if trial.is_free or row is None or not trial.own_seconds:
         return 0.0
-    quickest = min((one.own_seconds for one in trials if one.own_seconds and one.ended), default=0.0)
-    found = 1 - quickest / trial.own_seconds
+    found = [_beyond(trial.own_seconds, [one.own_seconds for one in trials if one.ended])]
+    starved = (row.starved or 0.0) if is_worth_naming(row.starved, row.seconds, _LOST) else 0.0
     if first.row is not None and None not in (row.read, first.row.read, row.cpu, first.row.cpu):
-        rate, usual, read = trial.disk_rate or SLOWEST_READ, first.row.cpu or 0.0, first.row.read or 0
-        cpu, disk = (row.cpu or 0.0) - usual, max(0, (row.read or 0) - read) / rate
-        work = max(_LEAST_WORK, min(first.own_seconds or inf, usual + read / rate))
+        rate, read = trial.disk_rate or SLOWEST_READ, first.row.read or 0
+        cpu, disk = (row.cpu or 0.0) - (first.row.cpu or 0.0), max(0, (row.read or 0) - read) / rate
+        least = min(
+            one.row.cpu for one in trials if one.ended and one.row is not None and one.row.cpu is not None
+        )
+        work = max(_LEAST_WORK, min(first.own_seconds or inf, least + read / rate))
+        time = _beyond(trial.seconds or 0.0, [one.seconds for one in trials if one.ended])
         if (row.written or 0) <= _WROTE:
-            found = min(found, (max(0.0, cpu) + disk) / work)
+            found = [time, (max(0.0, cpu) + disk) / work]
         if trial.pressure is not None:
-            found = min(found, (trial.pressure + disk + max(0.0, cpu - _SIMILAR_CPU * usual)) / work)
-    return max(found, (row.starved or 0.0) if is_worth_naming(row.starved, row.seconds, _LOST) else 0.0)
+            reclaim = max(0.0, cpu - _SIMILAR_CPU * (first.row.cpu or 0.0))
+            found = [time, *found[1:], (trial.pressure + disk + reclaim) / work]
+    return max(min(found), starved)
+
+
+def _is_settled(trial: Trial, trials: list[Trial]) -> bool:
+    """Return whether no other program can be the reason for the result of a trial."""
+    row, first, verdict = trial.row, trials[0].row, _verdict(trial, trials)
+    if row is None or first is None:
+        return True
+    if verdict == "full speed":
+        return (row.read or 0) >= _COLD * (first.read or 0)
+    return verdict != "slow" or (row.starved or 0.0) > _CLEARLY
+
+
+def _beyond(seconds: float, all_seconds: list[float | None]) -> float:
+    """Return the share of these seconds beyond the least of all."""
+    return 1 - min((one for one in all_seconds if one), default=seconds) / max(seconds, 1e-9)
 
 
 def _line(trial: Trial, trials: list[Trial]) -> str:

@@ -48,6 +48,7 @@ def test_no_limit_may_suffice() -> None:
         (Trial(100, row(50, seconds=10.5)), "full speed"),
         (Trial(100, row(50, seconds=14.0)), "slow"),
         (Trial(100, row(50, seconds=16.0), contention=0.4), "full speed"),
+        (Trial(100, row(50, seconds=16.0, read=99 * MIB), contention=0.4), "slow"),  # not the quickest
         (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=70 * MIB, limit=100 * MIB)), "full speed"),
         (Trial(100, row(50, seconds=14.0, own_cgroup=True, cgroup=99 * MIB, limit=100 * MIB)), "slow"),
         (
@@ -74,6 +75,22 @@ def test_no_limit_may_suffice() -> None:
 )
 def test_a_limit_suffices_if_the_job_ends_as_usual_and_as_quickly(trial: Trial, verdict: str) -> None:
     assert _verdict(trial, [Trial(0, row(50, seconds=10.0, read=MIB)), trial]) == verdict
+
+
+def test_a_limit_with_files_of_another_program_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, warm = (
+        row(50, seconds=10.0, read=read * MIB, command_json='["true"]', mode="wrap") for read in (90, 9)
+    )
+    starved = cold._replace(starved=0.9)
+    at_limits = iter([cold, warm, starved])  # the request, then the least limit twice
+    monkeypatch.setattr(
+        trade,
+        "_tried",
+        lambda row, limit, files, before: Trial(limit, next(at_limits, starved) if limit else cold),
+    )
+    (advice,) = advise([cold], by=job_of)
+    lines = list(trade.trade(advice, cold))
+    assert [line for line in lines if "52 MiB" in line and "full speed" not in line]
 
 
 def test_a_user_who_may_not_limit_gets_no_knee(monkeypatch: pytest.MonkeyPatch) -> None:
