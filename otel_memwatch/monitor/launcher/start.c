@@ -197,8 +197,11 @@ int start_command(char **numbers)
     long second = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
     if (second < 0)
         _exit(1);
-    if (second > 0)
+    if (second > 0) {
+        for (int number = 0; number < 3; number++) /* the report ends once no process has it open */
+            close(atoi(numbers[number]));
         return (int)second;
+    }
     close(atoi(numbers[3]));
     close(atoi(numbers[4]));
     if (!read_all(orders, digits, SIZE))
