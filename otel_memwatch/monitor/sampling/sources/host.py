@@ -70,7 +70,7 @@ class Host:
         self.pace = context.pace(FAST_PERIOD)
         self._slow_pace = context.pace(1.0)
         self.columns: Sequence[Column] = (
-            Column(catalog.SYSTEM_MEMORY_USAGE, _state("used")),
+            Column(catalog.SYSTEM_MEMORY_USAGE, _state("used"), context.slow_period(1.0)),
             *columns_of(_SLOW, context.slow_period(1.0)),
         )
         self._not_due = (None,) * len(_SLOW)
