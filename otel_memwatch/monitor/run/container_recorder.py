@@ -109,7 +109,7 @@ class ContainerRecorder:
 
 
 def _serve(action: Callable[[], None], kept: Collection[int]) -> NoReturn:
-    """Run the process: without the signal mask, the session and the open files of the monitor, whose pipes end with it."""
+    """Run the process: without signal mask, session and open files of the monitor: its pipes end with it."""
     from otel_memwatch.runtime.memory_headroom import be_killed_first
 
     try:
