@@ -13,6 +13,8 @@ than the client. Others may start containers at the same time, so one of these h
 from __future__ import annotations
 
 import os
+import re
+from itertools import pairwise
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.run_cgroup.container_client import Client
 
 _SHORT_ID = 12
+_OF_POD = re.compile(rb"[0-9a-f]{12}-infra")
+"""Name that podman gives the container that holds a pod's namespaces."""
 
 
 def find_new(client: Client, pid: int, proc: str = "/proc") -> TargetGroup | None:
@@ -101,7 +105,10 @@ def _start(pid: int, proc: str) -> int | None:
 
 
 def _descends(path: str, ancestor: int, proc: str) -> bool:
-    """Return whether a container's main process descends from a process: podman's do, a daemon's do not."""
+    """Return whether a container's main process descends from a process: podman's do, a daemon's do not.
+
+    The container that holds a pod's namespaces (`podman run --pod new:NAME`) does not count. It has no command of the client.
+    """
     pid = oldest_member(path, proc)
     while pid is not None and pid > 1:
         try:
@@ -110,4 +117,15 @@ def _descends(path: str, ancestor: int, proc: str) -> bool:
             return False
         if pid == ancestor:
             return True
+        if _is_of_pod(pid, proc):
+            return False
     return False
+
+
+def _is_of_pod(pid: int, proc: str) -> bool:
+    """Return whether a process is podman's conmon of the container that holds a pod's namespaces, by the container's name."""
+    try:
+        words = read_once(f"{proc}/{pid}/cmdline").split(b"\0")
+    except OSError:
+        return False
+    return any(flag == b"-n" and _OF_POD.fullmatch(name) for flag, name in pairwise(words))

@@ -69,6 +69,22 @@ def test_a_younger_container_of_podman_that_descends_from_us(tmp_path: Path) -> 
     assert found.born
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_the_container_that_holds_a_pod_s_namespaces_is_not_the_client_s(tmp_path: Path, begun: bool) -> None:
+    """`podman run --pod new:web` starts it first. The conmon beside it has its name."""
+    processes = [
+        CLIENT,
+        (2100, os.getppid(), 501, "/user.slice"),
+        (2101, 2100, 502, f"/libpod_pod_{OLD}.slice/libpod-{OTHER}.scope"),
+        (2110, os.getppid(), 503, "/user.slice"),
+        (2111, 2110, 504, f"/libpod_pod_{OLD}.slice/libpod-{ID}.scope"),
+    ]
+    proc = machine(tmp_path, *(processes if begun else processes[:3]))
+    (tmp_path / "proc/2100/cmdline").write_text(f"conmon\0-c\0{OTHER}\0-n\0{OLD[:12]}-infra\0")
+    found = find_new(PODMAN, 2000, proc)
+    assert (None if found is None else found.name) == (ID[:12] if begun else None)
+
+
 @pytest.mark.parametrize("around", [f"/libpod_parent/{OLD}", f"/docker/{OLD}"])
 def test_a_container_of_podman_in_an_older_pod_or_container(tmp_path: Path, around: str) -> None:
     proc = machine(
