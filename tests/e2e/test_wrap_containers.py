@@ -159,3 +159,4 @@ def test_a_container_of_podman(tmp_path: Path) -> None:
     tree = tree_of(tmp_path / "run-container")
     assert 90 * MIB <= tree["high"] < 110 * MIB
     assert tree["low"] > 80 * MIB
+    assert "the container is not in the run's cgroup (conmon" in said

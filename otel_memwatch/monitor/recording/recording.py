@@ -22,6 +22,7 @@ from otel_memwatch.monitor.recording.run_info import (
     gpu_fields,
     group_value,
     host_memory,
+    mark_of,
     may_export,
     note_identity,
 )
@@ -420,9 +421,9 @@ class RunRecording:
         self.writer.process(record)
         self.batcher.process(record)
         note = record.note
-        if note in FIRST_OF_ITS_KIND and note not in self._noted:
+        if note is not None and note in FIRST_OF_ITS_KIND and note not in self._noted:
             self._noted.add(note)
-            self.writer.mark(FIRST_OF_ITS_KIND[note].format(f"{record.command} ({record.pid})"))
+            self.writer.mark(mark_of(note, f"{record.command} ({record.pid})", self._target.argv))
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns

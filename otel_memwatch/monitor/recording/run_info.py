@@ -51,6 +51,26 @@ FIRST_OF_ITS_KIND: dict[str | None, str] = {
 }
 """Marks in the record for the first process with such a note."""
 
+_CONTAINER_LEFT = (
+    "the container is not in the run's cgroup ({} was the first process seen outside), so this peak is a range. "
+    "The container's peak is in its own run"
+)
+"""Mark if the target is the client of a container engine."""
+
+
+def mark_of(note: str, process: str, argv: Sequence[str]) -> str:
+    """Return the mark in the record for the first process with a note of `FIRST_OF_ITS_KIND`.
+
+    Args:
+        note: of the process.
+        process: its name and PID.
+        argv: of the target.
+    """
+    from otel_memwatch.monitor.run_cgroup.container_client import client_of
+
+    is_client = note == ProcessNote.LEFT_CGROUP and client_of(argv) is not None
+    return (_CONTAINER_LEFT if is_client else FIRST_OF_ITS_KIND[note]).format(process)
+
 
 def start_fields(
     directory: str, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
