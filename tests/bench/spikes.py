@@ -1,6 +1,7 @@
-"""Planted spikes of 5 ms under `wrap`: is each in the envelope, and in the right window?
+"""Planted spikes of 5 ms under `wrap` or `attach`: is each in the envelope, and in the right window?
 
     python -m tests.bench.spikes [SPIKES] [--cgroup off] [--interval 100ms]
+    python -m tests.bench.spikes [SPIKES] --attach
 
 A process touches 20 to 200 MiB every 0.1 s or so, for 5 ms, and writes down when and how much anonymous memory it had. In the record, each
 window between two samples has bounds of its peak. A spike counts as
@@ -12,6 +13,9 @@ window between two samples has bounds of its peak. A spike counts as
 On a busy machine a spike lasts longer, so its duration is printed, too. The monitor may then have to wait for a processor between reading
 the high-water mark of a window and resetting it. What the memory was meanwhile is not known, so the next window has a range, which contains
 the spike. Such spikes are counted as "late": a quiet machine has none.
+
+`--attach`: the process runs in a cgroup, which `attach --cgroup` records. Every other spike is larger than all before, by 0.6 MiB, so it
+raises the high-water mark, which nothing resets. Each of these has to be exact.
 """
 
 from __future__ import annotations
@@ -28,15 +32,23 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.run import load
 from otel_memwatch.run.cgroup_bounds import bounds_between
 from otel_memwatch.run.conditions import RunConditions
+from tests.support.control_group import group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MIB = 1 << 20
 BASE = 24 * MIB
 """Bytes that the tree may need beyond the anonymous memory of the process: page tables, kernel memory, pages of files."""
+STEP = 600 << 10
+"""Bytes by which a spike that raises the mark exceeds all before: more than the kernel charges ahead of use on two processors."""
+PROGRAM = [sys.executable, "-m", "otel_memwatch"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 CLOCK = 0.02
 """Seconds around a spike: a sample's readings follow its time."""
 
@@ -71,16 +83,24 @@ class Counts(NamedTuple):
     """Not exact, and the mark was reset late just before the window."""
 
 
-def plant(number: int) -> None:
+def sizes(number: int, *, rising: bool) -> Iterator[int]:
+    """Yield the bytes of each spike; rising: every other one is larger than all before."""
+    rng = random.Random(5)
+    for each in range(number):
+        size = rng.randrange(20, 200) * MIB
+        if rising:
+            size = 30 * MIB + each // 2 * STEP - (rng.randrange(4, 30) * MIB if each % 2 else 0)
+        yield size
+
+
+def plant(number: int, *, rising: bool = False) -> None:
     """Make spikes in this process, and print them."""
-    rng, spikes = random.Random(5), []
+    rng, spikes = random.Random(6), []
     with open("/proc/self/status", "rb", buffering=0) as status:
-        for _ in range(number):
+        for size in sizes(number, rising=rising):
             time.sleep(rng.uniform(0.08, 0.14))
             start = time.monotonic()
-            with mmap.mmap(
-                -1, rng.randrange(20, 200) * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            ) as memory:
+            with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
                 memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
                 status.seek(0)
                 anonymous = 1024 * int(status.read(4096).partition(b"RssAnon:")[2].split()[0])
@@ -110,10 +130,11 @@ def windows_of(run: Path) -> list[Window]:
     ]
 
 
-def compare(spikes: list[Spike], windows: list[Window]) -> Counts:
-    """Compare the bounds of windows with the spikes in them."""
+def compare(spikes: list[Spike], windows: list[Window], chosen: list[Spike] | None = None) -> Counts:
+    """Compare the bounds of windows with the spikes in them, or with some of these."""
+    chosen = spikes if chosen is None else chosen
     in_envelope = in_window = exact = late = 0
-    for spike in spikes:
+    for spike in chosen:
         near = [one for one in windows if one.start <= spike.end + CLOCK and one.end >= spike.start - CLOCK]
         in_envelope += any(one.high is None or one.high >= spike.anonymous for one in near)
         in_window += bool(near) and all(one.low <= _largest(spikes, one) + BASE for one in near)
@@ -126,7 +147,7 @@ def compare(spikes: list[Spike], windows: list[Window]) -> Counts:
         )
         exact += is_exact
         late += not is_exact and any(one.gap for one in near)
-    return Counts(len(spikes), in_envelope, in_window, exact, late)
+    return Counts(len(chosen), in_envelope, in_window, exact, late)
 
 
 def _largest(spikes: list[Spike], window: Window) -> int:
@@ -140,27 +161,69 @@ def _largest(spikes: list[Spike], window: Window) -> int:
     )
 
 
+def planting(number: int, *, attached: bool) -> list[str]:
+    """Return a command that makes spikes; attached: after a line on its standard input."""
+    begin = "input(); " if attached else ""
+    return [
+        sys.executable,
+        "-c",
+        f"from tests.bench.spikes import plant; {begin}plant({number}, rising={attached})",
+    ]
+
+
+def recorded(folder: Path, printed: bytes) -> tuple[list[Spike], list[Window]]:
+    """Keep what the process printed beside its record; return its spikes, and the windows of the record."""
+    (folder / "spikes.json").write_bytes(printed)
+    return [Spike(*one) for one in json.loads(printed)], windows_of(folder / "run")
+
+
 def run(number: int, options: list[str], folder: Path) -> Counts:
     """Record a process with spikes in `folder`."""
-    code = f"from tests.bench.spikes import plant; plant({number})"
-    words = ["wrap", "--quiet", "--no-report", "--out", "run", *options, "--", sys.executable, "-c", code]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    program = [sys.executable, "-m", "otel_memwatch", *words]
-    done = subprocess.run(program, cwd=folder, check=True, env=environment, stdout=subprocess.PIPE)
-    (folder / "spikes.json").write_bytes(done.stdout)
-    spikes = [Spike(*one) for one in json.loads(done.stdout)]
-    return compare(spikes, windows_of(folder / "run"))
+    words = ["wrap", "--quiet", "--no-report", "--out", "run", *options, "--"]
+    program = [*PROGRAM, *words, *planting(number, attached=False)]
+    done = subprocess.run(program, cwd=folder, check=True, env=ENVIRONMENT, stdout=subprocess.PIPE)
+    return compare(*recorded(folder, done.stdout))
+
+
+def run_attached(number: int, folder: Path) -> tuple[Counts, Counts]:
+    """Attach to the cgroup of a process with spikes; return the counts of those that raise its mark, and of the others."""
+    with group() as made:
+        target = subprocess.Popen(
+            planting(number, attached=True), cwd=folder, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            preexec_fn=made.enter,  # noqa: PLW1509 - it writes one file
+        )  # fmt: skip
+        words = ["attach", "--no-report", "--out", "run", "--cgroup", str(made.path)]
+        watcher = subprocess.Popen([*PROGRAM, *words], cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        while not (folder / "run/samples.jsonl").exists():
+            time.sleep(0.1)
+        time.sleep(1.0)
+        printed, _ = target.communicate(b"\n")
+        watcher.wait()
+    spikes, windows = recorded(folder, printed)
+    return compare(spikes, windows, spikes[::2]), compare(spikes, windows, spikes[1::2])
+
+
+def words_of(found: Counts) -> str:
+    """Return the counts in words."""
+    return (
+        f"{found.planted} spikes: {found.in_envelope} in the envelope, {found.in_window} in the right window, "
+        f"{found.exact} exact, {found.late} late"
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("number", type=int, nargs="?", default=1000)
     parser.add_argument("--cgroup", default="auto", help="as for wrap")
     parser.add_argument("--interval", default="auto", help="as for wrap")
+    parser.add_argument("--attach", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        found = run(chosen.number, ["--cgroup", chosen.cgroup, "--interval", chosen.interval], Path(home))
+        if chosen.attach:
+            above, others = run_attached(chosen.number, Path(home))
+            print(f"above all before: {words_of(above)}; others: {words_of(others)}")
+        else:
+            options = ["--cgroup", chosen.cgroup, "--interval", chosen.interval]
+            print(words_of(run(chosen.number, options, Path(home))))
         spans = [end - start for start, end, _ in json.loads(Path(home, "spikes.json").read_text())]
-    print(
-        f"{found.planted} spikes of {1000 * statistics.median(spans):.0f} ms (median): {found.in_envelope} in the envelope, {found.in_window} in the right window, {found.exact} exact, {found.late} late"
-    )
+    print(f"a spike lasted {1000 * statistics.median(spans):.0f} ms (median)")
