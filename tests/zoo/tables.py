@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -99,6 +100,36 @@ def _table(
             yield _row(name, of_row, modes)
 
 
+def _beside(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a table of the programs that ran with few processors and with more, on the same kernel: medians of their widths."""
+    machines: dict[str, dict[tuple[object, ...], float]] = {}
+    for trial in trials:
+        if trial.machine and trial.peaks["tree"] is not None:
+            program = trial.mode, trial.user, trial.interval, tuple(leaves(trial.part))
+            machines.setdefault(trial.machine, {})[program] = width(trial)
+    rows = []
+    for few, more in itertools.combinations(sorted(machines, key=_processors), 2):
+        common = machines[few].keys() & machines[more].keys()
+        for mode, user in itertools.product(MODES, USERS):
+            both = [one for one in common if one[:2] == (mode, user)]
+            if both and few.partition(",")[0] == more.partition(",")[0]:
+                narrow, wide = ([machines[machine][one] for one in both] for machine in (few, more))
+                ratios = [
+                    1.0 if less == much else much / less for less, much in zip(narrow, wide, strict=True)
+                ]
+                medians = " | ".join(_times(sorted(one)[len(one) // 2]) for one in (narrow, wide, ratios))
+                rows.append(f"| {user}, {more} | {_MODES[mode]} | {len(both)} | {medians} |")
+    if rows:
+        yield "| watched by | cgroup | programs | with few processors | with more | ratio |"
+        yield "| --- | --- | ---: | ---: | ---: | ---: |"
+        yield from (*rows, "")
+
+
+def _processors(machine: str) -> int:
+    """Return the number in "Linux 6.12, 64 processors"."""
+    return int(machine.split()[-2])
+
+
 def markdown(trials: Sequence[Trial]) -> str:
     """All tables: who watched, and every kind (a composition counts for each kind in it)."""
 
@@ -122,6 +153,7 @@ def markdown(trials: Sequence[Trial]) -> str:
         (
             *_table("watched by", [*everybody, *watchers, ("with operations", with_operations)], trials),
             "",
+            *_beside(trials),
             *_table("kind", [(kind.replace("_", " "), of_kind(kind)) for kind in KINDS], trials),
         )
     )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
+from otel_memwatch.runtime.kernel import processors
 from otel_memwatch.truth.cgroup_windows import peak_error
 from tests.support.counters import error_here, tree_error
 from tests.support.wrapped import HERE, PROGRAM, environment
@@ -70,7 +71,7 @@ class Trial(NamedTuple):
     problems: tuple[str, ...]
 
     machine: str = ""
-    """Where, when that is not a machine with control groups of version 1."""
+    """Kernel and processors, when that is not a machine with control groups of version 1."""
     operations: int = 0
     """Number of operations that the program marked, each judged like the run."""
 
@@ -121,7 +122,7 @@ def run(
     """
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
     os.chown(folder, *watcher(user))
-    machine = "" if VERSION == 1 else f"version 2, Linux {LINUX[0]}.{LINUX[1]}"
+    machine = "" if VERSION == 1 else f"Linux {LINUX[0]}.{LINUX[1]}, {processors()} processors"
     try:
         with surroundings(mode, user, marked=marks is not None) as around:
             target = [str(zoo() / "zoo"), around.enter, *part.words(), "w", "g"]
