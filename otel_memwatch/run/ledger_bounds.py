@@ -200,13 +200,15 @@ class LedgerWindows:
         before, last = self._before, self._last
         if last is None:
             return None
-        start = self._conditions.started if before is None else round(before.time, TICK_DECIMALS)
-        time, high = round(last.time, TICK_DECIMALS), None
+        start = self._conditions.started if before is None else before.time
+        high = None
         reported = 0 if before is None else before.unseen_faults
         if after is not None and None not in (last.needed_high, reported, after.unseen_faults):
             more = max(0, (whole_of(after.unseen_faults) or 0) - (whole_of(reported) or 0))
             high = (whole_of(last.needed_high) or 0) + gained(more, page=self._conditions.page_bytes)
-        return CgroupWindow(start, time, self._conditions.read_until(time, last.reading), None, high)
+        return CgroupWindow(
+            start, last.time, self._conditions.read_until(last.time, last.reading), None, high
+        )
 
 
 def ledger_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:

@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
-from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
@@ -109,7 +108,7 @@ class SampleHistory:
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
-        time = round(sample.time, TICK_DECIMALS)
+        time = sample.time
         since, new, level = time, 0.0, sample.unseen
         if level is not None:
             # Short-lived processes. One may be reported a sample late, so it began after the sample before the last.

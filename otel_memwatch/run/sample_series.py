@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.run.aggregate import TOTALS
 from otel_memwatch.run.cgroup_bounds import CgroupWindow, bounds_between
@@ -215,7 +216,7 @@ class TreeSeries:
         self._started = conditions.started
         reading = samples.field("reading")
         reading[reading != reading] = conditions.reading_seconds  # noqa: PLR0124 - NaN
-        self._monotonic = samples.time + conditions.started
+        self._monotonic = np.round(samples.time + conditions.started, TICK_DECIMALS)
         self._read = self._monotonic + reading
         self._times, self._untils = _view(self._monotonic), _view(self._read)
         self.longest_reading: float = float(reading.max()) if len(reading) else conditions.reading_seconds

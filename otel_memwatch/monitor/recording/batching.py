@@ -9,6 +9,7 @@ import math
 
 from otel_memwatch import catalog
 from otel_memwatch.model import ProcessRecord
+from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -127,9 +128,11 @@ class SampleBatcher:
             if columns is not self._columns:
                 known = dict(zip(columns, values, strict=True))
                 values = [known.get(column) for column in self._columns]
-            sample = self._make((snapshot.time, *values))
+            # With another time than in the record, a sample beside a boundary would give the page other bounds than the report.
+            time = round(snapshot.time, TICK_DECIMALS)
+            sample = self._make((time, *values))
             if alike:
-                aggregator.pass_over(snapshot.time, snapshot.missed)
+                aggregator.pass_over(time, snapshot.missed)
             else:
                 aggregator.add(sample, snapshot.missed)
             if history is not None:

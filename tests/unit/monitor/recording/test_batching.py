@@ -73,6 +73,7 @@ ANON, USAGE, WINDOW, FILE = (
     Column("memwatch.cgroup.memory.window"),
     Column("memwatch.cgroup.memory.file"),
 )
+PEAK = Column("memwatch.cgroup.memory.peak")
 MACHINE = Column("system.memory.usage", (("system.memory.state", "used"),))
 CPU = Column("memwatch.tree.cpu.time", (("cpu.mode", "user"),))
 
@@ -86,7 +87,7 @@ def test_samples_between_equal_ones_change_no_figure() -> None:
         batcher.open(columns, info)
         values, time = [1000, 1, 500, 2000, 2000, 0, 0.0], 100.0
         for _ in range(300):
-            time += chosen.choice((0.01, 0.1, 0.1, 0.3))
+            time = round(time + chosen.choice((0.01, 0.1, 0.1, 0.3)), 2)
             if chosen.random() < 0.1:
                 place = chosen.randrange(7)
                 values[place] += chosen.choice((-1, 1, 7)) * (1 if place in {1, 6} else 10_000_000)
@@ -104,3 +105,16 @@ def test_samples_between_equal_ones_change_no_figure() -> None:
         assert folded.findings(None, job=False) == alone.findings(None, job=False)
         number += folded.samples
     assert number == 9000
+
+
+def test_a_boundary_beside_a_sample_has_the_bound_of_the_record() -> None:
+    """The record has 100.2001 for the second sample. The page had the window after it too, and other bounds than the report."""
+    columns, batcher = (USAGE, FILE, WINDOW, PEAK), SampleBatcher()
+    batcher.open(columns, INFO | {"own_cgroup": "/x"})
+    for time, window in ((100.1, 10 << 20), (100.200_06, 20 << 20), (100.3, 90 << 20)):
+        batcher.sample(columns, Snapshot(time, 0.0, (1 << 20, 0, window, window)))
+    history = batcher.history
+    assert history is not None
+    high = history.series(all_ended=True).windows.most(100.15, 100.200_08)
+    assert high is not None
+    assert high < 30 << 20
