@@ -29,6 +29,12 @@ def test_an_upper_bound_is_judged_by_the_memory_that_it_states(
     assert problem(peak, truth, 0, "user", gap) == claim
 
 
+def test_caches_at_one_moment_hide_no_memory_at_another() -> None:
+    """`git clone` had 2.5 MiB mapped, and at its end 10 MiB of inodes."""
+    truth = Truth(11 * MIB, 12 * MIB, 5 * MIB // 2, 10 * MIB, 1000, reclaimable=10 * MIB)
+    assert (truth.needed_least, truth.needed_most) == (5 * MIB // 2, 5 * MIB // 2)
+
+
 @pytest.mark.parametrize(("processors", "error"), [(2, 0.5), (64, 16)])
 def test_many_processors_hide_no_false_claim_about_a_tree(processors: int, error: float) -> None:
     """The peak of one process is off by up to 95 MiB on 64 processors; the referee is a cgroup."""

@@ -63,8 +63,8 @@ class Truth(NamedTuple):
 
     @property
     def needed_least(self) -> int:
-        """The largest memory seen, without the kernel's caches."""
-        return self.least - min(self.reclaimable, self.kernel)
+        """The largest memory seen, without the kernel's caches. These may be larger at another moment, as at a `git clone`."""
+        return max(self.mapped, self.least - min(self.reclaimable, self.kernel))
 
     @property
     def needed_most(self) -> int:
