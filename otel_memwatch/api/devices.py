@@ -12,9 +12,10 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sources.gpu_drm.cards import figures, find_cards
-from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import HANGS_HINT, NO_DRIVER, open_driver
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import HANGS_HINT, open_driver
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import memory
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.visible import visible
+from otel_memwatch.runtime.gpu_presence import NO_DRIVER
 from otel_memwatch.runtime.polling import answered
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 

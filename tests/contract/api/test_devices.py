@@ -90,9 +90,7 @@ def test_open_drivers_follow(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_no_driver_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver.LIBRARY", "libnvidia-ml-that-is-not.so.1"
-    )
+    monkeypatch.setattr("otel_memwatch.runtime.gpu_presence.LIBRARY", "libnvidia-ml-that-is-not.so.1")
     assert gpus({}, tmp_path) == []
     assert best_gpu({}, tmp_path) is None
 

@@ -187,6 +187,10 @@ class Entry(NamedTuple):
             raise Unavailable(
                 f"{self.name} needs /proc and /sys, which this system lacks.", "only Linux has them"
             )
+        if self.gpus:
+            from otel_memwatch.runtime import gpu_presence
+
+            gpu_presence.require(module, context.sys)
         source: Source = load_module(f"{__name__}.{module}").open_source(context)
         return source
 

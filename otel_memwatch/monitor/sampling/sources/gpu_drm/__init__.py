@@ -6,14 +6,14 @@ is read once a second: `cards` has the figures of whole cards, `clients` the tre
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 
 from otel_memwatch import catalog
-from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
-from otel_memwatch.monitor.sampling.sources.gpu_drm.cards import Card, CardFigure, figures, find_cards
+from otel_memwatch.monitor.sampling.sources.gpu_drm.cards import Card, figures, find_cards
 from otel_memwatch.monitor.sampling.sources.gpu_drm.clients import CardMemory, Clients
+from otel_memwatch.runtime.gpu_presence import no_open_driver
 from otel_memwatch.runtime.polling import Pace, Poller
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -58,14 +58,9 @@ class GpuDrm:
     def __init__(self, context: Context, period: float = PERIOD) -> None:
         self._context = context
         self._pids = tuple(context.pids())
-        self._cards: list[tuple[Card, list[CardFigure]]] = []
-        if os.path.isdir(f"{context.sys}/class/drm"):  # without a card, nothing else needs pathlib
-            from pathlib import Path
-
-            self._cards = [(card, figures(card)) for card in find_cards(Path(context.sys))]
+        self._cards = [(card, figures(card)) for card in find_cards(Path(context.sys))]
         if not self._cards:
-            hint = "AMD and Intel GPUs have one; gpu_nvidia reads NVIDIA GPUs"
-            raise Unavailable("No GPU with an open driver was found", hint)
+            raise no_open_driver()
         self._clients = Clients(Path(context.proc), [card.id for card, _ in self._cards])
         self._pace = Pace(period, early=period / 10, share=SHARE)
         self.columns: tuple[Column, ...] = tuple(

@@ -9,14 +9,9 @@ from contextlib import suppress
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.visible import Identity
+from otel_memwatch.runtime.gpu_presence import require_library
 from otel_memwatch.runtime.typed import Any
 
-LIBRARY = "libnvidia-ml.so.1"
-
-NO_DRIVER = "No NVIDIA driver is installed"
-NO_DRIVER_HINT = (
-    f"{LIBRARY} comes with the driver; in a container it is mounted by the NVIDIA container toolkit"
-)
 HANGS_HINT = "check dmesg for an XID error, and reset the GPU or reboot; nvidia-smi hangs too until then"
 
 _HINTS = {
@@ -190,13 +185,7 @@ def open_driver() -> Driver:
 
     Raises `Unavailable` if there is no driver, `nvidia-ml-py` is missing, or the driver cannot be used.
     """
-    try:
-        # Most machines have no driver; for them the rest of ctypes need not be loaded.
-        from _ctypes import dlopen
-
-        dlopen(LIBRARY, 0)
-    except (ImportError, OSError):
-        raise Unavailable(NO_DRIVER, NO_DRIVER_HINT) from None
+    require_library()
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:
