@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
 from math import inf
 
 from otel_memwatch.record.format import TICK_DECIMALS
@@ -18,6 +17,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.cgroup import UncountedFaults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.run.conditions import RunConditions
 

@@ -215,7 +215,7 @@ _KEY = (bytes(_external.MAGIC_NUMBER), _PACKAGE, _LIBRARY)
 """The stored modules are for this interpreter and these folders."""
 _STORE = f"{_PACKAGE}/runtime/__pycache__/stored_modules.{sys.implementation.cache_tag}.pyc"
 """Bytecode of `stored_modules.py`, for Python and for package managers."""
-_FEW = 16
+_FEW = 8
 """Number of modules that may miss in the stored ones. Other options need other modules."""
 
 
@@ -230,6 +230,8 @@ def store_modules() -> None:
     """Store the modules that this program has found, if more than a few are not stored yet. Raises nothing."""
     finder = sys.meta_path[0] if sys.meta_path else None
     if not isinstance(finder, CachedModules) or len(finder.alone) <= _FEW or sys.dont_write_bytecode:
+        return
+    if not os.access(os.path.dirname(_STORE), os.W_OK):  # reading all modules takes 40 ms
         return
     try:
         finder.save()

@@ -1,7 +1,7 @@
 """One file with the bytecode of the modules that a run needs, instead of two files for each module.
 
 It saves opening, reading and closing 150 files, and names that many modules use are decoded once: 2 to 3 ms of each run.
-The finder of modules uses it (`module_finder.py`), and a detached process writes it after the prompt of a short run.
+The finder of modules uses it (`module_finder.py`), and a detached process writes it after the prompt.
 
 The file lies in the place of the bytecode of `stored_modules.py`: a user who cannot write bytecode there cannot write it
 either. A module counts only if its source has the time and size that it had then, like in a `.pyc` file (PEP 552). The file

@@ -86,6 +86,20 @@ def test_a_short_run_imports_little_of_python() -> None:
     assert found & COSTLY == set()
 
 
+def test_a_longer_run_imports_little_of_python(tmp_path: Path) -> None:
+    """The sources of GPUs are not loaded without one, nor regular expressions for a small program."""
+    found = of_python(
+        "import os; from otel_memwatch.runtime.light import load_array; load_array(); "
+        "from otel_memwatch.monitor.sampling import composition, file_use, java_heaps; "
+        "from otel_memwatch.run import aggregate, curves, sample_history; "
+        "from otel_memwatch.monitor.sampling.sources import Context, open_sources; "
+        f"open_sources(Context(os.getpid(), 0.1, sys={str(tmp_path)!r}), ['gpu_drm'])"
+    )
+    assert {"array", "otel_memwatch.run.curves"} <= found
+    assert "otel_memwatch.monitor.sampling.sources.gpu_drm" not in found
+    assert found & COSTLY == {"struct"}
+
+
 def test_report_and_page_of_a_short_run_import_little_of_python(tmp_path: Path) -> None:
     """They took a third of the time of the process that makes both."""
     wrap(["true"], "--no-report", "--quiet", out=tmp_path / "run")
@@ -93,10 +107,11 @@ def test_report_and_page_of_a_short_run_import_little_of_python(tmp_path: Path) 
         "import io; from otel_memwatch.monitor.workers import rendering; from otel_memwatch.runtime import fast_json; "
         f"info = fast_json.loads(open({str(tmp_path / 'run/run.json')!r}).read()); "
         f"run = rendering.ended_run({str(tmp_path / 'run')!r}, info); "
+        "from otel_memwatch.runtime.light import load_array; load_array(); "
         "from otel_memwatch.reports import render; [render(name, run, io.BytesIO()) for name in ('text', 'html')]"
     )
     assert "otel_memwatch.reports.html" in found
-    assert found & COSTLY == {"collections"}  # `array` needs it for its base class
+    assert found & COSTLY == set()
 
 
 def test_the_thread_that_waits_for_the_command_loads_little() -> None:

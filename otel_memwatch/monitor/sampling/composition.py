@@ -6,12 +6,12 @@ readings may use CPU time ahead of the budget, because many programs reach their
 
 from __future__ import annotations
 
-import contextlib
 import time
 from itertools import chain
 
 from otel_memwatch.record.made_of import MOST_PARTS, MOST_PROCESSES, MadeOf, MemoryPart, ProcessParts
 from otel_memwatch.runtime.kernel import KERNEL_STACK, read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.process import parse_page_tables, parse_threads
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
@@ -121,7 +121,7 @@ class Composition:
         """Return resident bytes and PID of the processes, the largest first."""
         sizes = []
         for pid in pids[:_PROCESSES]:
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 sizes.append((parse_resident(read_once(f"{self._proc}/{pid}/statm")), pid))
         return sorted((one for one in sizes if one[0]), reverse=True)
 
@@ -129,7 +129,7 @@ class Composition:
         begun = time.thread_time()
         found = {}
         for _, pid in chosen:
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 found[pid] = self._parts(pid)
         if found:
             processes = [

@@ -11,12 +11,12 @@ Reading takes at most `SHARE` of one core. Only processes with many file pages, 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
 
 from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
+from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.mappings import parse_mapped_files
 from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ class FileUse:
                 return True
             lasts = pid == self._main or outlives_walk(self._proc, pid, resident)
             name = "smaps" if lasts and 2 * resident * PER_BYTE < left else "maps"
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 found = parse_mapped_files(read_walking(self._proc, pid, name))
                 for path, one in found.items():
                     if one.mapped >= LEAST:
@@ -91,7 +91,7 @@ class FileUse:
 
         They are 0 if it has ended.
         """
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, IndexError):
             size, resident, shared, _, _, data, _ = (
                 int(field) * PAGE_SIZE for field in read_once(f"{self._proc}/{pid}/statm").split()
             )
@@ -102,7 +102,7 @@ class FileUse:
         """Add the large files that a process has open for reading."""
         folder = f"{self._proc}/{pid}/fd"
         for name in os.listdir(folder)[:_DESCRIPTORS]:
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 found = os.stat(f"{folder}/{name}")
                 if not stat.S_ISREG(found.st_mode) or found.st_size < LEAST or not found.st_nlink:
                     continue

@@ -12,7 +12,7 @@ import os
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE
 from otel_memwatch.runtime import module_finder, system_calls
-from otel_memwatch.runtime.light import suppress
+from otel_memwatch.runtime.light import load_array, suppress
 from otel_memwatch.runtime.system_calls import signal
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 """Lifetime of the process. It needs 20 ms of CPU time for a short run."""
-
-_SHORT = 0.3
-"""Modules are stored after a run of at most so many seconds. A longer one needs more of them, and saves a smaller share."""
 
 _LAST_STEP = ("CI", "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID")
 """Variables of surroundings that may end, or collect the files, as soon as the command has ended."""
@@ -97,9 +94,9 @@ class DetachedReport:
                     if fd not in kept:
                         with suppress(OSError):
                             os.close(fd)
+                load_array()
                 self._make(run)
-                if run.seconds < _SHORT:
-                    module_finder.store_modules()
+                module_finder.store_modules()
             finally:
                 os._exit(0)
         self.close()

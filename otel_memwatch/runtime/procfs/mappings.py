@@ -6,16 +6,17 @@ change its mappings only between two of them.
 
 from __future__ import annotations
 
-import re
+from otel_memwatch.runtime.light import lru_cache
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.runtime.typed import NamedTuple
+if TYPE_CHECKING:
+    import re
 
 HEAP, ANONYMOUS, STACKS = "heap", "anonymous mappings", "stacks"
 FILE, COPIED, SHARED = "file", "private copies of file pages", "shared memory"
-_MAPPING = re.compile(
+_MAPPING = (
     rb"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)\n(?:[A-Z].*\n)*?Rss: +(\d+) kB\n(?:[A-Z].*\n)*?Pss: +(\d+) kB\n"
-    rb"(?:[A-Z].*\n)*?Anonymous: +(\d+) kB$",
-    re.MULTILINE,
+    rb"(?:[A-Z].*\n)*?Anonymous: +(\d+) kB$"
 )
 
 
@@ -40,7 +41,7 @@ def parts_of(smaps: bytes) -> list[Part]:
             known = sums.get((kind, name), (0, 0))
             sums[kind, name] = known[0] + size, known[1] + share
 
-    found = _MAPPING.findall(smaps)
+    found = _mapping().findall(smaps)
     if smaps and not found:
         raise ValueError("not a smaps file")
     for row in found:
@@ -53,6 +54,14 @@ def parts_of(smaps: bytes) -> list[Part]:
             # Without a path only the kernel's zero page is left.
             add(named, path if named in (FILE, SHARED) else "", resident - anonymous, share - part)
     return sorted((Part(*key, *sizes) for key, sizes in sums.items()), key=lambda part: -part.bytes)
+
+
+@lru_cache(None)
+def _mapping() -> re.Pattern[bytes]:
+    """Return the compiled `_MAPPING`. Small commands have no use for it, and loading `re` takes 4 ms."""
+    import re
+
+    return re.compile(_MAPPING, re.MULTILINE)
 
 
 def _kinds(path: str) -> tuple[str, str]:
