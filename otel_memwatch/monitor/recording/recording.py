@@ -31,7 +31,7 @@ from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS
 from otel_memwatch.runtime.lazy import load_module
-from otel_memwatch.runtime.light import suppress
+from otel_memwatch.runtime.light import load_array, suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _LEAST_SHARE = 0.5
 _PAUSE = 0.01
 """Seconds between two such readings, if the first one has read everything."""
 
-_PAUSE_BEFORE = 0.02
+_PAUSE_BEFORE = 0.05
 """Seconds between two such readings early in a program that has marked none: most never do."""
 
 _SETTLED_SECONDS = 0.4
@@ -80,8 +80,11 @@ Before that, they are loaded between samples if a processor may be idle.
 _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
-_REST_SECONDS = 1.0
+_REST_SECONDS = 1.5
 """Longest time without a search for operations while no process of the tree runs: only `otel-memwatch mark` adds any."""
+
+_SHARED_SECONDS = 1.0
+"""Seconds by which the search may come early, at a sample of the sources: they take one each second."""
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""
@@ -215,6 +218,7 @@ class RunRecording:
         If the target has already ended (`stop`), no driver is asked: it has nothing left to read.
         """
         if not stop.is_set():
+            load_array()
             self._opening.start()
         if self._context.in_group:
             # The first sample has no bounds of memory needed, so it does not wait for these imports.
@@ -297,8 +301,6 @@ class RunRecording:
         until = self._next_action
         if self.files is not None and (self._moved or not self.files.named_none):
             until = min(until, self.files.due)
-        if self._java is not None:
-            until = min(until, self._java.due)
         if self._composition is not None:
             until = min(until, self._composition.due(self._level, last))
         return until
@@ -433,7 +435,7 @@ class RunRecording:
         self.batcher.sample(columns, snapshot)
         runs = self.tree.runs
         # Few samples at rest are more than a repetition: the actions share one with the sources that are due.
-        due = self._next_action - _REST_SECONDS / 2
+        due = self._next_action - _SHARED_SECONDS
         if runs is None or runs != self._runs or self.followed.many or snapshot.time >= due:
             self._runs = runs
             self._act(snapshot.time)

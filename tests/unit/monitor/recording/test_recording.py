@@ -286,3 +286,19 @@ def test_the_disk_of_a_directory_has_a_rate_if_it_was_active(
     monkeypatch.setattr(run_info, "read_once", read)
     assert disk_rate(str(tmp_path)) == rate
     assert disk_rate(str(tmp_path / "removed")) is None
+
+
+def test_at_rest_the_actions_need_no_samples_of_their_own(writer: RunWriter) -> None:
+    """The sources take a sample each second. A search for operations in between would be a second one."""
+    target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
+    run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), Flag())
+    run.take_first_tick()
+    run.open_the_rest(Flag(), None, pytest.fail)
+    sample = run.sampler.latest()
+    assert sample is not None
+    begun = sample.time + 100.0  # no action of another period is due soon
+    run._on_tick(sample._replace(time=begun + 0.7))
+    for second in range(1, 6):
+        run._on_tick(sample._replace(time=begun + second))
+        assert run._next_action > begun + second + (0.1 if second == 1 else 1.0)
+    writer.close()
