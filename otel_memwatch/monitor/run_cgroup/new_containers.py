@@ -91,10 +91,18 @@ def _begun_since(pid: int, proc: str) -> dict[str, int]:
         # The innermost one: a pod of podman, and a container around all of us, have such names too.
         path = next((group for group in ancestors(location) if container_of(group)), None)
         main = None if path is None else oldest_member(path, proc)
-        start = None if main is None else _start(main, proc)
+        start = None if main is None or _is_conmon(main, proc) else _start(main, proc)
         if path is not None and began is not None and start is not None and start >= began:
             found[path] = location.version
     return found
+
+
+def _is_conmon(pid: int, proc: str) -> bool:
+    """Return whether a process is podman's own beside a container, which a pod without systemd has in its group."""
+    try:
+        return read_once(f"{proc}/{pid}/comm") == b"conmon\n"
+    except OSError:
+        return False
 
 
 def _start(pid: int, proc: str) -> int | None:

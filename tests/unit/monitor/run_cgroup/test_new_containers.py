@@ -96,6 +96,13 @@ def test_a_container_of_podman_in_an_older_pod_or_container(tmp_path: Path, arou
     assert found.path == f"{tmp_path}/cgroup{around}/libpod-{ID}"
 
 
+def test_the_group_of_a_pod_with_podman_s_own_processes_is_no_container(tmp_path: Path) -> None:
+    """Without systemd, podman puts the processes beside the containers there."""
+    proc = machine(tmp_path, CLIENT, (2100, os.getppid(), 501, f"/libpod_parent/{OLD}"))
+    (tmp_path / "proc/2100/comm").write_text("conmon\n")
+    assert find_new(PODMAN, 2000, proc) is None
+
+
 def test_a_container_of_docker_by_the_file_of_its_id(tmp_path: Path) -> None:
     """Others start containers at the same time: without a sign, none is taken for the client's."""
     proc = machine(tmp_path, CLIENT, (2100, 1, 501, f"/docker/{OTHER}"), (2101, 1, 501, f"/docker/{ID}"))
