@@ -108,6 +108,7 @@ class RunRecording:
         tree: the source process_tree.
         guard: what may end the run; `None`: nothing does.
         watched_to_the_end: true if the last sample, after the target's end, was taken.
+        limitless: true as long as no sample has shown a limit of the cgroup.
 
     """
 
@@ -134,7 +135,7 @@ class RunRecording:
         self._level = self._level_column = 0
         """The tree's resident memory at the last sample, in bytes, and its index in a sample's values."""
         self.sources: Sequence[Any] = ()
-        self.watched_to_the_end = False
+        self.watched_to_the_end, self.limitless = False, True
         self.guard = target.guard
         self._target = target
         self._settings = settings
@@ -204,6 +205,8 @@ class RunRecording:
     def _declare_columns(self) -> None:
         """Write the columns of the following samples, and subscribe to these."""
         self.writer.columns(self.sampler.columns)
+        self._limits = [index for index, column in enumerate(self.sampler.columns) if column[:2] == LIMIT]
+        """Indices of the cgroup's limit in a sample's values."""
         self.sampler.subscribe(self._on_tick)
         if self._needed_bounds is not None:
             self._needed_bounds.declare(self.sampler.columns)
@@ -430,6 +433,7 @@ class RunRecording:
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
         self.writer.tick(snapshot)
+        self.limitless = self.limitless and all(snapshot.values[index] is None for index in self._limits)
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)

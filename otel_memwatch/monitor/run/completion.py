@@ -45,7 +45,7 @@ import os
 import time
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.monitor.recording.run_info import LIMIT, gpu_fields, health_fields, moment
+from otel_memwatch.monitor.recording.run_info import gpu_fields, health_fields, moment
 from otel_memwatch.monitor.workers.rendering import CompletedRecord
 from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
 from otel_memwatch.runtime.fast_json import dumps, loads
@@ -132,9 +132,8 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     writer.close()
     if operations.read_again or "recorded_until" in info:
         return CompletedRecord(directory, info, drawn, None, limitless=False)
-    # The first sample's limit is in `info`; the last sample is the second.
-    limitless = recording.sampler.ticks <= 2 and recording.latest_of_group(LIMIT) is None
-    return CompletedRecord(directory, info, drawn, _known(recording, operations), limitless=limitless)
+    known = _known(recording, operations)
+    return CompletedRecord(directory, info, drawn, known, limitless=recording.limitless)
 
 
 def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:

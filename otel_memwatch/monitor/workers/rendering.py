@@ -91,7 +91,7 @@ class CompletedRecord(NamedTuple):
     operations: KnownOperations | None
     """Operations that the monitor knows; `None`: read them from the record."""
     limitless: bool
-    """True if the samples are known to have no limit of the cgroup. Searching a short run's costs 2.5 ms."""
+    """True if the samples are known to have no limit of the cgroup. Searching them costs 2.5 ms."""
 
 
 def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[str, ...]:

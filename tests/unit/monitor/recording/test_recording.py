@@ -18,7 +18,7 @@ from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.recording import recording, run_info
 from otel_memwatch.monitor.recording.batching import PeriodicAction
 from otel_memwatch.monitor.recording.recording import RunRecording
-from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo, disk_rate
+from otel_memwatch.monitor.recording.run_info import LIMIT, OOM_KILLS, TargetInfo, disk_rate
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 from otel_memwatch.run.operation_aggregator import OperationAggregator
@@ -301,4 +301,22 @@ def test_at_rest_the_actions_need_no_samples_of_their_own(writer: RunWriter) -> 
     for second in range(1, 6):
         run._on_tick(sample._replace(time=begun + second))
         assert run._next_action > begun + second + (0.1 if second == 1 else 1.0)
+    writer.close()
+
+
+@pytest.mark.parametrize(("values", "limitless"), [([None], True), ([None, None, 5], False)])
+def test_it_knows_whether_a_sample_has_shown_a_limit(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch, values: list[Value], *, limitless: bool
+) -> None:
+    """Then nothing needs to search the samples for one at the end."""
+    sources = [Fixed("process_tree", {TREE: [1]}), Fixed("cgroup", {Column(*LIMIT, 1.0): values})]
+    monkeypatch.setattr(Opened, "first", lambda _: (sources, {}))
+    target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
+    run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), Flag())
+    run.take_first_tick()
+    run.open_the_rest(Flag(), None, pytest.fail)
+    assert run.limitless
+    for _ in range(2):
+        run.sampler.tick()
+    assert run.limitless == limitless
     writer.close()
