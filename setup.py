@@ -11,6 +11,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError
 
+from distutils.command.build_scripts import build_scripts  # isort: skip - setuptools brings it
+
 HERE = os.path.abspath(os.curdir)
 KIND = os.environ.get("OTEL_MEMWATCH_BUILD", "")
 """What a release wants: a wheel with compiled code ("compiled"), or one for every system ("pure"). Else whatever is possible here."""
@@ -31,7 +33,8 @@ REPEATED = Extension(
     optional=KIND != "compiled",
 )
 PROGRAM = "otel_memwatch/monitor/launcher/recipe"
-SOURCES = [f"{PROGRAM}.c", "otel_memwatch/monitor/launcher/start.c"]
+SOURCES = [f"otel_memwatch/monitor/launcher/{name}.c" for name in ("recipe", "start", "launch")]
+SCRIPT = "otel-memwatch"
 COMPILED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED") and KIND != "pure"
 
 
@@ -54,8 +57,21 @@ class BuildWithProgram(build_ext):
             shutil.copy(os.path.join(self.build_lib, PROGRAM), PROGRAM)
 
 
+class BuildScripts(build_scripts):
+    """Install the compiled program as the command, and the script as its plain twin, if there is a compiled program."""
+
+    def run(self) -> None:
+        """Build the script; an installer writes the path of the interpreter into its first line."""
+        super().run()
+        program = os.path.join(self.get_finalized_command("build_ext").build_lib, PROGRAM)
+        if COMPILED and os.path.exists(program):
+            script = os.path.join(self.build_dir, SCRIPT)
+            os.replace(script, os.path.join(self.build_dir, f"plain-{SCRIPT}"))
+            shutil.copy(program, script)
+
+
 setup(
     ext_modules=[NATIVE, REPEATED] if COMPILED else [],
-    cmdclass={"build_ext": BuildWithProgram},
+    cmdclass={"build_ext": BuildWithProgram, "build_scripts": BuildScripts},
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if COMPILED else {},
 )

@@ -49,6 +49,9 @@ WINGS = {
 """Commands in wings, with their modules below `otel_memwatch.wings`."""
 
 
+STARTED = "OTEL_MEMWATCH_STARTED"
+"""Variable in which `monitor/launcher/launch.c` passes the state of the command that it has started."""
+
 COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
 """Variable in which a shell requests completions from Click."""
 
@@ -104,6 +107,10 @@ def _run() -> int:
             from otel_memwatch.runtime.terminal import say
             from otel_memwatch.wings.gate.project import with_budgets
 
+            if sys.flags.no_site and STARTED in os.environ:
+                from otel_memwatch.monitor.launcher.adopt import record_started
+
+                record_started(parsed.argv, settings("wrap", parsed.given), say, os.environ.pop(STARTED))
             chosen = with_budgets(settings("wrap", parsed.given))
             if chosen["repeat"] is not None:
                 gc.enable()

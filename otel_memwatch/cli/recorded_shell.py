@@ -21,11 +21,11 @@ def record_started(real: str, state: Sequence[str], options: Sequence[str], argu
     gc.disable()
     from otel_memwatch.cli.fast_args import parse
     from otel_memwatch.config import settings
-    from otel_memwatch.monitor.launcher.adopt import StartedRecipe, adopt
+    from otel_memwatch.monitor.launcher.adopt import StartedCommand, adopt
 
     parsed = parse(["wrap", *_QUIET, *options, "--", real, *arguments], os.environ)
     assert parsed is not None  # `recipe.c` does not start a shell if the environment asks for completions
-    adopt(parsed.argv, settings("wrap", parsed.given), say, StartedRecipe.of(state))
+    adopt(parsed.argv, settings("wrap", parsed.given), say, StartedCommand.of(state))
 
 
 def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:

@@ -19,7 +19,9 @@ BARE: list[str] = []
 SUPERVISED = [sys.executable, str(HERE / "supervised.py"), "--plain"]
 """With the witness in Python; `WRAP` has the compiled one."""
 WRAP = [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--"]
-WRAPPERS = {"supervise": SUPERVISED, "wrap": WRAP}
+INSTALLED = Path(sys.executable).with_name("otel-memwatch")
+"""The program as it is installed. If a compiler was available, it starts the command before Python (`launch.c`)."""
+WRAPPERS = {"supervise": SUPERVISED, "wrap": WRAP, "installed": [str(INSTALLED), *WRAP[len(PROGRAM) :]]}
 ALL = {"bare": BARE, **WRAPPERS}
 COUNTER = [sys.executable, str(HERE / "counter.py")]
 """Counts the signals that it gets; see there."""

@@ -12,7 +12,7 @@
 
    Python starts in 10 ms and needs 50 ms for a record. This program needs 1 ms.
 
-   Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. Under the
+   Under the name "otel-memwatch" it is the program of `launch.c`. Under the name "signal-witness" it is only the witness of `signals.py`, with its pipes as stdin and stdout. Under the
    name "command-start" it makes a child that becomes a command (`start.c`), and then it is the witness. */
 
 #define _GNU_SOURCE
@@ -35,12 +35,15 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "launcher.h"
 
 #define PATIENCE 1.0 /* seconds */
 #define SHELL 6      /* index of the shell in argv */
@@ -51,10 +54,8 @@
 
 extern char **environ;
 
-int start_command(char **numbers); /* start.c */
-
 /* Surroundings that a run describes: batch systems, ranks, experiments, telemetry. A trailing _ is a prefix. */
-static const char *const UNKNOWN[] = {
+const char *const UNKNOWN[] = {
     "OTEL_", "TRACEPARENT", "SLURM_", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID", "KUBERNETES_SERVICE_HOST",
     "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "RANK",
     "TORCHELASTIC_RUN_ID", "RAY_JOB_ID", "MLFLOW_", "WANDB_", "JENKINS_URL",
@@ -136,7 +137,7 @@ static void put_json(Text *text, const char *value)
 /* -- files */
 
 /* Return the content of a file with a 0 at its end, at most `LARGEST_FILE`; NULL if it cannot be read. */
-static char *content(const char *path)
+char *content(const char *path)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file < 0)
@@ -161,7 +162,7 @@ static long long keyed(const char *text, const char *name)
     return -1;
 }
 
-static long long number_in(const char *directory, const char *name)
+long long number_in(const char *directory, const char *name)
 {
     char path[PATH_MAX + 160];
     if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
@@ -172,7 +173,7 @@ static long long number_in(const char *directory, const char *name)
     return number;
 }
 
-static int random_bytes(unsigned char *bytes, size_t count)
+int random_bytes(unsigned char *bytes, size_t count)
 {
     int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t got = file < 0 ? -1 : read(file, bytes, count);
@@ -181,7 +182,15 @@ static int random_bytes(unsigned char *bytes, size_t count)
     return got == (ssize_t)count;
 }
 
-static double seconds_of(clockid_t clock)
+void put_trace(char *trace, size_t size, const unsigned char random[24])
+{
+    int place = snprintf(trace, size, "00-");
+    for (int number = 0; number < 24; number++)
+        place += snprintf(trace + place, size - (size_t)place, number == 16 ? "-%02x" : "%02x", random[number]);
+    snprintf(trace + place, size - (size_t)place, "-01");
+}
+
+double seconds_of(clockid_t clock)
 {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -190,7 +199,7 @@ static double seconds_of(clockid_t clock)
 
 /* -- surroundings */
 
-static int named(const char *variable, const char *const *names)
+int named(const char *variable, const char *const *names)
 {
     for (; *names; names++) {
         size_t length = strlen(*names);
@@ -201,7 +210,7 @@ static int named(const char *variable, const char *const *names)
 }
 
 /* Return whether the nearest pyproject.toml may have settings for us. */
-static int has_project(const char *directory)
+int has_project(const char *directory)
 {
     char path[PATH_MAX + 32], *file, *end;
     snprintf(path, sizeof path, "%s", directory);
@@ -242,9 +251,9 @@ static int is_unknown(const char *directory)
 
 /* -- the run's cgroup, on version 1; on version 2 moving a process takes longer than a short recipe */
 
-static char group[PATH_MAX + 128];
+char group[PATH_MAX + 128];
 
-static void make_group(void)
+void make_group(void)
 {
     char *memberships = content("/proc/self/cgroup"), *mounts = content("/proc/self/mountinfo");
     char membership[PATH_MAX] = "", namespace[64] = "";
@@ -265,7 +274,7 @@ static void make_group(void)
         if (sscanf(rest, " - cgroup %*s %255s", super) != 1 || strstr(super, "memory") == NULL || strchr(point, '\\'))
             continue;
         size_t length = strcmp(root, "/") == 0 ? 0 : strlen(root);
-        if (strncmp(membership, root, length) != 0 || (membership[length] && membership[length] != '/'))
+        if (strstr(membership, "/..") || strncmp(membership, root, length) != 0 || (membership[length] && membership[length] != '/'))
             continue;
         if (strncmp(options, "ro", 2) == 0 && (options[2] == ',' || options[2] == 0))
             continue;
@@ -315,8 +324,9 @@ typedef struct {
     int failure, misplaced;
 } Child;
 
-static pid_t target, witness = -1;
-static int ask = -1, answers = -1;
+static pid_t target;
+pid_t witness = -1;
+int ask = -1, answers = -1;
 static char **words;
 static int end; /* index of "--" */
 
@@ -336,7 +346,7 @@ static void close_files(int last, int all)
 }
 
 /* Close stdin, stdout and each inherited file except stderr: a pipe that the shell closes is closed. */
-static void close_files_of_shell(void)
+void close_files_of_shell(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) {
@@ -348,11 +358,12 @@ static void close_files_of_shell(void)
     close_files(2, 0);
 }
 
-/* Answer each question with the signals that are pending, as `_stand` in `signals.py` does. Write the pid of the command
-   first, once no file of the command is open here; 0: none. */
-static void stand_witness(int questions, int replies, int command)
+/* Answer each question with the signals that are pending, as `_stand` in `signals.py` does; "!" also with the moment at
+   which the process `watched` ended. Write the pid of the command first, once no file of the command is open here; 0: none. */
+static void stand_witness(int questions, int replies, int command, int watched)
 {
     char question;
+    double over = 0;
     size_t room = 0;
     sigset_t all;
     replies = fcntl(replies, F_DUPFD, 2); /* it may be 0, if stdin was closed */
@@ -367,7 +378,18 @@ static void stand_witness(int questions, int replies, int command)
     memset(words[0], 0, room); /* `pkill -f` addresses the recorder, not the group */
     snprintf(words[0], room, WITNESS);
     sigfillset(&all);
-    while (read(0, &question, 1) == 1) {
+    struct pollfd waiting[] = {{.events = POLLIN}, {.fd = watched > 0 ? (int)syscall(SYS_pidfd_open, watched, 0) : -1, .events = POLLIN}};
+    while (poll(waiting, 2, -1) > 0) {
+        if (waiting[1].revents) {
+            over = seconds_of(CLOCK_MONOTONIC);
+            waiting[1].fd = -1;
+        }
+        if (!waiting[0].revents)
+            continue;
+        if (read(0, &question, 1) != 1)
+            break;
+        if (question == '!' && over > 0)
+            dprintf(1, "%.9f\n", over);
         siginfo_t info;
         struct timespec now = {0};
         char line[64];
@@ -382,7 +404,7 @@ static void stand_witness(int questions, int replies, int command)
     _exit(0);
 }
 
-static void start_witness(void)
+void start_witness(pid_t command)
 {
     int questions[2], replies[2];
     if (pipe2(questions, O_CLOEXEC) != 0)
@@ -394,7 +416,7 @@ static void start_witness(void)
     }
     witness = fork();
     if (witness == 0)
-        stand_witness(questions[0], replies[1], 0);
+        stand_witness(questions[0], replies[1], 0, command);
     close(questions[0]);
     close(replies[1]);
     ask = questions[1];
@@ -534,7 +556,7 @@ static void put_group(Text *line)
 }
 
 /* End this process as the shell ended. */
-static void end_like(int status)
+void end_like(int status)
 {
     if (WIFSIGNALED(status)) {
         int number = WTERMSIG(status);
@@ -556,7 +578,7 @@ static void end_like(int status)
 }
 
 /* Make the directory and its parents; return whether it exists. */
-static int make_directories(char *path)
+int make_directories(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = 0;
@@ -591,9 +613,10 @@ int main(int count, char **arguments)
     const char *given = getenv("OTEL_MEMWATCH_RUNS");
     words = arguments;
     if (count == 1 && strcmp(arguments[0], WITNESS) == 0)
-        stand_witness(0, 1, 0);
+        stand_witness(0, 1, 0, 0);
     if (count == 6 && strcmp(arguments[0], START) == 0)
-        stand_witness(atoi(arguments[4]), atoi(arguments[5]), start_command(arguments + 1));
+        stand_witness(atoi(arguments[4]), atoi(arguments[5]), start_command(arguments + 1), 0);
+    launch(count, arguments);
     end = OPTIONS;
     while (end < count && strcmp(arguments[end], "--") != 0)
         end++;
@@ -621,10 +644,7 @@ int main(int count, char **arguments)
     for (char *letter = id; *letter; letter++)
         if (!isascii((unsigned char)*letter) || (!isalnum((unsigned char)*letter) && !strchr("._+-", *letter)))
             *letter = '_';
-    int place = snprintf(trace, sizeof trace, "00-");
-    for (int number = 0; number < 24; number++)
-        place += snprintf(trace + place, sizeof trace - (size_t)place, number == 16 ? "-%02x" : "%02x", random[number]);
-    snprintf(trace + place, sizeof trace - (size_t)place, "-01");
+    put_trace(trace, sizeof trace, random);
     snprintf(directory, sizeof directory, "%s/%s", runs, id);
     snprintf(store, sizeof store, "%s/recipes.jsonl", runs);
     if (!make_directories(runs))
@@ -683,7 +703,7 @@ int main(int count, char **arguments)
         plain();
     }
     close_files_of_shell();
-    start_witness();
+    start_witness(0);
     close(go[0]);
     double wall = seconds_of(CLOCK_REALTIME), monotonic = seconds_of(CLOCK_MONOTONIC);
     close(go[1]);

@@ -27,12 +27,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "launcher.h"
+
 #define SIZE 20 /* digits */
 #define SHELL "/bin/sh"
 
-int start_command(char **numbers);
-
-static int report;
+int report;
 
 /* Read exactly so many bytes; return 0 if there are fewer. */
 static int read_all(int file, char *bytes, size_t count)
@@ -50,7 +50,7 @@ static int read_all(int file, char *bytes, size_t count)
 }
 
 /* Write a line of the report, with the 0 byte at its end. */
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
+__attribute__((format(printf, 1, 2))) void tell(const char *format, ...)
 {
     char line[256];
     va_list arguments;
@@ -184,6 +184,39 @@ static int execute(char **paths, char **arguments, char **variables, const char 
     return failure;
 }
 
+/* Enter the cgroup, unless `entrance` is -1, and become the command once a byte or the end arrives in `go`. `state`: of the
+   signals to restore; NULL: they are as they were inherited. No new page may be used between the count and the entry. */
+void become(int entrance, int go, char *state, char **paths, char **arguments, char **variables)
+{
+    char byte;
+    struct rusage own;
+    for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts, also for write */
+        if (write(-1, "", 0) < 0)
+            getrusage(RUSAGE_SELF, &own);
+    char self = '0'; /* on the stack, whose page is loaded */
+    if (entrance >= 0 && write(entrance, &self, 1) != 1)
+        tell("misplaced [Errno %d] %s", errno, strerror(errno));
+    else if (entrance >= 0)
+        tell("entered %ld", own.ru_minflt + own.ru_majflt);
+    if (state)
+        restore_signals(&state);
+    while (read(go, &byte, 1) < 0 && errno == EINTR)
+        ;
+    for (int round = 0; round < 2; round++) { /* likewise */
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        getrusage(RUSAGE_SELF, &own);
+        tell("started %lld.%09ld %lld", (long long)now.tv_sec, now.tv_nsec, 1024LL * own.ru_maxrss);
+    }
+    const char *reason;
+    int failure = execute(paths, arguments, variables, &reason);
+    char header[32];
+    int length = snprintf(header, sizeof header, "failed %d ", failure);
+    if (write(report, header, (size_t)length) == length && write(report, reason, strlen(reason) + 1) < 0)
+        _exit(126);
+    _exit(127);
+}
+
 /* Return the pid of the second child, in the first. */
 int start_command(char **numbers)
 {
@@ -191,7 +224,7 @@ int start_command(char **numbers)
     int orders = atoi(numbers[1]), entrance = atoi(numbers[2]);
     for (char **number = numbers; *number; number++)
         fcntl(atoi(*number), F_SETFD, FD_CLOEXEC);
-    char digits[SIZE + 1] = "", byte;
+    char digits[SIZE + 1] = "";
     /* wait4 reports the peak of this process at least, and vfork has given it that of the interpreter. So the command is a
        second child of the same parent. */
     long second = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -228,29 +261,6 @@ int start_command(char **numbers)
         for (size_t number = 0; number < counts[list]; number++)
             lists[list][number] = next_word(&words);
     }
-    struct rusage own;
-    for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts, also for write */
-        if (write(-1, "", 0) < 0)
-            getrusage(RUSAGE_SELF, &own);
-    char self = '0'; /* on the stack, whose page is loaded */
-    if (entrance >= 0 && write(entrance, &self, 1) != 1)
-        tell("misplaced [Errno %d] %s", errno, strerror(errno));
-    else if (entrance >= 0)
-        tell("entered %ld", own.ru_minflt + own.ru_majflt);
-    restore_signals(&state);
-    while (read(orders, &byte, 1) < 0 && errno == EINTR)
-        ;
-    for (int round = 0; round < 2; round++) { /* likewise */
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        getrusage(RUSAGE_SELF, &own);
-        tell("started %lld.%09ld %lld", (long long)now.tv_sec, now.tv_nsec, 1024LL * own.ru_maxrss);
-    }
-    const char *reason;
-    int failure = execute(lists[0], lists[1], lists[2], &reason);
-    char header[32];
-    int length = snprintf(header, sizeof header, "failed %d ", failure);
-    if (write(report, header, (size_t)length) == length && write(report, reason, strlen(reason) + 1) < 0)
-        _exit(126);
-    _exit(127);
+    become(entrance, orders, state, lists[0], lists[1], lists[2]);
+    return 0;
 }

@@ -346,7 +346,7 @@ def _remove_tree(path: str) -> None:
             os.rmdir(path)
 
 
-def _sweep(parent: str) -> None:
+def sweep(parent: str) -> None:
     """Remove the cgroups of killed monitors, with all cgroups below them, unless a process is in one of these.
 
     A monitor that was killed while it ended its run may have left the processes frozen (version 2): they go on.
@@ -421,7 +421,7 @@ def _make_v2(location: Location) -> OwnCgroup:
 
 def _make_below(parent: str, location: Location, leaf: str | None = None) -> OwnCgroup:
     """Make the run's cgroup below `parent`, with the smallest limit of our cgroup and its ancestors."""
-    _sweep(parent)
+    sweep(parent)
     path = f"{parent}/{PREFIX}{os.getpid()}-{_namespace('self')}-{os.urandom(3).hex()}"
     os.mkdir(path, 0o755)
     file = _LIMIT_FILES[location.version]

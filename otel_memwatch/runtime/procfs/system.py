@@ -161,10 +161,14 @@ def parse_unfreed(data: bytes) -> int | None:
 def read_allocated(proc: str = "/proc") -> AllocationCounters | None:
     """Return the machine's allocation counters; `None` without /proc. Cost: 15 us."""
     try:
-        data = read_once(f"{proc}/vmstat")
-        return parse_allocated(data)._replace(pages=parse_pages(data))
+        return allocated_in(read_once(f"{proc}/vmstat"))
     except OSError:
         return None
+
+
+def allocated_in(data: bytes) -> AllocationCounters:
+    """Parse all allocation counters of /proc/vmstat."""
+    return parse_allocated(data)._replace(pages=parse_pages(data))
 
 
 def other_page_sizes(directory: str, huge_page: int) -> list[tuple[int, str]]:

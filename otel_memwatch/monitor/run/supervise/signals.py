@@ -142,7 +142,7 @@ _PATIENCE = 1.0
 _GRACE = 0.003
 """Seconds before a second question: `kill -1` and service managers signal one process after the other."""
 _QUEUED = getattr(signal, "SIGRTMIN", signal.NSIG)
-_ASK, _END = b"?", b"."
+_ASK, _ASK_END, _END = b"?", b"!", b"."
 
 
 class Witness:
@@ -242,22 +242,34 @@ class Witness:
             os.close(self._ask)
             os.close(self._answers)
 
+    def end_of_target(self) -> float | None:
+        """Return the monotonic seconds of the target's end, if the witness has seen it (`launch.c`)."""
+        lines = self._asked(_ASK_END)
+        return float(lines[0]) if lines and b"." in lines[0] else None
+
     def _heard(self, number: int, sender: int | None) -> bool:
         """Ask the witness; return whether the signal is among those that it received and we have not taken."""
+        self._asked(_ASK)
+        return (number, sender or 0) in self._seen
+
+    def _asked(self, question: bytes) -> list[bytes]:
+        """Return the lines of the witness's answer, and keep the signals among them; none if it is gone."""
         if self.pid is None:
-            return False
+            return []
         try:
-            os.write(self._ask, _ASK)
+            os.write(self._ask, question)
             answer = self._answer()
         except OSError:
             answer = None
         if answer is None:
             self.dismiss()
-            return False
-        for line in answer.splitlines():
+            return []
+        lines = answer.splitlines()
+        for line in lines:
             received, _, by = line.partition(b" ")
-            self._seen.append((int(received), int(by)))
-        return (number, sender or 0) in self._seen
+            if by:
+                self._seen.append((int(received), int(by)))
+        return lines
 
     def _answer(self) -> bytes | None:
         """Read the answer up to the end mark; `None` if the mark does not arrive."""

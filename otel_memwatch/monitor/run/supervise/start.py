@@ -30,7 +30,7 @@ _COMPILED = f"{__file__.rpartition('/run/')[0]}/launcher/recipe"
 _NAME = b"command-start"
 _DIGITS = 10
 """Bytes of the child's pid in the pipe of the witness."""
-_FLOOR_MARGIN = 1024 * 1024
+FLOOR_MARGIN = 1024 * 1024
 """Bytes by which the RSS of the child may grow between its reading and exec. A search along PATH takes half of this."""
 _STOP_MILLISECONDS = 50
 """Interval of the checks whether the child has stopped, until it executes the command."""
@@ -90,7 +90,7 @@ def launch(
         with suppress(BrokenPipeError):  # another program has killed the child already
             os.write(child.go, b".")
         os.close(child.go)
-        start = _parsed(_report(child.report, steps, pid))
+        start = parsed(read_report(child.report, steps, pid))
         if start.failure is not None:
             os.waitpid(pid, 0)
             witness.end()
@@ -100,7 +100,7 @@ def launch(
     except CommandNotStarted:
         signals.let_go(inherited)
         raise
-    floor, faults = start.floor + _FLOOR_MARGIN, start.faults_before
+    floor, faults = start.floor + FLOOR_MARGIN, start.faults_before
     return Target(
         pid, start.moment, floor, start.misplaced, faults_before=faults, witness=witness, strangers=strangers
     )
@@ -222,7 +222,7 @@ def _become(
     ready: int,
     before_exec: Callable[[], int | None] | None,
 ) -> NoReturn:
-    """Execute the command in the child once a byte arrives in `ready`. `_parsed` reads the lines written to `report`."""
+    """Execute the command in the child once a byte arrives in `ready`. `parsed` reads the lines written to `report`."""
     try:
         if before_exec is not None:
             try:
@@ -256,7 +256,8 @@ class _Start(NamedTuple):
     """Number and path of the error of exec."""
 
 
-def _parsed(report: bytes) -> _Start:
+def parsed(report: bytes) -> _Start:
+    """Parse the lines of the child."""
     started, floor = time.monotonic(), target.own_max_rss()
     faults: int | None = None
     misplaced: str | None = None
@@ -276,7 +277,7 @@ def _parsed(report: bytes) -> _Start:
     return _Start(started, floor, faults, misplaced, failure)
 
 
-def _report(reader: int, meanwhile: Iterable[object], pid: int) -> bytes:
+def read_report(reader: int, meanwhile: Iterable[object], pid: int) -> bytes:
     """Return the child's lines, complete once exec succeeds or fails. Iterate `meanwhile` until the first line.
 
     A Ctrl-Z before exec stops the child `pid`. The shell waits for us, so we stop too.

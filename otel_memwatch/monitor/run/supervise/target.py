@@ -36,6 +36,7 @@ class Target:
         faults_before: int | None = None,
         witness: Witness,
         strangers: frozenset[int],
+        seen_late: bool = False,
     ) -> None:
         self.pid = pid
         self.started = started
@@ -47,6 +48,8 @@ class Target:
         self.faults_before = faults_before
         """Page faults of the child before it entered the run's cgroup; `None`: not counted."""
         self._witness = witness
+        self._seen_late = seen_late
+        """True if the target may have ended before this process could wait for it. Then the witness knows the moment."""
         self.keeps_witness = False
         """True if the witness outlives the target, until `end_witness`."""
         self.helpers = strangers if witness.pid is None else strangers | {witness.pid}
@@ -92,6 +95,8 @@ class Target:
         while (dead := reap(self.pid)) is not None:
             if dead.pid == self._witness.pid:
                 self._witness.forget()
+            if dead.main and self._seen_late:
+                dead = dead._replace(time=min(dead.time, self._witness.end_of_target() or dead.time))
             on_exit(dead)
             end = dead if dead.main else end
         return end

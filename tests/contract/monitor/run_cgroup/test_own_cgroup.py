@@ -231,5 +231,5 @@ def test_processes_that_a_killed_monitor_left_frozen_go_on(tmp_path: Path) -> No
     dead.mkdir()
     (dead / "cgroup.procs").write_text("1\n")
     (dead / "cgroup.freeze").write_text("1\n")
-    own_cgroup._sweep(str(tmp_path))
+    own_cgroup.sweep(str(tmp_path))
     assert (dead / "cgroup.freeze").read_text().strip() == "0"
