@@ -109,7 +109,7 @@ def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
     "--trade",
     "traded",
     is_flag=True,
-    help="Run the command about ten times under different limits, to find the smallest one with full speed.",
+    help="Run the command under different limits, to find the smallest one with full speed: about ten times, at most 26 on a busy machine.",
 )
 @click.option(
     "--jobs",

@@ -60,7 +60,7 @@ _GIVE_UP = 10.0
 def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterator[str]:
     """Yield a line for each run of the command of `row`, and the knee; draw both if `picture` names a file.
 
-    The command runs some ten times, with all its effects. Raises `RunError` if `wrap` did not start the command.
+    The command runs some ten times, and at most 26 times, with all its effects. Raises `RunError` if `wrap` did not start the command.
     """
     if not row.command or row.mode != "wrap":
         raise RunError(f"{row.path} cannot be repeated: wrap did not start its command.")
