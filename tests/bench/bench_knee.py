@@ -263,7 +263,7 @@ def table(
 
 def ratio(knee: int, advice: int) -> float:
     """Return advice over knee."""
-    return round(advice / max(knee, mebibytes(LEAST_REQUEST)), 2)
+    return advice / max(knee, mebibytes(LEAST_REQUEST))
 
 
 def summary(knees: dict[str, tuple[int, int]]) -> str:

@@ -124,7 +124,7 @@ def lost(limited: Run, alone: Run, quickest: float) -> float:
     for a processor. They are a share of the time without such waiting: as a share of all of it, Python's imports
     lost 7 to 16 % at 80 MiB beside other programs, where they took 1.3 to 2.5 times as long and read four times as much.
     """
-    if limited.trial.is_free:
+    if not limited.trial.limit or limited.trial.is_free:
         return 0.0
     longer = max(0.0, 1 - (quickest + (0 if alone.stalls else LEAST_SECONDS)) / limited.seconds)
     if limited.stalls is None or alone.stalls is None:

@@ -49,6 +49,11 @@ def test_reclaim_costs_cpu_time_beside_the_stalls() -> None:
     assert one.slowed == pytest.approx(1 / (1 - 4.2 / 13.5 - 5.45 / 13.5), rel=0.01)
 
 
+def test_no_limit_costs_nothing() -> None:
+    """A copy without a limit took 1.08 s instead of 0.25 beside other programs, and was counted as one to be called slow."""
+    assert verdict(run(0, (0.0, 0.8, 0.0), seconds=4.0, cpu=1.5)).slowed == 1
+
+
 def test_the_quickest_run_is_the_measure() -> None:
     """A limit of 103 MiB seemed to cost nothing: the run without a limit had waited for other programs."""
     limited = run(103, (0.1, 0.3, 0.0), seconds=2.0, read=400 * MIB, cgroup=103 * MIB)
