@@ -154,16 +154,16 @@ class WorkingSet:
         if not points or largest_mapped is None:
             return None
         limit = mapped_by_several(largest_mapped, processes)
-        most = max(point.needed + self._files(point, limit, seconds) for point in points)
+        most = max(point.needed + self._files(point, limit, processes, seconds) for point in points)
         return round(most - max(point.needed for point in points))
 
-    def _files(self, point: _Point, limit: float, seconds: float) -> float:
+    def _files(self, point: _Point, limit: float, processes: int | None, seconds: float) -> float:
         """Return the bytes of files in use at a point: they are in the page cache, or mapped.
 
         A call that copies a whole file counts as read at its end, so fewer bytes are read by faults at the end than before.
         """
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
-        ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped)
+        ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped, processes)
         # On a busy machine a run takes longer than its work needs, and reads slower than the disk allows.
         rate = max(self._rate, self._disk_rate)
         seconds = min(seconds, self._cpu_seconds + self._read / rate)

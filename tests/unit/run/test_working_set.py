@@ -122,6 +122,25 @@ def test_a_quick_disk_writes_more_while_the_program_computes(
     assert files / MIB == pytest.approx(waits * 1.45 - missing, abs=1)
 
 
+MANY_PROCESSES = [
+    (88, 277, 322, 314, 0, 0, 0, 114),
+    (117, 437, 398, 389, 0, 0, 0, 118),
+    (124, 380, 414, 404, 0, 0, 0, 124),
+    (137, 320, 414, 404, 0, 0, 0, 129),
+]
+"""Firefox: its processes map what others have read. It needs 340 MiB of files at 760 MB in a second."""
+
+
+@pytest.mark.parametrize(("processes", "largest", "expected"), [(17, 126, 317), (8, 151, 245)])
+def test_many_processes_need_what_was_read_ahead_until_the_end(
+    processes: int, largest: int, expected: float
+) -> None:
+    found = working_set(MANY_PROCESSES, 760 * MIB, cpu_seconds=1.38)
+    files = found.beside_peak(largest * MIB, processes, 5.0)
+    assert files is not None
+    assert files / MIB == pytest.approx(expected, abs=2)
+
+
 def test_more_samples_of_the_same_work_leave_as_much_unwritten() -> None:
     quiet = working_set([(150, 0, 1000, 0, 0, 50 * at, 50 * at) for at in range(8)], 10**9)
     busy = working_set([(150, 0, 1000, 0, 0, 10 * at, 10 * at) for at in range(40)], 10**9, pace=0.02)
