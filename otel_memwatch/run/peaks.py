@@ -406,13 +406,16 @@ def _faults_of_largest(evidence: RunEvidence) -> int | None:
     """Return the page faults that can have brought wait4's largest maximum; `None`: unknown.
 
     If no sample saw its process, one sample reports its page faults. Those of its ancestors may be all that samples saw.
-    If it had more memory at a sample than its page faults brought, its parent's brought some.
+    If it had more memory at a sample than its page faults brought, its parent's brought some. If the tree's did not bring
+    it, huge pages did.
     """
     largest, attained, most = (
         evidence.processes.largest,
         evidence.processes.attained_bytes,
         evidence.tree_faults,
     )
+    if largest is not None and most_by_faults(most, largest.needed) is None:
+        return None
     if largest is None or not largest.needed or not reaches(largest.low, attained, tolerance(attained)):
         return None if most is None else most - evidence.unseen_faults + evidence.most_unseen_faults
     return largest.faults if most_by_faults(largest.faults, largest.needed) else most

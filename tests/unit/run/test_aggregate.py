@@ -575,7 +575,7 @@ class TestControlGroup:
         ended(tally, PID, 0, 0.2, peak=110 * MIB, peak_bound=110 * MIB, exit_code=0)
         assert tally.peaks().tree == tree
 
-    @pytest.mark.parametrize(("faults", "estimate"), [(5000, 14.5), (250, 9)], ids=["memory", "mapped file"])
+    @pytest.mark.parametrize(("faults", "estimate"), [(5000, 14.5), (2000, 9)], ids=["memory", "mapped file"])
     def test_a_process_says_how_much_of_a_peak_was_not_cache(self, faults: int, estimate: float) -> None:
         """A database of 14.5 MiB writes 8 MiB at its end. The cache was small at the peak, though large at the next sample."""
         faulted = column("memwatch.tree.paging.faults")
@@ -1071,6 +1071,19 @@ def test_page_faults_of_the_largest_process_say_that_it_mapped_a_file(
     assert tree is not None
     assert tree.estimate is not None
     assert least * MIB <= tree.estimate <= most * MIB
+
+
+def test_huge_pages_are_not_taken_for_a_mapped_file() -> None:
+    """Java has more memory at a sample than all page faults brought as single pages, and grows until its end."""
+    tally = tally_of(*LEDGER, *FAULTS)
+    java = {"peak": 102 * MIB, "file": 20 * MIB, "needed": 81 * MIB, "minor_faults": 10_000}
+    seen(tally, PID, 0, rss=102 * MIB, **java)
+    tick(tally, 0.3, 81 * MIB, 150 * MIB, 81 * MIB, 0, 10_000, 0)
+    ended(tally, PID, 0, 0.4, max_rss=164 * MIB, exit_code=0, **java)
+    tick(tally, 0.4, 0, 150 * MIB, 0, 0, 10_000, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.estimate == 144 * MIB
 
 
 @pytest.mark.parametrize(("reports", "least", "most"), [((1100, 2200), 1, 4), ((0, 2200), 7, 8)])

@@ -14,6 +14,7 @@ from otel_memwatch.truth.tree_estimates import (
     frees_memory,
     likely_burst,
     likely_files,
+    likely_grown,
     likely_kept,
     likely_of_member,
     likely_shared,
@@ -116,9 +117,19 @@ def test_likely_burst(shared: int, brought: int, huge: int, burst: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("held", "brought", "new", "grown"),
+    [(34, 60, 12, 6), (60, 34, 12, 12), (0, 0, 12, 0), (34, 60, 0, 0)],
+    ids=["beside files", "with its parent's", "not read", "at rest"],
+)
+def test_likely_grown(held: int, brought: int, new: int, grown: int) -> None:
+    assert likely_grown(held, brought, new) == grown
+
+
+@pytest.mark.parametrize(
     ("before", "risen", "written", "files"),
     [
         (100, 50, 52, 150),
+        (100, 50, 40, 150),  # many small files
         (100, 50, 2, 100),
         (100, 0, 200, 100),
         (100, -60, 60, 40),

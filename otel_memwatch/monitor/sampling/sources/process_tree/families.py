@@ -17,12 +17,15 @@ from otel_memwatch.truth.kernel_memory import KernelReading, kernel_there
 from otel_memwatch.truth.tree_estimates import (
     brought_private,
     frees_memory,
+    likely_grown,
     likely_kept,
     likely_of_family,
     likely_of_member,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import (
         AddressSpace,
         MemberReading,
@@ -198,7 +201,9 @@ class Families:
         family.largest = max(family.largest, there)
         if family.alone:
             space.most = reading.held or 0
-        family.gives_back = family.gives_back or frees_memory(space.most, reading.held or 0)
+        family.gives_back = family.gives_back or frees_memory(
+            _most_so_far(reading, alone=family.alone), reading.held or 0
+        )
         own = own_pages(there, least, error)
         brought = brought_private(
             reading.held or 0, gained(reading.last, page=PAGE_SIZE), reading.member.shmem
@@ -240,3 +245,37 @@ class Families:
     def estimate(self) -> int:
         """Return the best estimate of the private memory, in bytes."""
         return sum(family.estimate() for family in self._families.values())
+
+
+def _most_so_far(reading: MemberReading, *, alone: bool) -> int:
+    """Return the most private memory that a process was seen to have, in bytes.
+
+    Its high-water mark shows what came and went between two scans. While the process was `alone`, nothing was copied.
+    """
+    member, space, mark = reading.member, reading.space, reading.member.watermark.last or 0
+    if alone or reading.fresh or mark <= space.mark:
+        return space.most
+    return max(space.most, mark - (member.file or 0) - member.shmem)
+
+
+def gained_before_end(
+    readings: Iterable[MemberReading], gone: Sequence[AddressSpace], faults: int | None, huge: int
+) -> int:
+    """Return the best estimate of the bytes that processes gained between the last scan and their end.
+
+    Args:
+        readings: of this scan. A process without an address space has ended.
+        gone: of the last scan, whose processes are no members any more.
+        faults: page faults of these since then; `None`: others may be among them.
+        huge: bytes of huge pages that the tree probably got since then.
+    """
+    ended = [(reading.space, reading.new_faults) for reading in readings if reading.empty]
+    if faults is not None:
+        ended += [(space, 0) for space in gone]
+    ended = [(space, new) for space, new in ended if space.held]
+    new = sum(new for _, new in ended) + (faults or 0 if any(space.held for space in gone) else 0)
+    return likely_grown(
+        sum((space.held or 0) + space.shared for space, _ in ended),
+        gained(sum(space.base for space, _ in ended), page=PAGE_SIZE),
+        gained(new, huge if new else 0, page=PAGE_SIZE),
+    )

@@ -21,7 +21,7 @@ import os
 import time
 
 from otel_memwatch.monitor.sampling.sources.process_tree.allocations import Allocations
-from otel_memwatch.monitor.sampling.sources.process_tree.families import Families
+from otel_memwatch.monitor.sampling.sources.process_tree.families import Families, gained_before_end
 from otel_memwatch.monitor.sampling.sources.process_tree.lone_process import LoneEnd, LoneProcess
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan, is_releasing
@@ -112,6 +112,8 @@ class TickFindings(NamedTuple):
     """The supervisor has yet to report faults of ended processes. A later scan's bound covers this window too."""
     unfreed: int = 0
     """Best estimate of the kernel memory that ended processes still occupy, in bytes."""
+    unobserved: int = 0
+    """The most processes since the last scan that no scan saw."""
 
 
 class _Gains(NamedTuple):
@@ -163,6 +165,8 @@ class FaultLedgerBounds:
         self._outside = OutsideMemory(uncounted=self._machine.uncounted)
         self._ended_new = 0
         """Gains of ended processes since the previous scan."""
+        self._faults_at_end = self._likely = 0
+        """Page faults of ended processes after the last scan; best estimate of the memory at that scan, in bytes."""
         self._private = 0
         """Upper bound of the tree's private memory at the end of the last scan."""
         self._before = 0
@@ -217,6 +221,8 @@ class FaultLedgerBounds:
             return None
         space = self._memory.known_or_departed(pid)
         self._ended_new += gained(max(0, faults - (space.base if space else 0)), page=PAGE_SIZE)
+        if space is not None and self._memory.known(pid) is space:
+            self._faults_at_end += max(0, faults - space.base)
         if own_peak is not None:
             if space is not None and self._memory.is_ours(space):
                 space = None
@@ -234,6 +240,8 @@ class FaultLedgerBounds:
         """
         space = self._memory.known(pid)
         self._ended_new += gained(max(0, faults - (space.base if space else 0)), page=PAGE_SIZE)
+        if space:
+            self._faults_at_end += max(0, faults - space.base)
 
     def open(self, now: float, *, at_once: bool) -> bool:
         """Begin a sample: read the counts of the machine. Raises `OSError` without /proc.
@@ -306,6 +314,7 @@ class FaultLedgerBounds:
         if held is not None and released:
             unfreed = None if counted_late else self._machine.unfreed()
             held += released if unfreed is None else min(released, unfreed)
+        before_end = self._before_end(members, readings, found)
         burst = self._judge(readings, UNKNOWN if found.awaits else gains.all, beyond)
         gains = gains._replace(known=gains.known + beyond)
         shared = self.shared.scan(members.values(), gains.all, found.written)
@@ -338,18 +347,33 @@ class FaultLedgerBounds:
         self.left = likely_left(left, self._private - estimate) if self._has_huge else 0
         self._memory.close(members)
         self._cut_short = cut_short
-        self._ended_new = 0
+        self._ended_new = self._faults_at_end = 0
         # A process may have got a huge page after its reading: it is not in its memory, and belongs to the next window too.
         self._huge_by_faults, self._huge_collapsed = self._machine.faulted, self._machine.collapsed
-        beside = self.left + burst + self.shared.in_objects + self.shared.files + self._kernel + self.tasks
+        self._likely = (
+            estimate + self.left + self.shared.in_objects + self.shared.files + self._kernel + self.tasks
+        )
         unknown = self.broken or self._memory.joining or found.unseen_faults is None or high >= UNKNOWN
         self._last = NeededNow(
             None if self._merges_pages else low + shared.low + kernel_low,
             None if unknown else high,
-            estimate + beside,
+            max(self._likely + burst, before_end),
             left,
         )
         return self._last
+
+    def _before_end(
+        self, members: Mapping[int, Member], readings: list[MemberReading], found: TickFindings
+    ) -> int:
+        """Return the best estimate of the tree's memory before processes ended, in bytes; 0: none gained any since the last scan."""
+        faults = found.unseen_faults
+        grown = gained_before_end(
+            readings,
+            self._memory.gone(members),
+            None if found.unobserved or faults is None else self._faults_at_end + faults,
+            self._huge_by_faults if self._has_huge else 0,
+        )
+        return self._likely + grown if grown else 0
 
     def _gains(
         self, readings: list[MemberReading], unseen: int | None, late: list[BornInScan], *, quiet: bool

@@ -195,6 +195,10 @@ class MemoryScan:
             new.left, new.mark = space.held, space.mark
         return new, True
 
+    def gone(self, members: Mapping[int, Member]) -> list[AddressSpace]:
+        """Return the address spaces of the last scan whose processes are no members any more."""
+        return [self._spaces[pid] for pid in self._spaces.keys() - members.keys()]
+
     def close(self, members: Mapping[int, Member]) -> None:
         """End a scan: only these processes remain."""
         gone = self._spaces.keys() - members.keys()

@@ -147,6 +147,7 @@ class NeededMemory:
                 unseen or 0,
                 now - self._scanned.time,
             ),
+            tree.pids.unobserved - self._scanned.unobserved,
         )
         broken = bounds.broken
         values = bounds.scan(tree.members, found)

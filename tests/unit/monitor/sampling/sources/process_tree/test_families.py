@@ -18,7 +18,7 @@ def reading(pid: int, family: int, held: int | None, faults: int, least: int = 0
     """Readings of a process with so many MiB, and so many MiB of page faults."""
     space = AddressSpace(family, 0, pid)
     space.least, space.most = least * MIB, (held or 0) * MIB
-    member: Any = SimpleNamespace(pid=pid, shmem=0)
+    member: Any = SimpleNamespace(pid=pid, shmem=0, file=5 * MIB, watermark=SimpleNamespace(last=None))
     faulted = faults * MIB // 4096
     return MemberReading(member, space, False, None if held is None else held * MIB, faulted, faulted, False)
 
@@ -79,6 +79,20 @@ def test_copies_count_until_the_family_frees_memory(scan: int, estimate: int) ->
         for one in (parent, worker):
             families.add(one, one.held or 0, one.held or 0, 0)
         worker = worker._replace(last=50 * MIB // 4096)
+    assert families.estimate() == estimate * MIB
+
+
+@pytest.mark.parametrize(("mark", "estimate"), [(75, 50 + 5), (58, 50 + 40)])
+def test_a_high_water_mark_shows_that_a_worker_freed_memory(mark: int, estimate: int) -> None:
+    """It sends answers of 20 MiB, one after the other: its page faults are no copies of the parent's pages."""
+    parent, worker = reading(1, 8, 50, 50), reading(2, 8, 50, 0, least=45)
+    families = Families()
+    for faults, highest in ((0, 50), (40, mark)):
+        families.begin()
+        worker.member.watermark.last = highest * MIB  # type: ignore[misc]
+        for one in (parent, worker._replace(last=faults * MIB // 4096)):
+            families.add(one, one.held or 0, one.held or 0, 0)
+        worker.space.mark = highest * MIB
     assert families.estimate() == estimate * MIB
 
 

@@ -373,6 +373,31 @@ def test_a_late_report_of_an_end_counts_in_the_windows_before_it(
     assert watched.high() <= 9 * MIB
 
 
+@pytest.mark.parametrize(
+    ("zombie", "newest", "least", "most"),
+    [(False, 101, 49, 52), (True, 101, 49, 52), (False, 102, 0, 3)],
+    ids=["its parent reports them", "it is a zombie", "or another process had them"],
+)
+def test_the_estimate_has_what_a_child_gained_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zombie: bool, newest: int, least: int, most: int
+) -> None:
+    """A compiler has 40 MiB after 60 MiB of page faults. After 12 MiB more, it ends."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path, "memwatch.tree.memory.needed")
+    watched.high()
+    watched.proc.process(101, 50, rss=40 * MIB, minor=60 * 256, stack=16384)
+    watched.proc.last_pid(101)
+    for _ in range(3):
+        watched.high()
+    watched.proc.last_pid(newest)
+    if zombie:
+        watched.proc.process(101, 50, state="Z", rss=0, minor=72 * 256)
+    else:
+        watched.proc.remove(101, 50)
+        watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=72 * 256)
+    assert least * MIB <= watched.high() <= most * MIB
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_pids_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
