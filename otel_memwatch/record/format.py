@@ -16,7 +16,7 @@ its meaning. Sizes are bytes, times monotonic seconds of the recording machine; 
                     process, otherwise the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
                     sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}].
                     `unknown` is {question: {"seconds", "error"}}: time without an answer, and the first error
-    peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "gpu_tree", "gpu_used", "hugetlb"} as in the report's contract
+    peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "gpu_tree", "gpu_used", "hugetlb", "swap"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...

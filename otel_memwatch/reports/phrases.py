@@ -183,6 +183,14 @@ def hugetlb(run: RecordedRun) -> str:
     return f"plus {size(seen.bytes)} of huge pages (hugetlbfs), which neither VmHWM nor most cgroups count"
 
 
+def swap(run: RecordedRun) -> str:
+    """Name the memory in swap that the figures exclude; empty if no sample found any."""
+    seen = run.peaks.swap
+    if seen is None or seen.bytes <= EXACT_BYTES:
+        return ""
+    return f"plus {size(seen.bytes)} in swap (largest sample): without swap, the run needs both"
+
+
 def limit_used(run: RecordedRun) -> str | None:
     """Return the share of the run's limit that its peak used; `None` if it is unknown or the limit did not hold."""
     found = limit(run)

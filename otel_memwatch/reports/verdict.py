@@ -55,7 +55,7 @@ def document(run: RecordedRun) -> dict[str, Any]:
 
 def unrecorded(ending: Ending, verdict: str) -> str:
     """Return the line of a run that was not recorded: its figures are unknown."""
-    peaks = dict.fromkeys(("main", "process", "tree", "cgroup", "hugetlb"))
+    peaks = dict.fromkeys(("main", "process", "tree", "cgroup", "hugetlb", "swap"))
     return strict_json.dumps(
         {
             "schema": SCHEMA,

@@ -169,13 +169,22 @@ def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
         end, anybody_alive = None if target is None else target.end, bool(evidence.processes.living)
         if not is_over(end, evidence.last_tick, anybody_alive=anybody_alive):
             process = stopped(process)
-    hugetlb, seen = None, evidence.hugetlb
-    if seen.value:  # the kernel has no high-water mark of these pages
-        at = evidence.conditions.since_start(seen.at)
-        hugetlb = largest_sample(seen.value, Evidence.HUGETLB_SUM, at=at)
+    # The kernel has no high-water mark of these pages.
+    hugetlb = _largest_sample(evidence, evidence.hugetlb, Evidence.HUGETLB_SUM)
+    swap = None
+    if evidence.conditions.own_cgroup:
+        swap = _largest_sample(evidence, evidence.cgroup_swap, Evidence.SAMPLES)
     machine = evidence.conditions.machine_bytes
     main, process, tree, cgroup = (within_machine(peak, machine) for peak in (main, process, tree, cgroup))
-    return Peaks(main, process, tree, cgroup, hugetlb=hugetlb)
+    return Peaks(main, process, tree, cgroup, hugetlb=hugetlb, swap=swap)
+
+
+def _largest_sample(evidence: RunEvidence, seen: Maximum, source: Evidence) -> Peak | None:
+    return (
+        largest_sample(seen.value, source, at=evidence.conditions.since_start(seen.at))
+        if seen.value
+        else None
+    )
 
 
 def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:

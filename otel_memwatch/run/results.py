@@ -27,6 +27,8 @@ class Peaks(NamedTuple):
     """Device memory by UUID, of all programs; empty without a GPU."""
     hugetlb: Peak | None = None
     """Huge pages of hugetlbfs, which no other figure includes; `None`: no sample found any."""
+    swap: Peak | None = None
+    """Memory of the run in swap, which no other figure includes; `None`: none was seen, or without a cgroup of the run."""
     gpu_tree: Mapping[str, Peak] = {}
     """Device memory that the run's processes held, by UUID; lacks devices whose driver does not report it."""
     gpu_used: Mapping[str, Peak] = {}
@@ -42,6 +44,7 @@ class Peaks(NamedTuple):
                 for name in _BY_DEVICE
             },
             "hugetlb": None if self.hugetlb is None else self.hugetlb.to_json(),
+            "swap": None if self.swap is None else self.swap.to_json(),
         }
 
     @classmethod
@@ -63,7 +66,7 @@ class Peaks(NamedTuple):
 _BY_DEVICE = ("gpu", "gpu_tree", "gpu_used")
 """Fields of `Peaks` with one peak for each device."""
 
-_SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")
+_SINGLE = ("main", "process", "tree", "cgroup", "hugetlb", "swap")
 """Fields of `Peaks` that are one peak."""
 
 

@@ -102,6 +102,7 @@ def memory(run: RecordedRun, page: Page) -> None:
     _peak(run, page, "peak memory", peaks.tree)
     page.fact("", phrases.would_be_exact(run))
     page.fact("", phrases.hugetlb(run))
+    page.fact("", phrases.swap(run))
     limit = phrases.limit(run)
     if limit is not None:
         used = phrases.limit_used(run)

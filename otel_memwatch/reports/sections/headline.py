@@ -55,6 +55,7 @@ def peak_memory(run: RecordedRun, page: Page) -> None:
     page.fact("peak memory", phrases.peak_at(run, peak) + so_far, "" if peak is None else "strong")
     page.fact("", phrases.would_be_exact(run))
     page.fact("", phrases.hugetlb(run))
+    page.fact("", phrases.swap(run))
 
 
 def limit(run: RecordedRun, page: Page) -> None:

@@ -167,6 +167,10 @@ def _of_job(
         need = need.noting(f"{count(len(limited), 'run')} at a memory limit {gives} only a lower bound")
     need, files = _within_proven_limit(need, succeeded, files)
     beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
+    swapped = max(row.swap or 0 for row in used)
+    beside += swapped
+    if swapped:
+        need = need.noting(f"{size(swapped)} of it were in swap at a sample")
     for note in (*reclaimable(whole, files), *in_memory(whole), *read_from_memory(whole)):
         need = need.noting(note)
     if monitor_share:

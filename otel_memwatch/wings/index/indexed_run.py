@@ -78,6 +78,8 @@ class IndexedRun(NamedTuple):
     """High-water mark of the cgroup, page cache included."""
     own_cgroup: int = 0
     """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
+    swap: int | None = None
+    """Most memory of the run in swap at a sample; `None`: none was seen."""
     file_bytes: int | None = None
     """Largest sampled file pages of one process: program, libraries, mapped files."""
     files_beside_peak: int | None = None

@@ -83,6 +83,7 @@ def row_of_ended(run: RecordedRun, path: str) -> IndexedRun:
         excluded=tree.excluded_bytes if tree else 0,
         process_low=process.low if process else None,
         process_high=process.high if process else None,
+        swap=run.peaks.swap.bytes if run.peaks.swap else None,
         file_bytes=run.file_bytes,
         files_beside_peak=run.files_beside_peak,
         processes_high=run.fields.processes_high,

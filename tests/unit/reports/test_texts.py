@@ -413,6 +413,15 @@ def test_huge_pages_stand_beside_what_was_needed(tmp_path: Path) -> None:
     assert "huge pages" not in summary(changed(path, peaks=peaks_of(peak, peak)))
 
 
+def test_memory_in_swap_stands_beside_what_was_needed(tmp_path: Path) -> None:
+    path = recorded.short(tmp_path / "run")
+    peak = Peak.exact(60 * MIB, evidence=(Evidence.CGROUP_PEAK,))
+    for told in (summary, text):
+        for swap, words in ((108 * MIB, True), (MIB // 4, False)):
+            run = changed(path, peaks=peaks_of(peak, peak, swap=Peak.sampled(swap)))
+            assert ("plus 108.0 MiB in swap" in told(run)) == words
+
+
 def epochs(path: Path, number: int = 60, batches: int = 5) -> Path:
     """A record of numbered epochs with equal batches in them; the peak is in a batch of epoch 57, one batch failed."""
     lines = []

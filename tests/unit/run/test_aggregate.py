@@ -1157,6 +1157,15 @@ def test_files_in_memory_may_be_missing_below_the_limit_of_a_container(limit: in
     assert ("files in memory" in tree.excludes) == (excluded > 0)
 
 
+@pytest.mark.parametrize(("own", "swap"), [("/x", 100 * MIB), (None, None)])
+def test_swap_is_that_of_a_run_only_in_its_cgroup(own: str | None, swap: int | None) -> None:
+    tally = tally_of(column("memwatch.cgroup.memory.swap"), own_cgroup=own)
+    for time, used in ((0.1, 0), (0.2, 100 * MIB), (0.3, 20 * MIB)):
+        tick(tally, time, used)
+    seen = tally.peaks().swap
+    assert (seen and seen.bytes) == swap
+
+
 @pytest.mark.parametrize("swap", [0, None])
 def test_bounds_end_at_the_memory_of_the_machine(swap: int | None) -> None:
     """A neighbour's forks count as processes of ours that no sample saw."""

@@ -55,6 +55,14 @@ def test_a_run_that_the_guard_ended_is_a_lower_bound() -> None:
     assert "lower bound" in alone.notes[0]
 
 
+def test_memory_in_swap_is_requested() -> None:
+    """A job of 150 MiB under a limit of 60: without swap, the kernel would kill it in what a run needed beside its swap."""
+    (advice,) = advise([row(50, swap=100 * MIB), row(50)], by=job_of)
+    assert advice.memory is not None
+    assert advice.memory >= 150 * MIB
+    assert "100.0 MiB of it were in swap at a sample" in advice.notes
+
+
 def test_one_run_has_a_stated_margin() -> None:
     (advice,) = advise([row(100)], by=job_of)
     assert advice.memory == pytest.approx(110 * MIB + KERNEL_SHARE, abs=1)
