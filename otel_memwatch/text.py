@@ -343,6 +343,8 @@ def cut(text: str, width: int) -> str:
 
 
 def _head(text: str, width: int) -> str:
+    if text.isascii():
+        return text[:width]
     used = 0
     for index, character in enumerate(text):
         used += cells(character)

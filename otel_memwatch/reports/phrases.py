@@ -354,16 +354,19 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     elif process is not None and argv is process.argv:
         program = os.path.basename(argv[0]) if argv else ""
         peers = [p for p in run.processes if p.argv and os.path.basename(p.argv[0]) == program]
-        name = process_names([process, *peers[:PEERS]], room, run.ranks)[0]
+        (name,) = process_names([process], room, run.ranks, peers[:PEERS])
     else:
         name = process_name(process.command if process else None, argv, room)
     return f"{name} {suffix}" if name else suffix
 
 
 def process_names(
-    processes: Sequence[ProcessFigures | ProcessCommand], width: int, ranks: Mapping[int, int] | None = None
+    processes: Sequence[ProcessFigures | ProcessCommand],
+    width: int,
+    ranks: Mapping[int, int] | None = None,
+    others: Sequence[ProcessFigures] = (),
 ) -> list[str]:
-    """Return a name for each process that distinguishes it from others of its program.
+    """Return a name for each process that distinguishes it from these and from `others` of its program.
 
     Forked processes share a command line. A name that the process gave itself is added, and so is its rank.
 
@@ -371,25 +374,38 @@ def process_names(
         processes: the processes.
         width: columns of each name.
         ranks: numbers that a launcher gave to processes, by pid.
+        others: processes that need no name.
 
     """
-    from otel_memwatch.run.process_names import INTERPRETERS, distinguishing_words
+    from otel_memwatch.run.process_names import distinguishing_words
 
+    named = distinguishing_words([process.argv for process in (*processes, *others)])
+    known: dict[Any, str] = {}
+    """Names of those before: forked processes share theirs, apart from the rank."""
     names = []
-    named = distinguishing_words([process.argv for process in processes])
-    for process, words in zip(processes, named, strict=True):
-        name = process_name(process.command, words, width)
-        own = clean(process.command or "")
-        # The kernel keeps 15 bytes of a name.
-        shown = (*(words or ())[:2], *(process.argv or ())[:2])
-        renamed = not any(os.path.basename(word).startswith(own[:14]) or own in word for word in shown)
-        if words and own and renamed and not own.startswith(INTERPRETERS):
-            name = f"{shorten(name, width - cells(own) - 3)} [{own}]"
+    for process, words in zip(processes, named):  # noqa: B905 - without those of `others`
+        key = process.command, words, tuple((process.argv or ())[:2])
+        name = known.get(key)
+        if name is None:
+            name = known[key] = _own_name(*key, width)
         rank = (ranks or {}).get(getattr(process, "pid", 0))
         if rank is not None and "rank" not in name:
             name = f"{shorten(name, width - 12)} [rank {rank}]"
         names.append(name)
     return names
+
+
+def _own_name(command: str | None, words: tuple[str, ...] | None, begin: tuple[str, ...], width: int) -> str:
+    """Return the name of a process, with the one that it gave itself. `begin`: its program and first argument."""
+    from otel_memwatch.run.process_names import INTERPRETERS
+
+    name, own = process_name(command, words, width), clean(command or "")
+    # The kernel keeps 15 bytes of a name.
+    shown = (*(words or ())[:2], *begin)
+    renamed = not any(os.path.basename(word).startswith(own[:14]) or own in word for word in shown)
+    if words and own and renamed and not own.startswith(INTERPRETERS):
+        return f"{shorten(name, width - cells(own) - 3)} [{own}]"
+    return name
 
 
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:

@@ -62,14 +62,18 @@ def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[st
 
     Likely secrets are masked.
     """
-    masked = [_without_folders(mask_arguments(argv[:_COMPARED])) if argv else () for argv in argvs]
+    given = [tuple(argv or ()) for argv in argvs]
+    # Once for all forked processes, which share a command line.
+    masked = {
+        argv: _without_folders(mask_arguments(argv[:_COMPARED])) for argv in dict.fromkeys(given) if argv
+    }
     lines: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
-    for words in masked:
-        if words:
-            lines[words[: _head(words)]].add(words)
+    for words in masked.values():
+        lines[words[: _head(words)]].add(words)
     # Words that all different lines of a program have, with the smallest count of each.
     common = {head: _in_common(of_head) if len(of_head) > 1 else {} for head, of_head in lines.items()}
-    return [_distinguishing(words, common) if words else None for words in masked]
+    found = {argv: _distinguishing(words, common) for argv, words in masked.items()}
+    return [found.get(argv) for argv in given]
 
 
 def _in_common(lines: Iterable[Iterable[str]]) -> dict[str, int]:
