@@ -22,8 +22,13 @@ FILES = ("memory.peak", "memory.stat", "memory.current", "memory.events")
 """Files of every sample, in the order of their reading. The last ones are missing if the cgroup is removed meanwhile."""
 _MOST_BYTES = 16384
 """Most bytes of one file."""
-_PRIORITY = -20
-"""Nice value of the process, if the user may set it: it sleeps until it has to be faster than the service manager."""
+_PRIORITY = 1
+"""Real-time priority of the process, if the user may set it.
+
+The process sleeps until it has to be faster than the service manager. On a busy machine the kernel lets a process wait that
+shares its cgroup with busy ones, whatever its nice value. With a load of 19 on two processors, against a program that removes
+the cgroup at once, 60 of 60 readings were in time, and with a nice value of -20 47 of 60.
+"""
 _FIELD, _MESSAGE = b"\0", b"\1"
 """In the pipe, a message has the monotonic time before the reading, then contents, each after a separator."""
 
@@ -104,7 +109,7 @@ def _serve(events: int, files: list[int], results: int, watched: int) -> NoRetur
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the monitor's end is ours
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(_PRIORITY))
         poll = select.poll()
         poll.register(events, select.POLLPRI)
         poll.register(watched, 0)

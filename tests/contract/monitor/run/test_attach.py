@@ -63,6 +63,18 @@ def test_the_files_of_a_group_are_read_each_time_when_its_last_process_has_ended
     last.close()
 
 
+def test_the_reading_does_not_wait_for_other_processes(group: Path) -> None:
+    """A service manager may run before any process of ordinary priority that shares its cgroup with busy ones."""
+    may = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    if subprocess.run([sys.executable, "-S", "-c", may], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("needs the right to set a real-time priority")
+    last = LastReading(str(group))
+    while not last.contents:  # it is empty
+        last.take(60.0)
+    assert os.sched_getscheduler(last.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    last.close()
+
+
 def test_another_group_at_its_path_does_not_count(group: Path) -> None:
     last = LastReading(str(group))
     assert last.is_there()
