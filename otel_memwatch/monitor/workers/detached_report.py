@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_memwatch.runtime.typed import Any
 
 SECONDS = 1.0
-"""Lifetime of the process. It needs 20 ms of CPU time for a short run."""
+"""Lifetime of the process. It needs 10 ms of CPU time for a run with one process."""
 
 _LAST_STEP = ("CI", "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID")
 """Variables of surroundings that may end, or collect the files, as soon as the command has ended."""

@@ -97,11 +97,11 @@ class CompletedRecord(NamedTuple):
 def needed_to_render(settings: Mapping[str, Any], *, detachable: bool) -> tuple[str, ...]:
     """Return the modules for report, page and summary, those of every run first. Their import takes longer than the outputs.
 
-    A detached report imports them itself. The summary of a short run with one process does without the last three.
+    A detached report imports them itself. The summary of a run with one process does without the last two.
     """
     pages_here = settings["report"] and not detachable
     base = "run.recorded_run", "record.open", "record.reader", "text", "reports.phrases"
-    longer = "record.sample_lines", "run.processes", "run.gpu"
+    longer = "run.processes", "run.gpu"
     pages = (
         "reports.text_report",
         "reports.sections.basics",
