@@ -81,6 +81,13 @@ def test_wide_bounds_count_as_far_above_their_low_ends_as_better_known_runs_show
     assert two.value > 900 * MIB
 
 
+def test_a_low_end_that_shows_nothing_is_no_scatter() -> None:
+    """Two runs of a container whose only peak no sample met gave 16 910 MiB for at most 41 MiB."""
+    bound = prediction_bound([Interval(0.8 * MIB, 41 * MIB), Interval(24 * MIB, 41 * MIB)], 1e-3)
+    assert bound is not None
+    assert 41 * MIB <= bound.value < 60 * MIB
+
+
 def test_the_width_of_one_record_is_no_scatter_of_few_runs() -> None:
     """150 MiB, and 150 to 300 MiB, gave a bound of 1031 MiB with odds of 1 in 1000."""
     wide = Interval(150 * MIB, 300 * MIB)
