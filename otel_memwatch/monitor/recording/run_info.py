@@ -53,7 +53,7 @@ FIRST_OF_ITS_KIND: dict[str | None, str] = {
 
 _CONTAINER_LEFT = (
     "the container is not in the run's cgroup ({} was the first process seen outside), so this peak is a range. "
-    "The container's peak is in its own run"
+    "The peak of a recorded container is in its own run"
 )
 """Mark if the target is the client of a container engine."""
 
