@@ -18,6 +18,9 @@ _BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
 _AT_LIMIT = 0.98
 """Share of its limit that a cgroup can charge only by reclaiming: the kernel charges in batches and reads ahead."""
 
+_BRIEF_SECONDS = 0.01
+"""Duration below which a run counts as one of one processor at most: its CPU time includes up to 1 ms before exec."""
+
 _DIRTY_EXPIRE = 30.0
 """Seconds after which the kernel writes a page to storage (`vm.dirty_expire_centisecs`)."""
 
@@ -138,7 +141,10 @@ class IndexedRun(NamedTuple):
     @property
     def cores(self) -> float | None:
         """Processors used on average."""
-        return self.cpu / self.seconds if self.cpu is not None and self.seconds else None
+        if self.cpu is None or not self.seconds:
+            return None
+        cores = self.cpu / self.seconds
+        return min(cores, 1.0) if self.seconds < _BRIEF_SECONDS else cores
 
     @property
     def unused_gib_hours(self) -> float | None:

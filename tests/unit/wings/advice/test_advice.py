@@ -44,6 +44,12 @@ def test_a_recording_of_a_running_service_gives_no_time_limit() -> None:
         assert "time" not in TARGETS[name](advice), name
 
 
+def test_a_brief_run_does_not_need_two_processors() -> None:
+    """The CPU time of `true` includes that of its start, before its duration begins."""
+    assert row(seconds=0.0007, cpu=0.0013).cores == 1.0
+    assert row(seconds=0.02, cpu=0.04).cores == 2.0
+
+
 def test_a_run_that_the_guard_ended_is_a_lower_bound() -> None:
     """--timeout ended it with exit code 0 before its largest step."""
     (advice,) = advise(
