@@ -103,14 +103,15 @@ def _run() -> int:
         parsed = parse(sys.argv[1:], os.environ)
         if parsed is not None:
             from otel_memwatch.config import settings
-            from otel_memwatch.monitor.run.wrap import wrap
             from otel_memwatch.runtime.terminal import say
-            from otel_memwatch.wings.gate.project import with_budgets
 
             if sys.flags.no_site and STARTED in os.environ:
                 from otel_memwatch.monitor.launcher.adopt import record_started
 
                 record_started(parsed.argv, settings("wrap", parsed.given), say, os.environ.pop(STARTED))
+            from otel_memwatch.monitor.run.wrap import wrap
+            from otel_memwatch.wings.gate.project import with_budgets
+
             chosen = with_budgets(settings("wrap", parsed.given))
             if chosen["repeat"] is not None:
                 gc.enable()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FORMAT = 1
-_SEGMENT = 120 << 10
+_SEGMENT = 240 << 10
 """Bytes of bytecode in a segment, which is decoded at once. Larger ones decode little faster, and a run may not need all of it."""
 _HEAD = 1 << 16
 """Bytes that are read for the head at first."""

@@ -4,7 +4,7 @@ import os
 import sys
 
 from otel_memwatch import cli
-from otel_memwatch.monitor.run import wrap
+from otel_memwatch.monitor.run.supervise import start
 
 HEAVY = {
     "click",
@@ -25,5 +25,5 @@ def launch(*_: object, **__: object) -> None:
     os._exit(0)
 
 
-wrap.launch = launch
+start.launch = launch
 cli.main()

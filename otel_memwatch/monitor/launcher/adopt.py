@@ -11,8 +11,8 @@ import os
 from otel_memwatch.errors import CommandNotStarted, describe
 from otel_memwatch.monitor.recording.trace_context import TraceContext
 from otel_memwatch.monitor.run.supervise import signals
+from otel_memwatch.monitor.run.supervise.child_report import FLOOR_MARGIN, parsed, read_report
 from otel_memwatch.monitor.run.supervise.signals import Witness
-from otel_memwatch.monitor.run.supervise.start import FLOOR_MARGIN, Command, parsed, read_report
 from otel_memwatch.monitor.run.supervise.target import Target
 from otel_memwatch.monitor.run.wrap import RunResources, record_run
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
@@ -99,6 +99,8 @@ def _not_started(
 ) -> CommandNotStarted:
     """Leave nothing of a command that cannot be executed; return the error."""
     import shutil
+
+    from otel_memwatch.monitor.run.supervise.start import Command
 
     os.waitpid(command.pid, 0)
     Witness.adopt(command.witness, command.ask, command.answers).end()

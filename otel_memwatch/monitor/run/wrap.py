@@ -11,8 +11,7 @@ from otel_memwatch.config import OPTIONS, ignored, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.recording.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.monitor.recording.trace_context import run_context
-from otel_memwatch.monitor.run.run_directory import make_run_directory
-from otel_memwatch.monitor.run.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise.target import end_like
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.lazy import load_module
@@ -134,6 +133,8 @@ class RunResources:
 
         Return false, after a message, if no run directory can be made and no option requires one.
         """
+        from otel_memwatch.monitor.run.run_directory import make_run_directory
+
         settings = self.settings
         if settings["receive_otlp"]:
             from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
@@ -159,6 +160,8 @@ class RunResources:
 
     def launch(self) -> None:
         """Start the command. If that fails, the run leaves nothing behind."""
+        from otel_memwatch.monitor.run.supervise.start import launch
+
         # Memory in use right before the command, for comparison with later samples.
         self.oom_kills, self.allocated_before = OomKills(), read_allocated()
         try:
@@ -385,6 +388,8 @@ def wrap(
         say(f"otel-memwatch: {sentence}")
     with RunResources(argv, settings, say) as run:
         if not run.prepare():
+            from otel_memwatch.monitor.run.supervise.start import launch
+
             run.close()
             on_start()
             end = launch(argv, variables={}).wait(lambda _: None)

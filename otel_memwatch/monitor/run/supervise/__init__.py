@@ -8,7 +8,13 @@ The process that calls these is parent, subreaper and monitor in one. Its main t
 after `launch`.
 """
 
-from otel_memwatch.monitor.run.supervise.start import launch
-from otel_memwatch.monitor.run.supervise.target import Target, end_like
+from otel_memwatch.runtime import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.run.supervise.start import launch
+    from otel_memwatch.monitor.run.supervise.target import Target, end_like
 
 __all__ = ["Target", "end_like", "launch"]
+
+__getattr__ = lazy.names(__name__, {"launch": "start", "Target": "target", "end_like": "target"})
