@@ -113,6 +113,8 @@ def load_array() -> None:
     sys.modules.update(dict.fromkeys(stand_ins, _collections_abc))
     try:
         import array  # noqa: F401
+    except (ImportError, AttributeError):  # a version that needs more of `collections`: its user loads both
+        pass
     finally:
         for name in stand_ins:
             del sys.modules[name]

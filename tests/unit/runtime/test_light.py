@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
+import sys
 from typing import Any
 
 import pytest
@@ -90,3 +92,23 @@ def test_a_cache_keeps_the_last_results_and_the_names(library: Any) -> None:
     double.cache_clear()
     assert double(1) == 2
     assert called == [1, 2, 3, 2, 1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_array_is_loaded_without_traces_of_the_stand_in(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """Also by a version of Python that needs more: then the module that uses it loads both."""
+    for name in ("array", "collections", "collections.abc"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    original = builtins.__import__
+
+    def imported(name: str, *arguments: Any) -> Any:
+        if fails and name == "array":
+            raise AttributeError("OrderedDict")
+        return original(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", imported)
+    light.load_array()
+    assert "collections" not in sys.modules
+    assert "collections.abc" not in sys.modules
