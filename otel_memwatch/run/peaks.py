@@ -414,7 +414,8 @@ def _likely_of_any(evidence: RunEvidence, bound: int | None = None, *, alone: bo
 def _faults_of_largest(evidence: RunEvidence) -> int | None:
     """Return the page faults that can have brought wait4's largest maximum; `None`: unknown.
 
-    If no sample saw its process, one sample reports its page faults. Those of its ancestors may be all that samples saw.
+    If samples did not see all of its process, one sample reports its other page faults. The process had no more than any one
+    that samples saw.
     If it had more memory at a sample than its page faults brought, its parent's brought some. If the tree's did not bring
     it, huge pages did.
     """
@@ -426,7 +427,10 @@ def _faults_of_largest(evidence: RunEvidence) -> int | None:
     if largest is not None and most_by_faults(most, largest.needed) is None:
         return None
     if largest is None or not largest.needed or not reaches(largest.low, attained, tolerance(attained)):
-        return None if most is None else most - evidence.unseen_faults + evidence.most_unseen_faults
+        seen = evidence.processes.most_faults
+        return (
+            None if most is None else min(most - evidence.unseen_faults, seen) + evidence.most_unseen_faults
+        )
     return largest.faults if most_by_faults(largest.faults, largest.needed) else most
 
 

@@ -151,6 +151,7 @@ class ProcessCollection:
         reaped_max_bytes: the largest maximum of all ended processes that we, or processes we waited for, waited for.
         attained_bytes: the largest of these that one process certainly had, unless it is the launcher's.
         ended_faults: page faults of ended processes.
+        most_faults: the most page faults of one process.
         unreaped: whether no process waited for some processes.
         ignores_sigchld: whether a process ignored SIGCHLD. The kernel then drops the use of its children; unseen ones leave
             no other trace.
@@ -181,7 +182,7 @@ class ProcessCollection:
         self._most_file: int | None = None
         self._vanished_max_bytes = 0
         self._latest_vanished: float | None = None
-        self.ended_faults = 0
+        self.ended_faults = self.most_faults = 0
         self._unreported_reset = False
         self._living: dict[tuple[int, float], ProcessBounds] = {}
         self._ended: deque[ProcessBounds] = deque()
@@ -200,6 +201,7 @@ class ProcessCollection:
                 return None
             process = self._living[key] = self._begin(record)
         process.add_record(record, self._conditions.floor)
+        self.most_faults = max(self.most_faults, process.faults)
         self.unreaped = self.unreaped or record.note == ProcessNote.UNREAPED
         self.ignores_sigchld = self.ignores_sigchld or record.note == ProcessNote.IGNORES_CHILDREN
         self.hidden = self.hidden or record.note == ProcessNote.HIDDEN

@@ -1086,6 +1086,21 @@ def test_huge_pages_are_not_taken_for_a_mapped_file() -> None:
     assert tree.estimate == 144 * MIB
 
 
+def test_no_process_has_the_page_faults_of_all_that_samples_saw() -> None:
+    """A script searches a mapped file of 46 MiB with ripgrep, which needs 1.6. With the faults of its shells, it could need 4."""
+    tally = tally_of(*LEDGER, *FAULTS)
+    for pid in (PID, 60, 61, 62):
+        shell = {"peak": 2 * MIB, "file": MIB, "needed": MIB // 8, "minor_faults": 200}
+        seen(tally, pid, 0, rss=2 * MIB, **shell)
+    tick(tally, 0.1, MIB, 48 * MIB, MIB, 0, 800, 0)
+    tick(tally, 0.2, MIB, 48 * MIB, MIB, 1200, 2000, 0)
+    ended(tally, PID, 0, 0.2, max_rss=49 * MIB, exit_code=0, **shell)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.estimate is not None
+    assert MIB <= tree.estimate < 3 * MIB
+
+
 @pytest.mark.parametrize(("reports", "least", "most"), [((1100, 2200), 1, 4), ((0, 2200), 7, 8)])
 def test_no_process_has_the_page_faults_of_two_reports(
     reports: tuple[int, int], least: int, most: int
