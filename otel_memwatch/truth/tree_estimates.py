@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _STEADY = 1 / 8
 """Share of its largest reading within which a process's private memory may vary and still count as freeing nothing."""
+_RESERVED = 16 << 20
+"""Bytes of shared memory that a process maps, and that were there before, from which on they are a sign (`is_reserved`)."""
 _ALIKE = 0.6
 """Least ratio of a rise of shared memory and written bytes that belong together: both are read at different moments."""
 
@@ -154,7 +156,24 @@ def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
     return min(most, oldest + sum(others))
 
 
-def likely_shared(most: int, mapped: int, rise: int | None, mapped_before: int) -> int:
+def is_reserved(before: int, now: int, risen: int, rise: int) -> bool:
+    """Return whether a process maps shared memory that existed before, so its file in memory is larger than its mappings.
+
+    Example: a Java heap (ZGC) allocates 300 MiB with fallocate, and maps 140 MiB of it at a sample and 220 at the next. The
+    machine's shared memory does not rise between them, and is 300 MiB above its least.
+
+    Args:
+        before: bytes that the process mapped at the last sample; no other process of the tree maps any.
+        now: the same at this sample.
+        risen: bytes by which the machine's shared memory has risen between both.
+        rise: bytes of the machine's shared memory above its least sample.
+    """
+    return before > 0 and now <= rise and now - before - max(0, risen) >= _RESERVED
+
+
+def likely_shared(
+    most: int, mapped: int, rise: int | None, mapped_before: int, *, reserved: bool = False
+) -> int:
     """Return the best estimate of the shared memory that the tree maps, each page once.
 
     A page stays in shared memory if the process that filled it ends, though no page table maps it any more.
@@ -167,10 +186,11 @@ def likely_shared(most: int, mapped: int, rise: int | None, mapped_before: int) 
         mapped: sum of the processes' mappings now, each in full.
         rise: bytes of the machine's shared memory above its least sample; `None`: the tree is older than the first sample.
         mapped_before: the most of `mapped` so far.
+        reserved: whether the tree has shared memory that it does not map yet (`is_reserved`).
     """
     if rise is None or not mapped:
         return min(most, mapped)
-    return min(most, rise, mapped_before)
+    return min(most, rise) if reserved else min(most, rise, mapped_before)
 
 
 def likely_files(before: int, risen: int, written: int) -> int:

@@ -12,6 +12,7 @@ from otel_memwatch.truth.tree_estimates import (
     correction,
     files_with_deleted,
     frees_memory,
+    is_reserved,
     likely_burst,
     likely_files,
     likely_grown,
@@ -114,6 +115,21 @@ def test_memory_beyond_that_of_the_reading_is_not_corrected(guess: int, likely: 
 )
 def test_likely_burst(shared: int, brought: int, huge: int, burst: int) -> None:
     assert likely_burst(80, 10, 4, shared, brought, huge=huge) == burst
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "risen", "rise", "reserved"),
+    [
+        (140, 220, 0, 300, True),
+        (140, 220, 80, 300, False),  # filled as it is mapped
+        (140, 220, 0, 150, False),  # the machine was read earlier
+        (0, 220, 0, 300, False),  # it was filled since the sample before
+        (140, 150, 0, 300, False),
+    ],
+)
+def test_is_reserved(before: int, now: int, risen: int, rise: int, reserved: bool) -> None:
+    assert is_reserved(before * MIB, now * MIB, risen * MIB, rise * MIB) == reserved
+    assert likely_shared(300, 220, 290, 220, reserved=reserved) == (290 if reserved else 220)
 
 
 @pytest.mark.parametrize(

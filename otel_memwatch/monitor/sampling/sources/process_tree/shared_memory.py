@@ -15,7 +15,7 @@ from otel_memwatch.runtime.procfs.process import parse_pinned
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import gained
 from otel_memwatch.truth.outside_faults import beyond_ledger, is_outside_ledger, shared_at_tick, shared_most
-from otel_memwatch.truth.tree_estimates import files_with_deleted, likely_files, likely_shared
+from otel_memwatch.truth.tree_estimates import files_with_deleted, is_reserved, likely_files, likely_shared
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -53,8 +53,10 @@ class SharedMemory:
         self._machine = machine
         self._joined = joined
         self.most = self.in_objects = self.files = self.unwritten = 0
-        self._mapped = self._mapped_most = 0
-        """Sum of the shared memory that processes map at the last scan, and its maximum."""
+        self._mapped = self._mapped_most = self._rise = 0
+        """Sum of the shared memory that processes map at the last scan, its maximum, and the rise of the machine's."""
+        self._reserved = False
+        """The tree has shared memory that it does not map yet."""
         self._files_now = 0
         """Best estimate of the tree's unmapped files at the last scan."""
         self._written = None if joined else 0
@@ -77,11 +79,18 @@ class SharedMemory:
         secret = sum(member.secret for member in members if not member.zombie)
         rise = self._machine.shared_rise
         new = min(new, max(0, sum(mapped) - self._mapped))
-        self._mapped = sum(mapped)
+        if sum(map(bool, mapped)) == 1:  # others map what one of them has filled
+            reserved = is_reserved(self._mapped, sum(mapped), rise - self._rise, rise)
+            self._reserved = self._reserved or reserved
+        self._mapped, self._rise = sum(mapped), rise
         self._mapped_most = max(self._mapped, self._mapped_most)
         self.most = shared_at_tick(self._mapped, self._machine.shared, rise, secret)
         self.in_objects = likely_shared(
-            self.most, self._mapped, None if self._joined else rise, self._mapped_most
+            self.most,
+            self._mapped,
+            None if self._joined else rise,
+            self._mapped_most,
+            reserved=self._reserved,
         )
         self.files = self._likely_files(written)
         high = max(shared_most(before, self.most, new), before + self.files - files_before)
