@@ -67,8 +67,6 @@ class WorkingSet:
         self._read = self._rate = 0.0
         self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
         self._waiting = self._written = self._user_seconds = 0.0
-        self._copied = self._most_unwritten = 0.0
-        """Bytes read in windows with as many written, and the most that waited to be written."""
         self._burst = self._computed = 0.0
         """Bytes written since `_waiting`, and seconds in which the disk had time for those before."""
         self._cpu_seconds = inf
@@ -97,7 +95,6 @@ class WorkingSet:
         busy = (sample.user_seconds or 0.0) - self._user_seconds
         idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
         self._burst += written - self._written
-        self._copied += max(0.0, min(read - self._read, written - self._written))
         self._computed += idle
         waits = waiting(self._waiting, self._burst, self._computed, self._disk_rate)
         if self._computed >= _BURST:
@@ -113,7 +110,6 @@ class WorkingSet:
             self._newly_mapped,
             self._again,
         )
-        self._most_unwritten = max(self._most_unwritten, self._held.unwritten)
         self._newly_mapped += self._newly(mapped if sample.mapped is None else sample.mapped)
         seconds = sample.time - self._time
         if seconds >= _LEAST_WINDOW:
@@ -172,12 +168,7 @@ class WorkingSet:
         rate = max(self._rate, self._disk_rate)
         seconds = min(seconds, self._cpu_seconds + self._read / rate)
         ahead = kept(ahead, seconds, rate)
-        waits = unwritten(
-            point.unwritten,
-            seconds,
-            self._disk_rate,
-            self._written / max(1.0, self._most_unwritten),
-            self._copied / max(1.0, self._written),
+        found = (
+            mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds, self._disk_rate)
         )
-        found = mapped + self._again - point.again + ahead + waits
         return min(found, point.cache + min(point.unread, limit))

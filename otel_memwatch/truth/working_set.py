@@ -102,18 +102,15 @@ def kept(ahead: float, seconds: float, rate: float) -> float:
     return ahead * ahead / (ahead + again) if ahead > 0 else 0.0
 
 
-def unwritten(waits: float, seconds: float, rate: float, bursts: float = 1.0, reading: float = 1.0) -> float:
-    """Return the unwritten pages that full speed needs; the program has time to wait for the others, in each burst of writing.
+def unwritten(waits: float, seconds: float, rate: float) -> float:
+    """Return the unwritten pages that full speed needs; the program has time to wait for the others, once for each.
 
-    PostgreSQL has 70 to 100 MiB unwritten, writes 250 in all, and runs for 1.7 s without its waiting. At 700 MB in a second, 20 of them may
-    be missing. A sort spills 65 MiB in two bursts, and reads nothing meanwhile. None of 40 MiB has room at its knee.
+    Meanwhile the disk reads as well, as much as it writes in a copy. PostgreSQL has 70 to 100 MiB unwritten and runs for 1.7 s without
+    its waiting. At 700 MB in a second, 28 of them may be missing.
 
     Args:
         waits: bytes (`waiting`).
         seconds: of the run.
         rate: bytes that the disk moves in a second.
-        bursts: number of times that the program writes as much as waits at most.
-        reading: bytes that the program reads for each one that it writes at the same time; a copy reads 1.
     """
-    moved = max(SLOWEST_READ, rate / (1 + reading)) / max(1.0, bursts)
-    return max(0.0, waits * (1 + _UNWRITTEN_MARGIN) - _LOST * seconds * moved)
+    return max(0.0, waits * (1 + _UNWRITTEN_MARGIN) - _LOST * seconds * max(SLOWEST_READ, rate / 2))
