@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import otel_memwatch
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.record import command_key
 from otel_memwatch.run import load
 from tests.support.prefixes import INSTALLED
-from tests.support.programs import ROOT
 from tests.support.wrapped import PROGRAM, environment
 
-SOURCE = ROOT / "otel_memwatch/monitor/launcher/launch.c"
+SOURCE = Path(otel_memwatch.__file__).parent / "monitor/launcher/launch.c"
 TWIN = INSTALLED.with_name("plain-otel-memwatch")
 SHOW = "sleep 0.3; tr '\\0' '\\n' </proc/$PPID/environ"
 """Shell text that prints the monitor's environment, once it is Python."""
