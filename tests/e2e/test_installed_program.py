@@ -179,6 +179,19 @@ def test_without_its_script_or_python_it_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+@at_once
+def test_the_command_ends_as_without_us_if_the_package_does_not_work(tmp_path: Path) -> None:
+    (tmp_path / "otel_memwatch").mkdir()
+    (tmp_path / "otel_memwatch/__init__.py").write_text("raise OSError('gone')\n")
+    done = wrap(
+        ["--out", "r", "--", "sh", "-c", "sleep 0.3; echo done; exit 5"],
+        tmp_path,
+        env=environment(PYTHONPATH=str(tmp_path)),
+    )
+    assert (done.returncode, done.stdout) == (5, "done\n")
+    assert done.stderr == "otel-memwatch: nothing is recorded: OSError('gone')\n"
+
+
 def test_other_packages_are_found_without_site_at_the_start(tmp_path: Path) -> None:
     done = subprocess.run(
         [INSTALLED, "report", "--help"],
