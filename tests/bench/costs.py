@@ -101,8 +101,8 @@ def samples(tools: Sequence[peers.Peer], seconds: float, rounds: int) -> list[Ro
     """CPU time of each tool over a run of idle processes, and its memory with one at 10 Hz."""
     able = [peer for peer in tools if peer.sampling is not None]
     rows = []
-    for peer in able:  # the first run of some seconds may keep bytecode for the later ones
-        measures.watch(peer, 1, 0.1, 2.0)
+    for peer in able:  # the first run with many processes may keep bytecode for the later ones
+        measures.watch(peer, 50, 0.1, 2.0)
     for (size, hertz), goal in GOALS.items():
         measures.say(f"{size} processes, {hertz} Hz")
         found: dict[str, list[measures.Result]] = {peer.name: [] for peer in able}
