@@ -71,6 +71,8 @@ def test_it_starts_the_command_at_once_in_the_simple_case_only(tmp_path: Path) -
         ["--out", "e"], tmp_path, env=environment(TRACEPARENT=f"00-{'1' * 32}-{'2' * 16}-01")
     )
     assert not starts_at_once(["--out", "f"], tmp_path, pass_fds=(), preexec_fn=lambda: os.close(0))
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["otel-memwatch"]\n')
+    assert starts_at_once(["--out", "l"], tmp_path)
     (tmp_path / "pyproject.toml").write_text('[tool.otel-memwatch.budgets]\nmemory = "1GiB"\n')
     assert not starts_at_once(["--out", "g"], tmp_path)
     assert not starts_at_once([], tmp_path)  # the name of a run of `sh -c` is found by Python

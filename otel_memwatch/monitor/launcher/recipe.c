@@ -218,7 +218,7 @@ int has_project(const char *directory)
         size_t length = path[1] ? strlen(path) : 0;
         snprintf(path + length, sizeof path - length, "/pyproject.toml");
         if ((file = content(path)) != NULL) {
-            int ours = strstr(file, "otel-memwatch") != NULL;
+            int ours = strstr(file, "tool.otel-memwatch") != NULL;
             free(file);
             return ours;
         }
