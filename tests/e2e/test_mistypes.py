@@ -61,6 +61,15 @@ def test_the_options_of_a_run_within_a_run_are_not_the_outer_ones(tmp_path: Path
     assert "was passed to the command" not in done.stderr
 
 
+def test_the_name_of_a_container_is_no_misplaced_option(tmp_path: Path) -> None:
+    client = tmp_path / "podman"
+    client.write_text("#!/bin/sh\nexit 3\n")
+    client.chmod(0o755)
+    done = call(tmp_path, "wrap", "--no-plot", "--", str(client), "run", "--name", "web", "image")
+    assert done.returncode == 3
+    assert "was passed to the command" not in done.stderr
+
+
 def test_a_variable_that_no_process_reads_is_reported(tmp_path: Path) -> None:
     done = call(tmp_path, "wrap", "--no-plot", "true", OTEL_MEMWATCH_INTERVL="3")
     assert done.returncode == 0

@@ -66,7 +66,7 @@ def mark_of(note: str, process: str, argv: Sequence[str]) -> str:
         process: its name and PID.
         argv: of the target.
     """
-    from otel_memwatch.monitor.run_cgroup.container_client import client_of
+    from otel_memwatch.run.container_client import client_of
 
     is_client = note == ProcessNote.LEFT_CGROUP and client_of(argv) is not None
     return (_CONTAINER_LEFT if is_client else FIRST_OF_ITS_KIND[note]).format(process)

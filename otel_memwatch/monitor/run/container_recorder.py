@@ -20,8 +20,8 @@ from otel_memwatch.runtime.wait_readable import readable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from otel_memwatch.monitor.run_cgroup.container_client import Client
     from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
+    from otel_memwatch.run.container_client import Client
 
 _POLL_SECONDS = 0.02
 _LATER_POLL_SECONDS = 0.2

@@ -258,7 +258,7 @@ class RunResources:
         """Start to record the container that the command starts, if it starts one. Call it while there is one thread."""
         if "run" not in self.argv[1:]:
             return
-        from otel_memwatch.monitor.run_cgroup.container_client import client_of
+        from otel_memwatch.run.container_client import client_of
 
         client = client_of(self.argv)
         if client is None:

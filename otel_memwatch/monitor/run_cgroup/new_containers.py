@@ -38,7 +38,7 @@ from otel_memwatch.runtime.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.monitor.run_cgroup.container_client import Client
+    from otel_memwatch.run.container_client import Client
 
 _SHORT_ID = 12
 _OF_POD = re.compile(rb"[0-9a-f]{12}-infra")

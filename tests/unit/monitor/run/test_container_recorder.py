@@ -11,8 +11,8 @@ import pytest
 from otel_memwatch.monitor.run import attach, container_recorder
 from otel_memwatch.monitor.run.container_recorder import ContainerRecorder
 from otel_memwatch.monitor.run_cgroup import new_containers, target_groups
-from otel_memwatch.monitor.run_cgroup.container_client import Client
 from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
+from otel_memwatch.run.container_client import Client
 from otel_memwatch.run.ending import describe_end
 from otel_memwatch.runtime import kernel, lazy
 from otel_memwatch.runtime.procfs import control_group

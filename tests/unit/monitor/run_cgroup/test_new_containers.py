@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.run_cgroup.container_client import Client, client_of
 from otel_memwatch.monitor.run_cgroup.new_containers import find_new
 from otel_memwatch.monitor.run_cgroup.target_groups import ids_of_command
+from otel_memwatch.run.container_client import Client, client_of
 
 ID, OTHER, OLD = "a" * 64, "b" * 64, "c" * 64
 
@@ -30,7 +30,7 @@ def test_command_lines_of_clients(line: str, kind: str, name: str | None) -> Non
     assert (client.kind, client.name) == (kind, name)
 
 
-@pytest.mark.parametrize("line", ["docker ps", "docker", "run docker", "python train.py run"])
+@pytest.mark.parametrize("line", ["", "docker ps", "docker", "run docker", "python train.py run"])
 def test_other_commands(line: str) -> None:
     assert client_of(line.split()) is None
 

@@ -46,7 +46,7 @@ class Client(NamedTuple):
 
 def client_of(argv: Sequence[str]) -> Client | None:
     """Return the client that a command line is; `None`: none, or not one that starts a container."""
-    program = os.path.basename(argv[0])
+    program = os.path.basename(argv[0]) if argv else ""
     if program not in CLIENTS or "run" not in argv[1:_FIRST_WORDS]:
         return None
     return Client(program, tuple(argv[argv.index("run") + 1 :]))
