@@ -88,8 +88,7 @@ def trade(advice: Advice, row: IndexedRun, picture: str | None = None) -> Iterat
         yield "  no knee: the command does not run"
         return
     knee = bisect(least, full, suffices)
-    for trial in sorted(trials[1:], key=lambda one: -one.limit):
-        yield _line(trial, trials)
+    yield from _limited(trials)
     yield _knee(knee, trials)
     if knee.enough is not None:
         with contextlib.suppress(OSError):
@@ -201,6 +200,20 @@ def lost(trial: Trial, trials: list[Trial]) -> float:
             reclaim = max(0.0, cpu - _SIMILAR_CPU * (first.row.cpu or 0.0))
             found = [time, *found[1:], (trial.pressure + disk + reclaim) / work]
     return max(min(found), starved)
+
+
+def _limited(trials: list[Trial]) -> Iterator[str]:
+    """Yield a line for each run under a limit, the largest limit first."""
+    for trial in sorted(trials[1:], key=lambda one: -one.limit):
+        yield _line(trial, trials)
+    if any(_waited_for_others(trial, trials) for trial in trials):
+        yield f"  other programs made runs longer; slow is a run whose limit cost more than {100 * _LOST:.0f} % of its time"
+
+
+def _waited_for_others(trial: Trial, trials: list[Trial]) -> bool:
+    """Return whether a trial took much longer than the quickest one, and its limit is not the reason."""
+    longer = _beyond(trial.seconds or 0.0, [one.seconds for one in trials if one.ended])
+    return longer > _CLEARLY and _verdict(trial, trials) == "full speed"
 
 
 def _is_settled(trial: Trial, trials: list[Trial]) -> bool:

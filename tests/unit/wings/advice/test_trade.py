@@ -93,6 +93,20 @@ def test_a_limit_with_files_of_another_program_is_tried_again(monkeypatch: pytes
     assert [line for line in lines if "52 MiB" in line and "full speed" not in line]
 
 
+@pytest.mark.parametrize("seconds", [10.4, 20.0])
+def test_a_longer_run_at_full_speed_is_explained(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Three of 3.0 s beside one of 1.45 s without a limit were "full speed" without a word."""
+    alone = row(50, seconds=10.0, read=MIB, command_json='["true"]', mode="wrap")
+    monkeypatch.setattr(
+        trade,
+        "_tried",
+        lambda row, limit, files, before: Trial(limit, alone._replace(seconds=seconds) if limit else alone),
+    )
+    (advice,) = advise([alone], by=job_of)
+    lines = list(trade.trade(advice, alone))
+    assert any("other programs made runs longer" in line for line in lines) is (seconds > 15)
+
+
 def test_a_user_who_may_not_limit_gets_no_knee(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three refusals, and "176 MiB does not suffice", were the answer."""
     monkeypatch.setattr(
