@@ -62,6 +62,7 @@ class BuildScripts(build_scripts):
 
     def run(self) -> None:
         """Build the script; an installer writes the path of the interpreter into its first line."""
+        shutil.rmtree(self.build_dir, ignore_errors=True)  # an earlier build, perhaps of the other kind
         super().run()
         program = os.path.join(self.get_finalized_command("build_ext").build_lib, PROGRAM)
         if COMPILED and os.path.exists(program):

@@ -174,7 +174,7 @@ def _without_description(directory: Path, names: list[str], *, has_otlp: bool) -
         return recipe
     if not names:
         raise RunError(
-            f"The run directory {directory} is empty.", "a run was prepared there but never started"
+            f"The run directory {directory} is empty.", "the monitor ended before it recorded anything"
         )
     nested = sorted(n for n in names if os.path.isfile(directory / n / RUN_FILE))
     if nested:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -158,12 +160,56 @@ def test_the_environment_of_the_command_has_the_same_variables(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "options", [["--interval", "1.2.3"], ["--interval=0"], ["--cgroup", "on"], ["--out", ""], ["--quite"]]
-)
+    "options",
+    [
+        ["--interval", "1.2.3"], ["--interval=0"], ["--cgroup", "on"], ["--out", ""], ["--quite"], [f"--interval=1.{'0' * 99}"],
+        *(["--out", "r", "--name", name] for name in ("a\nb", "latest", "-x", "a/b", "n" * 201)),
+    ],
+)  # fmt: skip
 def test_a_mistake_is_reported_before_anything_starts(options: list[str], tmp_path: Path) -> None:
     done = wrap([*options, "--", "touch", "started"], tmp_path)
     assert done.returncode == 2, done.stderr
     assert not (tmp_path / "started").exists()
+
+
+def test_nothing_starts_if_python_cannot(tmp_path: Path) -> None:
+    where = environment(PYTHONHOME=str(tmp_path))
+    assert wrap(["--out", "r", "--", "touch", "started"], tmp_path, env=where).returncode != 0
+    little = ["sh", "-c", 'ulimit -v 8000; exec "$@"', "sh", str(INSTALLED)]
+    assert wrap(["--out", "r", "--", "touch", "started"], tmp_path, little).returncode != 0
+    assert os.listdir(tmp_path) == []
+
+
+@at_once
+def test_the_program_ends_as_the_command_if_the_environment_is_too_large_for_python(tmp_path: Path) -> None:
+    """The words "-S" and the state need more of it than the command's variables."""
+    stack = resource.getrlimit(resource.RLIMIT_STACK)
+    filled = {**environment(), **{f"A{number}": "x" * 100_000 for number in range(2)}}
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, stack[1]))  # a quarter is for the environment
+    try:
+        for size in range(62_000, 30_000, -50):
+            with suppress(OSError):  # too large for the program itself
+                done = wrap(
+                    ["--out", "r", "--", "sh", "-c", "exit 3"], tmp_path, env={**filled, "B": "x" * size}
+                )
+                if done.returncode == 3:  # else too large for the command
+                    break
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, stack)
+    assert (done.returncode, os.listdir(tmp_path)) == (3, [])
+    assert re.fullmatch(
+        "otel-memwatch: nothing is recorded: .*/python.*: Argument list too long\n", done.stderr
+    )
+
+
+def test_another_name_of_the_program_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".otel-memwatch-wrapped").write_bytes(INSTALLED.read_bytes())
+    (tmp_path / "plain-otel-memwatch").write_bytes(TWIN.read_bytes())
+    for file in tmp_path.iterdir():
+        file.chmod(0o755)
+    named = [str(tmp_path / ".otel-memwatch-wrapped")]
+    assert wrap(["--out", "r", "--", "sh", "-c", "exit 3"], tmp_path, named).returncode == 3
+    assert load(tmp_path / "r").fields.state == "finished"
 
 
 def test_without_its_script_or_python_it_says_so(tmp_path: Path) -> None:

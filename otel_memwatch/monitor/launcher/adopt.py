@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.errors import CommandNotStarted, describe
+from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.monitor.recording.trace_context import TraceContext
 from otel_memwatch.monitor.run.supervise import signals
 from otel_memwatch.monitor.run.supervise.child_report import FLOOR_MARGIN, parsed, read_report
@@ -65,17 +65,11 @@ def record_started(
 ) -> NoReturn:
     """Record the command that `launch.c` has started; `state`: the lines that it passes.
 
-    Raises `CommandNotStarted` if it could not be executed. After any other failure, wait for it and end as it ends.
+    Raises `CommandNotStarted` if it could not be executed. After any other failure, the script waits for the command.
     """
-    pid = int(state.partition("\n")[0])
-    try:
-        command, failure = _described(state)
-        if failure is None:
-            adopt(argv, settings, say, command)
-    except Exception as error:  # noqa: BLE001 - for example, no descriptor is left
-        say(f"otel-memwatch: nothing is recorded: {describe(error)}")
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os._exit(code if code >= 0 else 128 - code)
+    command, failure = _described(state)
+    if failure is None:
+        adopt(argv, settings, say, command)
     raise _not_started(argv, command, failure)
 
 

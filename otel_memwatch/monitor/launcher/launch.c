@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -46,26 +47,31 @@ typedef struct {
 
 static char script[PATH_MAX + 32], python[PATH_MAX + 8], directory[2 * PATH_MAX];
 
+/* Return the command line of Python with the script; NULL: no memory is left. */
+static char **with_python(char **arguments)
+{
+    size_t count = 1;
+    while (arguments[count])
+        count++;
+    char **words = calloc(count + 3, sizeof *words);
+    if (words == NULL)
+        return NULL;
+    words[0] = python;
+    words[1] = "-S";
+    words[2] = script;
+    memcpy(words + 3, arguments + 1, (count - 1) * sizeof *words);
+    return words;
+}
+
 /* Become the plain twin. */
 static void plain(char **arguments)
 {
-    char *words[2] = {NULL, NULL};
-    size_t count = 0;
-    while (arguments[count])
-        count++;
-    char **all = calloc(count + 3, sizeof *words);
-    if (all == NULL)
-        _exit(126);
-    if (*python) {
-        all[0] = python;
-        all[1] = "-S";
-        all[2] = script;
-        memcpy(all + 3, arguments + 1, (count - 1) * sizeof *all);
-        execv(python, all);
-    }
+    char **words = *python ? with_python(arguments) : NULL;
+    if (words)
+        execv(python, words);
     arguments[0] = script;
     execv(script, arguments);
-    dprintf(2, "otel-memwatch: %s: %s\n", script, strerror(errno));
+    dprintf(2, PROGRAM ": %s: %s\n", script, strerror(errno));
     _exit(126);
 }
 
@@ -84,6 +90,14 @@ static void find_python(void)
     const char *name = strrchr(line, '/') + 1;
     if (strpbrk(line, " \t\r") == NULL && strncmp(name, "python", 6) == 0 && access(line + 2, X_OK) == 0)
         snprintf(python, sizeof python, "%s", line + 2);
+}
+
+static int is_plain_name(const char *name)
+{
+    for (const char *letter = name; *letter; letter++)
+        if (!isascii((unsigned char)*letter) || (!isalnum((unsigned char)*letter) && !strchr("._+-", *letter)))
+            return 0;
+    return *name && !strchr("._-", *name) && !strchr("._", name[strlen(name) - 1]);
 }
 
 /* Parse the arguments; return whether all options are among the few that change nothing before the start. */
@@ -117,9 +131,25 @@ static int parse(int count, char **arguments, Request *request)
     const char *interval = request->interval ? request->interval : "1";
     char *end;
     double seconds = strtod(interval, &end);
-    if (*end || interval[strspn(interval, "0123456789.")] || seconds < 0.01 || seconds > 60)
+    if (*end || interval[strspn(interval, "0123456789.")] || strlen(interval) > 20 || seconds < 0.01 || seconds > 60)
+        return 0;
+    if (request->name && (!is_plain_name(request->name) || strcmp(request->name, "latest") == 0 || strlen(request->name) > 200))
         return 0;
     return index < count && *arguments[index] != 0;
+}
+
+/* Return whether Python may be unable to start, although the command could. */
+static int is_narrow(void)
+{
+    static const struct {
+        int kind;
+        rlim_t least;
+    } LEAST[] = {{RLIMIT_AS, 1 << 30}, {RLIMIT_DATA, 1 << 30}, {RLIMIT_NOFILE, 64}};
+    struct rlimit limit;
+    for (int number = 0; number < 3; number++)
+        if (getrlimit(LEAST[number].kind, &limit) != 0 || limit.rlim_cur < LEAST[number].least)
+            return 1;
+    return getenv("PYTHONHOME") != NULL;
 }
 
 /* Return whether nothing that this process inherited needs Python: settings, budgets, timers, closed files, children. */
@@ -141,15 +171,7 @@ static int is_ordinary(const char *here)
     char *children = content(path);
     int childless = children != NULL && *children == 0;
     free(children);
-    return childless && prctl(PR_GET_PDEATHSIG, &death) == 0 && !death && !has_project(here);
-}
-
-static int is_plain_name(const char *name)
-{
-    for (const char *letter = name; *letter; letter++)
-        if (!isascii((unsigned char)*letter) || (!isalnum((unsigned char)*letter) && !strchr("._+-", *letter)))
-            return 0;
-    return *name && !strchr("._", *name) && !strchr("._", name[strlen(name) - 1]);
+    return childless && !is_narrow() && prctl(PR_GET_PDEATHSIG, &death) == 0 && !death && !has_project(here);
 }
 
 /* Write the label of the command as `command_label` finds it; return whether it is a simple one. */
@@ -202,7 +224,7 @@ static int find_directory(const Request *request, const char *here)
     if (end >= PATH_MAX - 300)
         return 0;
     if (request->out == NULL) {
-        if (request->name ? !is_plain_name(request->name) : !put_label(label, sizeof label, request->command))
+        if (request->name == NULL && !put_label(label, sizeof label, request->command))
             return 0;
         if (gmtime_r(&now, &utc) == NULL || strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc) == 0)
             return 0;
@@ -287,16 +309,9 @@ static char **with_variables(char *first, char *second)
 /* Become Python, with `state` for it, and these files open. */
 static void hand_over(char **arguments, char *state, const int kept[4])
 {
-    size_t count = 0;
-    while (arguments[count])
-        count++;
-    char **words = calloc(count + 3, sizeof *words), **variables = with_variables(state, NULL);
+    char **words = with_python(arguments), **variables = with_variables(state, NULL);
     if (words == NULL || variables == NULL)
         return;
-    words[0] = python;
-    words[1] = "-S";
-    words[2] = script;
-    memcpy(words + 3, arguments + 1, (count - 1) * sizeof *words);
     for (int number = 0; number < 4; number++)
         if (kept[number] >= 0)
             fcntl(kept[number], F_SETFD, 0);
@@ -372,29 +387,33 @@ static void start(const Request *request, char **arguments)
              counters, trace, directory, group);
     close(go[1]);
     hand_over(arguments, state, (int[]){ask, answers, reports[0], counters});
-    int status = 0; /* Python is gone. The command runs on, unrecorded */
+    int status = 0; /* Python is gone, or the environment too large for it. The command runs on */
+    dprintf(2, PROGRAM ": nothing is recorded: %s: %s\n", python, strerror(errno));
     if (witness > 0)
         kill(witness, SIGKILL);
     waitpid(target, &status, 0);
+    rmdir(directory);
+    rmdir(group);
     end_like(status);
 }
 
-/* Run as `otel-memwatch`. Return if this program has another name. */
+/* Run as `otel-memwatch`, or by another name that an installer has given it. Return if this is `recipe`. */
 void launch(int count, char **arguments)
 {
     char own[PATH_MAX], here[PATH_MAX];
     Request request = {0};
-    if (realpath((const char *)getauxval(AT_EXECFN), own) == NULL || strcmp(strrchr(own, '/') + 1, PROGRAM) != 0)
+    if (realpath((const char *)getauxval(AT_EXECFN), own) == NULL || strcmp(strrchr(own, '/') + 1, "recipe") == 0)
         return;
     *strrchr(own, '/') = 0;
     snprintf(script, sizeof script, "%s/" PLAIN, own);
     find_python();
-    if (*python && parse(count, arguments, &request) && getcwd(here, sizeof here) != NULL && is_ordinary(here) && find_group()) {
-        if (find_directory(&request, here) && mkdir(directory, 0700) == 0) {
+    if (*python && parse(count, arguments, &request) && getcwd(here, sizeof here) != NULL && is_ordinary(here)) {
+        if (find_group() && find_directory(&request, here) && mkdir(directory, 0700) == 0) {
             start(&request, arguments);
             rmdir(directory);
         }
-        rmdir(group);
+        if (group[0])
+            rmdir(group);
     }
     plain(arguments);
 }
