@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 from otel_memwatch.record import command_key
 from otel_memwatch.run import load
+from otel_memwatch.runtime.own_python import PACKAGE_PARENT
 from tests.support.prefixes import INSTALLED
 from tests.support.wrapped import PROGRAM, environment
 
@@ -212,6 +214,22 @@ def test_another_name_of_the_program_changes_nothing(tmp_path: Path) -> None:
     assert load(tmp_path / "r").fields.state == "finished"
 
 
+def test_the_path_of_python_may_have_blanks(tmp_path: Path) -> None:
+    here = tmp_path / "a b"
+    here.mkdir()
+    (here / "python3").symlink_to(Path(sys.executable).resolve())
+    (here / "otel-memwatch").write_bytes(INSTALLED.read_bytes())
+    _, _, script = TWIN.read_text().partition("\n")
+    (here / "plain-otel-memwatch").write_text(f"#!{here}/python3\n{script}")
+    for file in here.iterdir():
+        file.chmod(0o755)
+    where = environment(PYTHONPATH=os.pathsep.join([PACKAGE_PARENT, *sys.path[1:]]))
+    done = wrap(
+        ["--out", "r", "--", "sh", "-c", "exit 3"], tmp_path, [str(here / "otel-memwatch")], env=where
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_without_its_script_or_python_it_says_so(tmp_path: Path) -> None:
     alone = tmp_path / "otel-memwatch"
     alone.write_bytes(INSTALLED.read_bytes())
@@ -219,7 +237,7 @@ def test_without_its_script_or_python_it_says_so(tmp_path: Path) -> None:
     done = wrap(["--out", "r", "--", "true"], tmp_path, [str(alone)])
     assert (done.returncode, done.stderr) == (
         126,
-        f"otel-memwatch: {tmp_path}/plain-otel-memwatch: No such file or directory\n",
+        f"otel-memwatch: {tmp_path}/plain-otel-memwatch, or its interpreter: No such file or directory\n",
     )
     (tmp_path / "plain-otel-memwatch").write_text(f"#!{tmp_path}/python\n")
     (tmp_path / "plain-otel-memwatch").chmod(0o755)

@@ -71,12 +71,12 @@ static void plain(char **arguments)
         execv(python, words);
     arguments[0] = script;
     execv(script, arguments);
-    dprintf(2, PROGRAM ": %s: %s\n", script, strerror(errno));
+    dprintf(2, PROGRAM ": %s, or its interpreter: %s\n", script, strerror(errno));
     _exit(126);
 }
 
-/* Find the interpreter in the first line of the script, which the installer has written. A line of another form, as for a
-   path with blanks, is left to the kernel. */
+/* Find the interpreter in the first line of the script, which the installer has written; its path may have blanks. A line of
+   another form, as one with options, is left to the kernel. */
 static void find_python(void)
 {
     char line[PATH_MAX + 3] = "", *end;
@@ -88,7 +88,7 @@ static void find_python(void)
         return;
     *end = 0;
     const char *name = strrchr(line, '/') + 1;
-    if (strpbrk(line, " \t\r") == NULL && strncmp(name, "python", 6) == 0 && access(line + 2, X_OK) == 0)
+    if (strncmp(name, "python", 6) == 0 && access(line + 2, X_OK) == 0)
         snprintf(python, sizeof python, "%s", line + 2);
 }
 
