@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 _OURS = __name__.partition(".")[0]
 
 
@@ -14,13 +18,16 @@ class SiteOnDemand:
     """Entry of `sys.meta_path` that finds nothing itself."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004 - Python passes them
-        """Run `site` before others search for a package of the installation."""
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004 - Python passes them
+        """Run `site` before others search for a package of the installation; ask all, also those that it has added."""
         if path is None and name != _OURS and name not in sys.stdlib_module_names:
             sys.meta_path.remove(SiteOnDemand)
+            import importlib.util
             import site
 
             site.main()
+            return importlib.util.find_spec(name)
+        return None
 
 
 def install() -> None:
