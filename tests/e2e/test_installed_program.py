@@ -175,8 +175,9 @@ def test_a_mistake_is_reported_before_anything_starts(options: list[str], tmp_pa
 
 
 def test_nothing_starts_if_python_cannot(tmp_path: Path) -> None:
-    where = environment(PYTHONHOME=str(tmp_path))
-    assert wrap(["--out", "r", "--", "touch", "started"], tmp_path, env=where).returncode != 0
+    for variable in ("HOME", "HASHSEED", "IOENCODING", "MALLOC", "TRACEMALLOC", "UTF8"):
+        where = environment(**{f"PYTHON{variable}": "mistake"})
+        assert wrap(["--out", "r", "--", "touch", "started"], tmp_path, env=where).returncode != 0
     little = ["sh", "-c", 'ulimit -v 8000; exec "$@"', "sh", str(INSTALLED)]
     assert wrap(["--out", "r", "--", "touch", "started"], tmp_path, little).returncode != 0
     assert os.listdir(tmp_path) == []

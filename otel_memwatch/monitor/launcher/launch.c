@@ -39,6 +39,9 @@ static const char *const OTHER_LABELS[] = {
     "env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec", "java", NULL};
 /* Programs whose script is the label. */
 static const char *const SHELLS[] = {"sh", "bash", "dash", "zsh", "ksh", "ash", NULL};
+/* Variables whose mistakes end Python before it could adopt a command. */
+static const char *const OF_PYTHON[] = {"PYTHONHOME", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONMALLOC",
+                                        "PYTHONTRACEMALLOC", "PYTHONUTF8", NULL};
 
 typedef struct {
     const char *out, *runs, *name, *interval;
@@ -149,7 +152,7 @@ static int is_narrow(void)
     for (int number = 0; number < 3; number++)
         if (getrlimit(LEAST[number].kind, &limit) != 0 || limit.rlim_cur < LEAST[number].least)
             return 1;
-    return getenv("PYTHONHOME") != NULL;
+    return 0;
 }
 
 /* Return whether nothing that this process inherited needs Python: settings, budgets, timers, closed files, children. */
@@ -162,7 +165,7 @@ static int is_ordinary(const char *here)
         if (fcntl(file, F_GETFD) < 0)
             return 0;
     for (char **variable = environ; *variable; variable++)
-        if (named(*variable, UNKNOWN))
+        if (named(*variable, UNKNOWN) || named(*variable, OF_PYTHON))
             return 0;
     for (int kind = ITIMER_REAL; kind <= ITIMER_PROF; kind++)
         if (getitimer(kind, &timer) == 0 && (timer.it_value.tv_sec || timer.it_value.tv_usec))
