@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from tests.support.wrapped import environment, rendered, wrap
 
 SLOW = """
@@ -44,9 +45,14 @@ def test_the_note_becomes_the_report(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path / "run")) == names, "no file was added, so the directory can be removed"
 
 
-@pytest.mark.parametrize("way", [["--strict"], []], ids=["strict", "ci"])
-def test_complete_at_the_prompt_if_nothing_may_be_missing(tmp_path: Path, way: list[str]) -> None:
-    variables = {} if way else {"CI": "true"}
+@pytest.mark.parametrize(
+    ("way", "variables"),
+    [(["--strict"], {}), ([], {"CI": "true"}), ([], {RUN_DIRECTORY_VARIABLE: "/around"})],
+    ids=["strict", "ci", "inside another run"],
+)
+def test_complete_at_the_prompt_if_nothing_may_be_missing(
+    tmp_path: Path, way: list[str], variables: dict[str, str]
+) -> None:
     done = wrap(["true"], *way, out=tmp_path / "run", **variables)
     assert done.code == 0
     assert "exit code 0" in (tmp_path / "run" / "report.txt").read_text()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.errors import describe
-from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE
+from otel_memwatch.record.format import FILE_MODE, PAGE_FILE, REPORT_FILE, RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime import module_finder, system_calls
 from otel_memwatch.runtime.light import load_array, suppress
 from otel_memwatch.runtime.system_calls import signal
@@ -38,13 +38,15 @@ def may_detach(settings: Mapping[str, Any], environment: Mapping[str, str]) -> b
     They are made before it if
 
     - an option needs them or their problems: --strict, --upload, --tracker;
-    - the machine may vanish with us: PID 1 of a container is we or our parent, or a batch system or CI runs us.
+    - the machine may vanish with us: PID 1 of a container is we or our parent, or a batch system or CI runs us;
+    - we run inside another run: the process would count for it, and keep its cgroup.
     """
     return not (
         settings["strict"]
         or settings["upload"] is not None
         or settings.get("tracker")
         or 1 in (os.getpid(), os.getppid())
+        or environment.get(RUN_DIRECTORY_VARIABLE)
         or any(environment.get(name) for name in _LAST_STEP)
     )
 
