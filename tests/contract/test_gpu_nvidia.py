@@ -15,7 +15,7 @@ from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sampling.sampler import Sampler
 from otel_memwatch.monitor.sampling.sources import Context, gpu_nvidia
-from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes, xid_errors
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import open_driver
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia.readings import Call
 from tests.support import nvml
@@ -530,11 +530,12 @@ def test_a_driver_in_use_by_the_thread_of_events_is_not_shut_down(
     machine.card(0)
     gpu = open_source()
     machine.also("hang nvmlEventSetWait_v2")
-    asked = machine.calls("nvmlEventSetWait_v2")
     deadline = time.monotonic() + GUARD
-    while machine.calls("nvmlEventSetWait_v2") == asked:
+    asked = -1
+    while (now := machine.calls("nvmlEventSetWait_v2")) != asked or not now:  # no more: the thread hangs
         assert time.monotonic() < deadline
-        time.sleep(0.003)
+        asked = now
+        time.sleep(2 * xid_errors._WAIT_MILLISECONDS / 1000)
     gpu.close()
     assert machine.calls("nvmlShutdown") == 0
     machine.without("hang")

@@ -17,6 +17,7 @@ from otel_memwatch.monitor.guard.guard import Guard
 from otel_memwatch.monitor.guard.memory_scopes import MemoryScope
 from otel_memwatch.monitor.guard.run_processes import RunProcesses
 from otel_memwatch.monitor.run import wrap
+from otel_memwatch.monitor.run.supervise import start
 from tests.unit.monitor.guard.ends import ended
 
 
@@ -189,7 +190,7 @@ def test_the_guard_is_prepared_before_the_command_starts(
         forked([7])  # the child waits
         raise CommandNotStarted("bomb", 127)
 
-    monkeypatch.setattr(wrap, "launch", launch)
+    monkeypatch.setattr(start, "launch", launch)
     given = {"timeout": "1s", "cgroup": "off", "out": str(tmp_path / "r")}
     run = wrap.RunResources(["bomb"], settings("wrap", given, {}), pytest.fail)
     assert run.prepare()
