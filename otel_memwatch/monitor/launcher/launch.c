@@ -1,9 +1,9 @@
 /* The program `otel-memwatch`: starts the command of `wrap` and becomes Python, which adopts the command (`adopt.py`).
 
-   Python needs 17 ms until it could start the command, this program 1 ms. Beside it lies the plain twin, a script, which
-   does all if anything differs from the simple case: other options than a few, settings in the environment, budgets of a
-   project, no cgroup of version 1 to make. Without a cgroup the first sample must not come later: the ranges of 120 random
-   programs were twice as wide. On version 2 a process enters a cgroup in 12 ms (`own_cgroup.py`). Python is run without `site`, which takes 3 ms: the
+   Python can start the command after 17 ms, this program after 1 ms. Beside it lies the plain twin, a script. The script does
+   everything if the case is not simple: other options than a few, settings in the environment, budgets of a project, or no
+   cgroup of version 1. Without a cgroup the first sample must not come later: the ranges of 120 random programs were twice as
+   wide. On version 2 a process enters a cgroup in 12 ms (`own_cgroup.py`). Python runs without `site`, which takes 3 ms: the
    script finds the package, and `site_on_demand.py` does the rest before the first import of anything else. */
 
 #define _GNU_SOURCE
@@ -293,7 +293,8 @@ static char **candidates(const char *name)
     return paths;
 }
 
-/* Return a copy of the environment with one or two more variables, which replace those of the same name. */
+/* Return a copy of the environment with one or two more variables; `second`: may be NULL. The environment has none of these
+   names (`is_ordinary`). */
 static char **with_variables(char *first, char *second)
 {
     size_t count = 0, place = 0;
@@ -302,7 +303,7 @@ static char **with_variables(char *first, char *second)
     char **variables = calloc(count + 3, sizeof *variables);
     if (variables == NULL)
         return NULL;
-    for (size_t number = 0; number < count; number++) /* neither is inherited: `is_ordinary` */
+    for (size_t number = 0; number < count; number++)
         variables[place++] = environ[number];
     variables[place++] = first;
     variables[place++] = second;

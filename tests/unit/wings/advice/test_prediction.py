@@ -82,7 +82,7 @@ def test_wide_bounds_count_as_far_above_their_low_ends_as_better_known_runs_show
 
 
 def test_a_low_end_that_shows_nothing_is_no_scatter() -> None:
-    """Two runs of a container whose only peak no sample met gave 16 910 MiB for at most 41 MiB."""
+    """No sample met the only peak of a container. Its two runs gave 16 910 MiB for at most 41 MiB."""
     bound = prediction_bound([Interval(0.8 * MIB, 41 * MIB), Interval(24 * MIB, 41 * MIB)], 1e-3)
     assert bound is not None
     assert 41 * MIB <= bound.value < 60 * MIB

@@ -265,7 +265,7 @@ def gained_before_end(
 
     Args:
         readings: of this scan. A process without an address space has ended.
-        gone: of the last scan, whose processes are no members any more.
+        gone: of the last scan; their processes have left the tree.
         faults: page faults of these since then; `None`: others may be among them.
         huge: bytes of huge pages that the tree probably got since then.
     """

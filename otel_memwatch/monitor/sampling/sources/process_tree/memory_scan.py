@@ -196,7 +196,7 @@ class MemoryScan:
         return new, True
 
     def gone(self, members: Mapping[int, Member]) -> list[AddressSpace]:
-        """Return the address spaces of the last scan whose processes are no members any more."""
+        """Return the address spaces of the last scan that no member of the tree has now."""
         return [self._spaces[pid] for pid in self._spaces.keys() - members.keys()]
 
     def close(self, members: Mapping[int, Member]) -> None:
