@@ -52,7 +52,7 @@ def _figures_at_end(run: RecordedRun) -> Iterator[str]:
     metric = catalog.MEMWATCH_OPERATION_MEMORY_PEAK
     peaks = [(metric, {"memwatch.operation.name": name}, peak) for name, peak in sorted(largest.items())]
     before = ""
-    for name, labels, value in (*at_end(run), *peaks):
+    for name, labels, value in (*at_end(run), *_stalled(run), *peaks):
         if name != before:
             yield _head(name)
             before = name
@@ -98,16 +98,23 @@ def _every_sample(run: RecordedRun) -> Iterator[str]:
     if ended and code is not None:
         yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
         yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
-    stalled = run.stalls.by_resource()
-    if stalled:
+    if stalled := _stalled(run):
         yield _head(catalog.MEMWATCH_RUN_STALLED)
-        for name, share in stalled.items():
-            of_resource = {**common, "memwatch.pressure.resource": name}
-            yield from _series(catalog.MEMWATCH_RUN_STALLED, of_resource, [end], [share])
+    for name, of_resource, share in stalled:
+        yield from _series(name, {**common, **of_resource}, [end], [share])
     yield from _findings(run, common, end)
     yield "# TYPE target info\n# HELP target Who the run is.\n"
     labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
     yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in (*before, end))
+
+
+def _stalled(run: RecordedRun) -> list[tuple[str, dict[str, str], float]]:
+    """Return metric, attributes and value of each known share of the time without progress."""
+    shares = run.stalls.by_resource()
+    return [
+        (catalog.MEMWATCH_RUN_STALLED, {"memwatch.pressure.resource": resource}, share)
+        for resource, share in shares.items()
+    ]
 
 
 def _findings(run: RecordedRun, common: Mapping[str, str], end: float) -> Iterator[str]:

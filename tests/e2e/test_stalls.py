@@ -55,6 +55,9 @@ def test_the_operation_that_reads_files_again_is_named(tmp_path: Path) -> None:
     assert list(exported.values()) == [document["stalled"]["memory"]], (
         "as in the report, not of a second before"
     )
+    ((series, share),) = exported.items()
+    line = f'{series}{{memwatch_pressure_resource="memory"}} {share}\n'
+    assert line in call("report", "run", "--format", "metrics", cwd=tmp_path).stdout
     assert "of it short of memory" in call("report", "run", cwd=tmp_path).stdout
     largest = document["files"]["largest"][0]
     assert (largest["path"], largest["bytes"]) == (str(tmp_path / "big"), 160 << 20)
