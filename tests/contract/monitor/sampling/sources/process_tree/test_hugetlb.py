@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 from collections.abc import Iterator
@@ -31,17 +32,19 @@ def reserved() -> Iterator[None]:
     """So many huge pages as the program maps, more than are there already."""
     if "Hugepagesize:       2048 kB" not in Path("/proc/meminfo").read_text():
         pytest.skip("huge pages are of another size here")
-    before = RESERVED.read_text()
-    try:
-        RESERVED.write_text(f"{int(before) + PAGES}\n")
-    except OSError:
-        pytest.skip("only root may reserve huge pages")
-    try:
-        if int(RESERVED.read_text()) < int(before) + PAGES:
-            pytest.skip("the kernel has no room for huge pages")
-        yield
-    finally:
-        RESERVED.write_text(before)
+    with RESERVED.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # else workers side by side restore the numbers of each other
+        before = RESERVED.read_text()
+        try:
+            RESERVED.write_text(f"{int(before) + PAGES}\n")
+        except OSError:
+            pytest.skip("only root may reserve huge pages")
+        try:
+            if int(RESERVED.read_text()) < int(before) + PAGES:
+                pytest.skip("the kernel has no room for huge pages")
+            yield
+        finally:
+            RESERVED.write_text(before)
 
 
 @pytest.mark.usefixtures("reserved")
