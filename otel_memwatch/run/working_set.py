@@ -8,7 +8,7 @@ from otel_memwatch.runtime.light import deque, ge, le
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.stalls import SLOWEST_READ
 from otel_memwatch.truth.working_set import (
-    RECENTLY,
+    ENDING,
     kept,
     mapped_by_several,
     read_ahead,
@@ -66,12 +66,15 @@ class WorkingSet:
         self._cache = self._mapped = self._time = self._newly_mapped = self._again = self._faulted = 0.0
         self._read = self._rate = 0.0
         self._disk_rate = max(SLOWEST_READ, disk_rate or 0)
-        self._waiting = self._written = self._user_seconds = 0.0
+        self._waiting = self._written = self._unwritten = self._user_seconds = 0.0
         self._burst = self._computed = 0.0
         """Bytes written since `_waiting`, and seconds in which the disk had time for those before."""
+        self._caught_up = self._copied = self._most_waiting = 0.0
+        """Bytes that the disk wrote while the program computed, bytes read while as many were written, and the most that waited."""
         self._cpu_seconds = inf
-        self._writes = deque([(0.0, 0.0)])
-        """Times and bytes written of recent samples."""
+        self._start: float | None = None
+        self._ending = deque([(0.0, 0.0)])
+        """Times and newly mapped bytes of the samples at the end of the run (`ENDING`)."""
 
     def add(self, sample: Sample, window: CgroupWindow | None) -> None:
         """Add a sample, and the window that ended at the sample before."""
@@ -85,20 +88,9 @@ class WorkingSet:
         written = sample.write_bytes or 0.0
         self._again = max(self._again, chars - read - call_writes)
         self._faulted = max(0.0, read - chars)
-        # Bytes that were written recently.
-        writes = self._writes
-        writes.append((sample.time, written))
-        while len(writes) > 2 and writes[1][0] <= sample.time - RECENTLY:
-            writes.popleft()
-        recently = written - writes[0][1]
+        unwritten_now = min(self._wait(sample, read, written), self._dirty(sample, written))
+        self._most_waiting = max(self._most_waiting, unwritten_now)
         self._cpu_seconds = sample.cpu_seconds or self._cpu_seconds
-        busy = (sample.user_seconds or 0.0) - self._user_seconds
-        idle = max(0.0, min(busy, sample.time - self._time) - (read - self._read) / self._disk_rate)
-        self._burst += written - self._written
-        self._computed += idle
-        waits = waiting(self._waiting, self._burst, self._computed, self._disk_rate)
-        if self._computed >= _BURST:
-            self._waiting, self._burst, self._computed = waits, 0.0, 0.0
         self._written, self._user_seconds = written, sample.user_seconds or self._user_seconds
         self._held = _Point(
             max(0.0, usage - cache),
@@ -106,15 +98,50 @@ class WorkingSet:
             max(0.0, mapped - read),
             max(cache, self._cache),
             self._faulted,
-            min(waits, (sample.unwritten or 0.0) + recently),
+            unwritten_now,
             self._newly_mapped,
             self._again,
         )
         self._newly_mapped += self._newly(mapped if sample.mapped is None else sample.mapped)
+        self._add_ending(sample.time)
         seconds = sample.time - self._time
         if seconds >= _LEAST_WINDOW:
             self._rate = max(self._rate, (read - self._read) / seconds)
         self._cache, self._time, self._read = cache, sample.time, read
+
+    def _wait(self, sample: Sample, read: float, written: float) -> float:
+        """Return the bytes that wait to be written, if the disk writes only while the program computes."""
+        more, more_read = written - self._written, read - self._read
+        busy = (sample.user_seconds or 0.0) - self._user_seconds
+        self._burst += more
+        self._copied += max(0.0, min(more, more_read))
+        self._computed += max(0.0, min(busy, sample.time - self._time) - more_read / self._disk_rate)
+        waits = waiting(self._waiting, self._burst, self._computed, self._disk_rate)
+        if self._computed >= _BURST:
+            self._caught_up += self._waiting + self._burst - waits
+            self._waiting, self._burst, self._computed = waits, 0.0, 0.0
+        return waits
+
+    def _dirty(self, sample: Sample, written: float) -> float:
+        """Return the most pages that can have been unwritten at one moment since the last sample, by the kernel's counter."""
+        most = self._unwritten + written - self._written
+        self._unwritten = most if sample.unwritten is None else sample.unwritten
+        return max(most, self._unwritten)
+
+    def _add_ending(self, time: float) -> None:
+        """Add the newly mapped bytes of a sample to those of the last part of the run so far."""
+        self._start = time if self._start is None else self._start
+        ending = self._ending
+        ending.append((time, self._newly_mapped))
+        while len(ending) > 2 and ending[1][0] <= time - ENDING * (time - self._start):
+            ending.popleft()
+
+    def _mapped_before_ending(self) -> float:
+        """Return the newly mapped bytes, without those of the last part of the run."""
+        (time, mapped), (later, more) = self._ending[0], self._ending[1]
+        last = self._ending[-1][0]
+        share = (last - ENDING * (last - (self._start or 0.0)) - time) / max(later - time, 1e-9)
+        return mapped + min(1.0, max(0.0, share)) * (more - mapped)
 
     def _newly(self, mapped: float) -> float:
         """Return bytes that were mapped since the last sample.
@@ -163,12 +190,17 @@ class WorkingSet:
         A call that copies a whole file counts as read at its end, so fewer bytes are read by faults at the end than before.
         """
         mapped, faulted = min(point.mapped, limit), min(point.faulted, self._faulted)
-        ahead = read_ahead(faulted, mapped, point.mapped_before, self._newly_mapped, processes)
+        ahead = read_ahead(faulted, mapped, point.mapped_before, self._mapped_before_ending(), processes)
         # On a busy machine a run takes longer than its work needs, and reads slower than the disk allows.
         rate = max(self._rate, self._disk_rate)
         seconds = min(seconds, self._cpu_seconds + self._read / rate)
         ahead = kept(ahead, seconds, rate)
-        found = (
-            mapped + self._again - point.again + ahead + unwritten(point.unwritten, seconds, self._disk_rate)
+        waits = unwritten(
+            point.unwritten,
+            seconds,
+            self._disk_rate,
+            bursts=self._caught_up / max(1.0, self._most_waiting),
+            copied=self._copied / max(1.0, self._written),
         )
+        found = mapped + self._again - point.again + ahead + waits
         return min(found, point.cache + min(point.unread, limit))

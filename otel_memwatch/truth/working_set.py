@@ -22,6 +22,9 @@ _OTHER_PARTS = {1: 0.25, _MANY: 0.5}
 _ALL_MAPPED = 0.9
 """Share of the pages that a program maps, from which it needs no further pages that were read ahead. At its end, pandas maps a last
 7 % of those that it has read."""
+ENDING = 0.05
+"""Share of the time at its end in which newly mapped pages do not count as still to be mapped. At its exit, PyTorch maps 8 MiB of 127 for
+its destructors, which one of three records shows. Up to ten times as much read ahead would count for them."""
 _READ_FOR_MAPPED = 10
 """Most bytes read ahead that a program needs for one that it maps later. The least advice for rustc, PyTorch and ffmpeg is 0.80, 0.95 and
 0.93 of their knees at 6, and 1.05, 1.00 and 1.05 at 10."""
@@ -33,8 +36,6 @@ imports, ffmpeg and rustc waited 0.5 to 1.5 ms for each fault, which is 0.4 of t
 _UNWRITTEN_MARGIN = 0.45
 """Share added to unwritten pages, among which the kernel has to search for others. It stalls if it finds none between 32 of them: a copy
 of 256 MiB does so in 330 MiB and not in 368, one of 128 MiB in 175 and not in 190."""
-RECENTLY = 0.5
-"""Seconds for which written data counts as unwritten: samples miss the most."""
 
 
 def mapped_by_several(largest: int, processes: int | None) -> int:
@@ -102,15 +103,22 @@ def kept(ahead: float, seconds: float, rate: float) -> float:
     return ahead * ahead / (ahead + again) if ahead > 0 else 0.0
 
 
-def unwritten(waits: float, seconds: float, rate: float) -> float:
-    """Return the unwritten pages that full speed needs; the program has time to wait for the others, once for each.
+def unwritten(waits: float, seconds: float, rate: float, *, bursts: float, copied: float) -> float:
+    """Return the pages for data that waits to be written, which full speed needs.
 
-    Meanwhile the disk reads as well, as much as it writes in a copy. PostgreSQL has 70 to 100 MiB unwritten and runs for 1.7 s without
-    its waiting. At 700 MB in a second, 28 of them may be missing.
+    The program has time to wait for a part of the data. If it computes between two bursts of writing, the disk catches up, and the
+    program waits in each of them. While a copy waits, the disk also reads. The pages that are not missing need room for others
+    among them (`_UNWRITTEN_MARGIN`), which cost no time.
+
+    PostgreSQL has 70 to 90 MiB unwritten, writes 250 in all, and runs for 1.7 s without its waiting. At 750 MB in a second, 20 of them
+    may be missing. A sort spills 74 MiB in bursts of 25 to 44. At most 10 of them have room at its knee.
 
     Args:
         waits: bytes (`waiting`).
         seconds: of the run.
         rate: bytes that the disk moves in a second.
+        bursts: number of times that the program writes as much as waits at most, and the disk catches up; below 1 is one.
+        copied: share of its bytes that the program reads at the same time.
     """
-    return max(0.0, waits * (1 + _UNWRITTEN_MARGIN) - _LOST * seconds * max(SLOWEST_READ, rate / 2))
+    time = _LOST * seconds / max(1.0, bursts)
+    return max(0.0, waits - time * max(SLOWEST_READ, rate / (1 + copied))) * (1 + _UNWRITTEN_MARGIN)
