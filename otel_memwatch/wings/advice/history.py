@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import change, duration
 from otel_memwatch.wings.advice.advice import advise, job_of
 from otel_memwatch.wings.advice.recommendation import sentence
 from otel_memwatch.wings.index.indexed_run import IndexedRun
-from otel_memwatch.wings.index.run_row import row_of, row_of_ended
+from otel_memwatch.wings.index.run_row import row_of_ended, row_of_finished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +45,9 @@ def earlier_runs(now: IndexedRun) -> list[IndexedRun]:
     job = job_of(now)
     found: list[IndexedRun] = []
     for name in reversed(names[-_NEWEST:]):
-        if len(found) < _ENOUGH and os.path.isfile(f"{parent}/{name}/{RUN_FILE}"):
-            row = row_of(f"{parent}/{name}")
-            alike = job_of(row) == job and row.system == now.system
-            if alike and row.state == "finished" and row.started <= now.started:
-                found.append(row)
+        row = row_of_finished(f"{parent}/{name}") if len(found) < _ENOUGH else None
+        if row and job_of(row) == job and row.system == now.system and row.started <= now.started:
+            found.append(row)
     return sorted(found, key=lambda row: row.started)
 
 

@@ -46,6 +46,15 @@ def row_of(path: str) -> IndexedRun:
     return IndexedRun(path, name, "broken", why, started=changed)
 
 
+def row_of_finished(path: str) -> IndexedRun | None:
+    """Return the row of a run that has finished, from its `run.json` alone; `None` for any other run."""
+    try:
+        run = _finished_run(path)
+        return None if run is None else row_of_ended(run, path)
+    except RunError:
+        return None
+
+
 def _finished_run(path: str) -> RecordedRun | None:
     """Return a run whose `run.json` has all figures of the row, without a look at its directory; `None` for any other."""
     try:
