@@ -156,8 +156,11 @@ def one_line(figures: LiveFigures) -> str:
 
 
 def one_look(run: LiveRun) -> None:
-    """Print the current figures."""
+    """Print the current figures; the summary if the run has ended."""
     figures = run.look(_ONE_LOOK)
+    if figures.state != "running":
+        _print_summary(run)
+        return
     printed = [title(figures, _WIDTH), state(figures), ""]
     printed += [f"{fact.label:<14}{fact.text}" for fact in facts(figures, run.last_tick_wall, run.interval)]
     rows = process_rows(figures, _PROCESSES, 70)
@@ -170,9 +173,13 @@ def one_look(run: LiveRun) -> None:
 
 def follow(run: LiveRun, every: float) -> None:
     """Print a line every `every` seconds until the run has ended, then its summary."""
-    from otel_memwatch.run import load
-
     while (figures := run.look(_SHARE * every)).state == "running":
         print_text(one_line(figures) + "\n")
         time.sleep(every)
+    _print_summary(run)
+
+
+def _print_summary(run: LiveRun) -> None:
+    from otel_memwatch.run import load
+
     print_report("summary", load(run.path))

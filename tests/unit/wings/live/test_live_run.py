@@ -10,6 +10,7 @@ import pytest
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.run import load
+from otel_memwatch.text import duration
 from otel_memwatch.wings.live import growing_record, lines
 from otel_memwatch.wings.live.live_run import LiveRun
 from tests.support import recorded
@@ -137,6 +138,19 @@ def test_processes_come_and_go(bare: Path) -> None:
     assert [(p.pid, p.rss) for p in live.look().processes] == [(7, 50 * MIB), (8, 9 * MIB)]
     grow(bare / "samples.jsonl", ticks([60], first=0.2))
     assert [p.pid for p in live.look().processes] == [7]
+
+
+def test_a_run_that_has_ended_is_shown_as_its_summary(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last sample may be later than the end: `true` ended after 0.7 ms, and was shown with 410 ms."""
+    run = LiveRun(recorded.short(tmp_path / "run"))
+    lines.one_look(run)
+    run.close()
+    shown = capfd.readouterr().out
+    assert "now" not in shown
+    assert "so far" not in shown
+    assert f"after {duration(load(run.path).seconds)}" in shown
 
 
 def test_before_the_first_tick_nothing_is_known(bare: Path) -> None:
