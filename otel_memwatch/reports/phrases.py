@@ -412,11 +412,9 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     """Return the command line without the directories of program and script, else the short name."""
     if not argv:
         return f"[{clean(command)}]" if command else ""
-    from otel_memwatch.run.process_names import INTERPRETERS
+    from otel_memwatch.run.process_names import without_folders
 
-    program = os.path.basename(argv[0]) or argv[0]
-    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(INTERPRETERS)]
-    return command_line([program, *script, *argv[1 + len(script) :]], width)
+    return command_line(without_folders(argv), width)
 
 
 def process_ending(process: ProcessFigures) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
 """Interpreters: their first argument names the program."""
 
+_FLAGS = frozenset("BEIOPSbdiqsuvx")
+"""Options of Python without a value, as in `python -u train.py`."""
+
 _COMPILERS = (
     "cc1", "f951", "lto1", "gcc", "g++", "cc", "c++", "clang", "gfortran", "nvcc", "cicc", "ptxas", "as", "javac", "ghc",
 )  # fmt: skip
@@ -55,7 +58,7 @@ def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[st
     | --- | --- |
     | a compiler with a source file | `cc1plus file19.cc` |
     | others of one program and script that differ | program, script, the differing words, each after its option |
-    | any other | all of it, without the folders of program and script |
+    | any other | all of it, without the folders of program and script, and flags of Python before the script |
 
     Examples of differing words: `python worker.py --rank 1`, and `git fetch origin`. A common first word stays if it is
     the subcommand.
@@ -65,7 +68,7 @@ def distinguishing_words(argvs: Sequence[Sequence[str] | None]) -> list[tuple[st
     given = [tuple(argv or ()) for argv in argvs]
     # Once for all forked processes, which share a command line.
     masked = {
-        argv: _without_folders(mask_arguments(argv[:_COMPARED])) for argv in dict.fromkeys(given) if argv
+        argv: without_folders(mask_arguments(argv[:_COMPARED])) for argv in dict.fromkeys(given) if argv
     }
     lines: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for words in masked.values():
@@ -123,10 +126,16 @@ def _distinguishing(
     return (*head, *verb, *differing)
 
 
-def _without_folders(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words without the folders of program and script."""
-    program, *rest = words
-    program = os.path.basename(program) or program
+def without_folders(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words without the folders of program and script, and without the flags of Python before the script."""
+    program = os.path.basename(words[0]) or words[0]
+    script = 1
+    if program.startswith("python"):
+        for word in words[1:]:
+            if len(word) < 2 or word[0] != "-" or not _FLAGS.issuperset(word[1:]):
+                break
+            script += 1
+    rest = list(words[script:])
     if rest and program.startswith(INTERPRETERS):
         rest[0] = os.path.basename(rest[0]) or rest[0]
     return (program, *rest)

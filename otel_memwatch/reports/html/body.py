@@ -20,7 +20,7 @@ from otel_memwatch.reports.sections.operations import operations, uncovered
 from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
-from otel_memwatch.run.process_names import INTERPRETERS
+from otel_memwatch.run.process_names import INTERPRETERS, without_folders
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
     best_estimate,
@@ -45,13 +45,13 @@ _PROGRAM = 48
 
 def program(run: RecordedRun) -> str:
     """Return the name of the program for a title: "train.py", "make"."""
-    words = [word[:_COMMAND] for word in run.command[:3]] or [run.id]
-    name = os.path.basename(words[0]) or words[0]
+    words = without_folders([word[:_COMMAND] for word in run.command[:9]] or [run.id])
+    name = words[0]
     if name.startswith(INTERPRETERS) and len(words) > 1:
         if words[1] == "-m" and len(words) > 2:
             name = words[2]
         elif not words[1].startswith("-"):
-            name = os.path.basename(words[1]) or words[1]
+            name = words[1]
     return shorten(name, _PROGRAM)
 
 

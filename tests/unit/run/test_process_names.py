@@ -32,7 +32,15 @@ CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-g
         ),
         (
             [["/usr/bin/python3", "-u", "train.py"], ["bash", "/x/run.sh", "a"]],
-            [("python3", "-u", "train.py"), ("bash", "run.sh", "a")],
+            [("python3", "train.py"), ("bash", "run.sh", "a")],
+        ),
+        (  # behind flags too: the installed program starts Python so
+            [
+                ["/v/bin/python3", "-Su", "-B", "/v/bin/tool", "demo"],
+                ["python3", "-X", "dev", "-u", "a/b.py"],
+                ["python", "-"],
+            ],
+            [("python3", "tool", "demo"), ("python3", "-X", "dev", "-u", "a/b.py"), ("python", "-")],
         ),
         (
             [["python", "/a/worker.py", "--port", "1", "--rank", str(n), "--out", "x"] for n in (0, 1)],
