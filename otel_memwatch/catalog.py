@@ -175,7 +175,7 @@ MEMWATCH_TREE_CPU_TIME = _row(
     integer=False, profile=_MIN)
 MEMWATCH_TREE_CPU_DELAY = _row(
     "memwatch.tree.cpu.delay", _C, "s", "Time that threads of the tree could run but waited for a processor: lower bound.", (),
-    "run_queue", note="Read once a second; excludes threads that ended before their second reading.", integer=False,
+    "run_queue", note="Read about once a second; excludes threads that ended before their second reading.", integer=False,
     profile=_ALL)
 MEMWATCH_TREE_DISK_IO = _row(
     "memwatch.tree.disk.io", _C, "By", "Bytes read from or written to storage for the tree, including reaped "

@@ -111,7 +111,7 @@ class KnownPids:
     """Stands for the source process_tree where a test says which processes there are."""
 
     runs: int | None = None
-    resting = False
+    resting = sleeps = False
     """As in `TreeSource`."""
 
     def __init__(self, pids: Iterable[int], needed_range: tuple[int, int] | None = None) -> None:

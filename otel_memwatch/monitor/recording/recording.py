@@ -80,11 +80,11 @@ Before that, they are loaded between samples if a processor may be idle.
 _LOADING_SECONDS = 0.02
 """Seconds for loading them at one sample, plus one module."""
 
-_REST_SECONDS = 1.5
+_REST_SECONDS = 2.0
 """Longest time without a search for operations while no process of the tree runs: only `otel-memwatch mark` adds any."""
 
-_SHARED_SECONDS = 1.0
-"""Seconds by which the search may come early, at a sample of the sources: they take one each second."""
+_SHARED_SECONDS = 1.5
+"""Seconds by which the search may come early, at a sample of the sources: they take one each second or two."""
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""

@@ -93,9 +93,9 @@ static int is_same(File *file, double time)
     char data[LARGEST_FILE];
     if (time < file->next)
         return 1;
+    file->next = time + file->every;
     if (file->count) {
         file->length = pread(file->descriptor, file->content, LARGEST_FILE, 0);
-        file->next = time + file->every;
         return file->length >= 0 && has_parts(file);
     }
     const Bytes *whole = &file->parts[0];

@@ -37,7 +37,7 @@ class WatchedFile(NamedTuple):
     next: float = 0.0
     """Monotonic seconds from which on it is read."""
     every: float = 0.0
-    """Least seconds between two readings of a file with parts."""
+    """Least seconds between two readings."""
 
 
 class Repetition(NamedTuple):
@@ -118,11 +118,12 @@ def _are_same(
             data = os.pread(file.descriptor, len(first) + 1 if file.whole else LARGEST_FILE, 0)
         except OSError:
             return False
+        due[place] = now + file.every
         if file.whole:
             if data != first or len(first) >= LARGEST_FILE:
                 return False
             continue
-        due[place], contents[place], at = now + file.every, data, 0
+        contents[place], at = data, 0
         for part in file.parts:
             at = data.find(part, at)
             if at < 0:

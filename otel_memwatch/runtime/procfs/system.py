@@ -56,6 +56,12 @@ def parse_memory(data: bytes) -> Memory:
     )
 
 
+def swap_lines(data: bytes) -> bytes:
+    """Return the lines of /proc/meminfo that show how much swap is in use."""
+    begin = data.find(b"SwapTotal:")
+    return data[begin : data.find(b"\n", data.find(b"SwapFree:", begin)) + 1] if begin >= 0 else b""
+
+
 def parse_used(data: bytes) -> int | None:
     """Return total minus available memory in bytes, from /proc/meminfo; `None` if `parse_memory` has to estimate it."""
     start = data.find(b"MemTotal:")

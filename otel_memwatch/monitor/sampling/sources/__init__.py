@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         """Reason in words why processes are reported at their end only; `None`: they are watched."""
         resting: bool
         """No figure of a process changed at the last reading."""
+        sleeps: bool
+        """No process runs, nor waits for a disk or for memory."""
         runs: int | None
         """Samples at which a process may have run since the sample before; `None`: unknown."""
 
@@ -69,6 +71,9 @@ SLOW_PERIOD = 0.5
 
 FAST_PERIOD = 0.1
 """Shortest time in seconds between two readings of figures that do not concern the tree alone."""
+
+LATER_AT_REST = 1.0
+"""Seconds by which figures of about once a second may be read later while the tree sleeps."""
 
 PROCESS_TREE = "process_tree"
 """Name of the source from which the others get the tree's pids."""
@@ -142,6 +147,10 @@ class Context(NamedTuple):
     def rests(self) -> bool:
         """Return whether no figure of the tree's processes changed at its last reading."""
         return self.tree is not None and self.tree.resting
+
+    def at_rest(self, due: float) -> float:
+        """Return the monotonic seconds of a reading that is due then, later while the tree sleeps: a sample of all sources is dear."""
+        return due + LATER_AT_REST if self.tree is not None and self.tree.sleeps else due
 
     def needed_range(self) -> tuple[int, int] | None:
         """Return `TreeSource.needed_range`, or `None` while process_tree is not open."""

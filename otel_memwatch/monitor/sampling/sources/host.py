@@ -8,7 +8,7 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sources import FAST_PERIOD, columns_of
-from otel_memwatch.runtime.procfs.system import parse_load, parse_memory, parse_used
+from otel_memwatch.runtime.procfs.system import parse_load, parse_memory, parse_used, swap_lines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,26 +76,32 @@ class Host:
         self._not_due = (None,) * len(_SLOW)
         self.idle: Sequence[Value] = (None, *self._not_due)
         """Values while nothing is due."""
-        self._rests = context.rests
+        self._context = context
+        self._swap: bytes | None = None
+        """Lines of meminfo on swap at the last reading of all; `None`: the machine has none."""
 
     def read(self, now: float) -> Sequence[Value]:
         """Read used memory, and the rest if due. Raises `OSError` if /proc is unreadable."""
         self.pace.due(now)
-        if now < self._slow_pace.next and self._rests():
+        if now < self._slow_pace.next and self._context.rests():
             return self.idle
         data = os.pread(self._memory, 8192, 0)
         used = parse_used(data)
         if used is not None and not self._slow_pace.due(now):
             return (used, *self._not_due)
         memory = parse_memory(data)
+        self._swap = swap_lines(data) if memory.swap_total else None
         machine = _Machine(memory, parse_load(os.pread(self._load, 256, 0)).minute)
         return (memory.total - memory.available, *(get(machine) for _, _, get in _SLOW))
 
     def repeats(self) -> Repetition:
-        """Return until when the next samples have no values, if the tree rests."""
-        from otel_memwatch.monitor.sampling.repeated import Repetition
+        """Return until when the next samples have no values, if the tree rests. Swap in use stays the same."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition, WatchedFile
 
-        return Repetition(self._slow_pace.next, self.idle)
+        due, swap = self._slow_pace.next, self._swap
+        until = self._context.at_rest(due)
+        files = (WatchedFile(self._memory, (swap,), False, due, until - due),) if swap and until > due else ()
+        return Repetition(until, self.idle, files)
 
     def close(self) -> None:
         """Close the files."""

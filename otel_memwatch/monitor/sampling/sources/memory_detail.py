@@ -194,6 +194,11 @@ class MemoryDetail:
         if self._thread is None and self._last is not None:
             behind = max(0.0, self._spent - self._allowed) / (WIDE_SHARE if self._wide else SHARE)
             regular = max(self._next, self._last + behind)
+            if not self._bounds_needed:
+                regular = max(regular, until)
+            later = self._context.at_rest(regular)
+            if self._sums is not None and self._are_as_read(later):  # a round would only repeat them
+                regular = later
             until = max(until, min([regular, *(since + REST for since in self._grown_since())]))
         return Repetition(until, self.idle)
 

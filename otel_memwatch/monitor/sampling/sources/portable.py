@@ -96,7 +96,7 @@ class Portable:
     """The tree of `context.root` by psutil: 2 ms per sample, and 0.2 ms per process, on Linux."""
 
     name = "process_tree"
-    resting = False
+    resting = sleeps = False
     runs = None
     blind: str | None = None
 

@@ -14,6 +14,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.monitor.sampling.repeated import Repetition
+
 RESOURCES = ("cpu", "memory", "io")
 
 
@@ -23,6 +25,7 @@ class Pressure:
     name = "pressure"
 
     def __init__(self, context: Context) -> None:
+        self._context = context
         period = context.slow_period(1.0)
         self.pace = context.pace(1.0)
         self.paces = (self.pace,)
@@ -62,6 +65,12 @@ class Pressure:
                 stalls = {}
             values += [stalls.get(kind) for kind in kinds]
         return values
+
+    def repeats(self) -> Repetition:
+        """Return until when the next samples have no values, if the tree rests."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        return Repetition(self._context.at_rest(self.pace.next), self.idle)
 
     def close(self) -> None:
         """Close the files."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_memwatch.model import Value
+    from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context
 
 _THREADS = 128
@@ -94,6 +95,12 @@ class RunQueue:
                     yield int(tid), f"{folder}/{tid}/schedstat"
             if left <= 0:
                 return
+
+    def repeats(self) -> Repetition:
+        """Return until when the next samples have no values, if the tree rests."""
+        from otel_memwatch.monitor.sampling.repeated import Repetition
+
+        return Repetition(self._context.at_rest(self.pace.next), self.idle)
 
     def close(self) -> None:
         """Close the file."""

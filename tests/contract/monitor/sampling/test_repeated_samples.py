@@ -120,3 +120,31 @@ def test_they_end_when_the_program_runs(
     after = last.values[place]
     assert after is not None
     assert after > faults
+
+
+def test_they_end_after_another_program_changed_the_memory_of_one_that_sleeps(tmp_path: Path) -> None:
+    """Here we write into its memory, as a debugger does. The process does not run meanwhile."""
+    size = 4 << 20
+    code = (
+        f"import ctypes, mmap\nmemory = mmap.mmap(-1, {size})\n"
+        "print(ctypes.addressof(ctypes.c_char.from_buffer(memory)), flush=True)\ninput()"
+    )
+    argv = [sys.executable, "-S", "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        address = int(program.stdout.readline())
+        sources, _ = open_sources(Context(program.pid, INTERVAL, started=time.monotonic()), NAMES)
+        recorder = Recorder(Sampler(sources, INTERVAL), tmp_path / "samples")
+        metrics = [column.metric for column in recorder.sampler.columns]
+        place = metrics.index(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+        for _ in range(3):
+            before, _ = recorder.repeat(20.0)
+        with open(f"/proc/{program.pid}/mem", "r+b", buffering=0) as memory:
+            memory.seek(address)
+            memory.write(b"x" * size)
+        written, most = time.monotonic(), (before.values[place] or 0) + size
+        while (sample := recorder.sampler.tick()).time < written + 20.0 and sample.values[place] != most:
+            recorder.sampler.repeat(math.inf, -1, recorder.line)
+            recorder.sampler.wait(Flag())
+        program.kill()
+    assert sample.values[place] == most

@@ -122,7 +122,7 @@ class Cgroup:
         alone = groups.own or groups.target
         self._below = GroupsBelow(groups.memory, ours=groups.own) if alone else None
         self._outside = None if alone else Outside(context, groups)
-        self._rests = context.rests
+        self._context = context
         self._auto = context.auto
         if self._auto is not None:
             self._auto.shared_cgroup = not alone
@@ -197,17 +197,23 @@ class Cgroup:
         """Return until when the next samples have the same values, if the tree rests; `None`: they may differ."""
         from otel_memwatch.monitor.sampling.repeated import Repetition
 
-        until = self._slow_pace.next
-        if self._outside is not None:
-            return None if self.removed else Repetition(until, self.idle)
-        files = self._readings.files_unchanged()
-        if self.removed or self._unchanged is None or files is None:
+        if self.removed:
             return None
-        return Repetition(until, self._unchanged, files)
+        due = self._slow_pace.next
+        until = self._context.at_rest(due)
+        details = self._readings.details_unchanged(due, until - due) if until > due else None
+        if details is None:
+            details, until = (), due
+        if self._outside is not None:
+            return Repetition(until, self.idle, details)
+        files = self._readings.files_unchanged()
+        if self._unchanged is None or files is None:
+            return None
+        return Repetition(until, self._unchanged, (*files, *details))
 
     def _values(self, now: float) -> Sequence[Value]:
         due = self._slow_pace.due(now)
-        rests = self._rests() and not due
+        rests = self._context.rests() and not due
         if self._outside is not None and (rests or not self._fast_pace.due(now)):
             self._outside.note_ended()
             return self.idle

@@ -120,6 +120,8 @@ class _Files:
         """Last content of memory.stat."""
         self._details = 0
         """Number of calls of `details`."""
+        self._memory_read: Mapping[str, bytes | None] | None = None
+        """Contents of the files of memory, or parts of them, that bounds rest on; `None` before the first `details`."""
         self._above: dict[str, list[int | None]] = {}
         """Limits of the cgroups above by file."""
         self._known_cores: tuple[float | None] | None = None
@@ -199,6 +201,22 @@ class _Files:
         if self._usage_descriptor < 0:
             self._usage_descriptor = self._descriptors[f"{self._groups.memory}/{self.usage_file}"]
         return os.pread(self._usage_descriptor, 64, 0) == usage and os.pread(self._resettable, 64, 0) == usage
+
+    def details_unchanged(self, due: float, every: float) -> tuple[WatchedFile, ...] | None:
+        """Return files, to be read from `due` on, that have memory as `details` found it; `None`: not read yet.
+
+        Those of `settle` precede them, whatever they contain.
+        """
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        if self._memory_read is None:
+            return None
+        settling = dict.fromkeys(self.updating if self._groups.own else (), b"\n")
+        parts = [
+            (self._descriptors.get(f"{self._groups.memory}/{name}", -1), part)
+            for name, part in (*settling.items(), *self._memory_read.items())
+        ]
+        return tuple(WatchedFile(fd, (part,), False, due, every) for fd, part in parts if fd >= 0 and part)
 
     def files_unchanged(self) -> tuple[WatchedFile, ...] | None:
         """Return files that stay as they are while `is_unchanged` returns `True`; `None`: it does not, or files are missing."""
@@ -381,6 +399,13 @@ class Version1(_Files):
         The fields with `total_` include the cgroups below.
         """
         stat = self._begin_details()
+        kernel = self._optional(f"{self._groups.memory}/memory.kmem.usage_in_bytes")
+        alone = self._groups.own or self._groups.target
+        self._memory_read = (
+            {"memory.stat": stat, "memory.kmem.usage_in_bytes": kernel}
+            if alone
+            else {"memory.stat": _line(stat, b"total_swap ")}
+        )
         usage = int(self._needed("memory.usage_in_bytes"))
         cache, shmem = parse_key(stat, b"total_cache"), parse_key(stat, b"total_shmem")
         if shmem is None:
@@ -395,7 +420,7 @@ class Version1(_Files):
             parse_key(stat, b"total_rss"),
             None if cache is None else cache - (shmem or 0),
             shmem,
-            self._number("memory.kmem.usage_in_bytes"),
+            None if kernel is None else int(kernel),
             parse_key(stat, b"total_swap"),
             min((limit for limit in limits if limit is not None), default=None),
             None,
@@ -473,7 +498,11 @@ class Version2(_Files):
 
     def details(self) -> Details:
         """Read the slow values. Raises `OSError` if the cgroup is gone."""
-        stat = parse_keyed(self._begin_details())
+        data = self._begin_details()
+        swap = self._optional(f"{self._groups.memory}/memory.swap.current")
+        alone = self._groups.own or self._groups.target
+        self._memory_read = {"memory.stat": data if alone else None, "memory.swap.current": swap}
+        stat = parse_keyed(data)
         usage = int(self._needed("memory.current"))
         file, shmem = stat.get("file"), stat.get("shmem")
         return Details(
@@ -482,7 +511,7 @@ class Version2(_Files):
             None if file is None else file - (shmem or 0),
             shmem,
             _kernel(stat),
-            self._number("memory.swap.current"),
+            None if swap is None else int(swap),
             self._smallest("memory.max"),
             self._smallest("memory.high"),
             _seconds(self._keyed(self._groups.cpu, "cpu.stat").get("throttled_usec"), 1e6),
@@ -501,6 +530,11 @@ def _kernel(stat: Mapping[str, int]) -> int | None:
         stat[name] for name in ("kernel_stack", "pagetables", "percpu", "slab", "vmalloc") if name in stat
     ]
     return sum(parts) if parts else None
+
+
+def _line(stat: bytes, key: bytes) -> bytes:
+    begin = stat.find(key)
+    return stat[begin : stat.find(b"\n", begin) + 1] if begin >= 0 else b""
 
 
 def _unwritten(stat: bytes, dirty: bytes, writeback: bytes) -> int | None:

@@ -28,7 +28,10 @@ from otel_memwatch.runtime.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.runtime.procfs.statm import parse_private, parse_resident
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.sampling.repeated import WatchedFile
 
 GONE = (ProcessLookupError, FileNotFoundError)
 """Exceptions raised by a read of a file of a process that no longer exists."""
@@ -416,7 +419,7 @@ class Member:
         if self._leader_ended and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
         if data == self._status_data and self.page_tables and self.watermark.last is not None:
-            self.watermark.note(self.watermark.last, self.stat)
+            self.note_same_status()
             return True
         self._status_data, self._status = data, None
         self.ignores_sigchld = parse_ignores_sigchld(data)
@@ -439,6 +442,21 @@ class Member:
             if private is not None:
                 self.needed = max(self.needed or 0, private + self.shmem)
         return mark is not None
+
+    def status_as_read(self, due: float, every: float) -> WatchedFile | None:
+        """Return its status to be read from `due` on, which must stay as it is; `None`: no descriptor is open.
+
+        Pending signals do not matter: the kernel counts those of all processes of the user.
+        """
+        file = self._status_file.watched(self.status_data)
+        before, signals, rest = self.status_data.partition(b"\nSigQ:")
+        parts = tuple(filter(None, (before + signals, rest[rest.find(b"\n") :])))
+        return None if file is None else file._replace(parts=parts, whole=False, next=due, every=every)
+
+    def note_same_status(self) -> None:
+        """Note a reading of a status that has not changed."""
+        if self.watermark.last is not None:
+            self.watermark.note(self.watermark.last, self.stat)
 
     def _has_lost(self, size: int) -> bool:
         """Return whether a reset removed this many bytes from its watermark. An exec restarts the watermark too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 
+from otel_memwatch.monitor.sampling.sources import LATER_AT_REST
 from otel_memwatch.monitor.sampling.sources.process_tree.columns import (
     IO,
     UPTIME,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit, Value
     from otel_memwatch.monitor.sampling.repeated import Repetition
     from otel_memwatch.monitor.sampling.sources import Context
+    from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.needed_memory import NeededMemory
 
 EVERY_STATUS = 20
@@ -47,7 +49,7 @@ class ProcessTree:
 
     name = "process_tree"
     blind: str | None = None
-    resting = False
+    resting = sleeps = False
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -70,6 +72,8 @@ class ProcessTree:
         """Monotonic seconds of the next reading of all files while no process runs."""
         self._round = 0
         """Index of the member of a large tree with the status to read next."""
+        self._watched: Sequence[Member] = ()
+        """Members of which the samples of a repetition read the status."""
         self._sum = Totals()
         self._fast: list[Value] = []
         """Values of the last sample with a changed figure."""
@@ -178,18 +182,34 @@ class ProcessTree:
         return values
 
     def repeats(self) -> Repetition | None:
-        """Return until when the next samples have the same values; `None`: they may differ."""
-        if not self.resting:
+        """Return until when the next samples have the same values; `None`: they may differ.
+
+        While all members sleep, these samples read their sizes and watermarks when `read` would, and find them unchanged.
+        """
+        self.sleeps = False
+        files = self._tree.files_at_rest() if self.resting else None
+        if files is None:
             return None
         from otel_memwatch.monitor.sampling.repeated import Repetition
 
-        files = self._tree.files_at_rest()
-        until = min(self._rests_until, self._tree.rests_until)
-        return None if files is None else Repetition(until, self._at_rest, files)
+        due, members = self._rests_until, list(self._tree.members.values())
+        sizes = self._tree.sleep.watched_sizes(members, due, REST_SECONDS)
+        if sizes:
+            self._watched = self._in_turn(members)
+            statuses = [member.status_as_read(due, REST_SECONDS) for member in self._watched]
+            self.sleeps = None not in statuses
+            if self.sleeps:
+                files += (*sizes, *filter(None, statuses))
+        until = due + LATER_AT_REST if self.sleeps else due
+        return Repetition(min(until, self._tree.rests_until), self._at_rest, files)
 
     def note_repeated(self, contents: Sequence[bytes | None]) -> None:
         """Note samples that repeated these values: the last contents of the files."""
         self._tree.note_repeated(contents)
+        if self.sleeps and contents[-1] is not None:
+            for member in self._watched:
+                member.note_same_status()
+            self._round += len(self._watched)
 
     def finish(self, now: float) -> None:
         """Record the last figures of every process and close all files. Do not call while `read` is running."""
@@ -205,12 +225,10 @@ class ProcessTree:
         Without a page fault a process has no more memory than before. Another process may have added memory to it: the
         watermark keeps this until `all_of_them` are read.
         """
-        members = list(self._tree.members.values())
-        if len(members) > EVERY_STATUS:
-            count = max(1, int(len(members) * self._context.interval / ROUND_SECONDS) + 1)
-            self._round %= len(members)
-            members = (members + members)[self._round : self._round + min(count, len(members))]
-            self._round += count
+        every = list(self._tree.members.values())
+        members = self._in_turn(every)
+        if len(every) > EVERY_STATUS:
+            self._round += len(members)
         elif not all_of_them:
             members = [member for member in members if member.status_outdated]
         for member in members:
@@ -221,6 +239,14 @@ class ProcessTree:
                 continue
             self._read_status = self._read_status or member.status_data is not before
         return bool(members)
+
+    def _in_turn(self, members: list[Member]) -> list[Member]:
+        """Return the members with the status to read next: all of a small tree."""
+        if len(members) <= EVERY_STATUS:
+            return members
+        count = min(len(members), int(len(members) * self._context.interval / ROUND_SECONDS) + 1)
+        self._round %= len(members)
+        return (members + members)[self._round : self._round + count]
 
     def _values(self, changes: TickDelta, now: float, *, slow: bool) -> list[Value]:
         """Return the values of a sample. If no figure has changed, reuse the values of the previous sample."""

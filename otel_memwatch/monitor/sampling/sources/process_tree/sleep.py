@@ -42,6 +42,17 @@ class Sleep:
 
         return tuple(WatchedFile(descriptor, (content,)) for descriptor, _, content in self._files)
 
+    def watched_sizes(self, members: Collection[Member], due: float, every: float) -> tuple[WatchedFile, ...]:
+        """Return the files of `keeps_sizes`, to be read from `due` on; empty: unknown, or a member may wait for a disk or memory."""
+        from otel_memwatch.monitor.sampling.repeated import WatchedFile
+
+        if not self.asleep or len(self._sizes) != len(members) or any(m.stat.state == "D" for m in members):
+            return ()
+        return tuple(
+            WatchedFile(descriptor, (content,), next=due, every=every)
+            for descriptor, _, content in self._sizes
+        )
+
     def still_lasts(self) -> bool:
         """Return the same between two samples, without effect on these."""
         return bool(self._files) and are_same(self._files)

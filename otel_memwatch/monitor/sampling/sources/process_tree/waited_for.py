@@ -31,7 +31,7 @@ class WaitedFor:
     """
 
     name = "process_tree"
-    resting = False
+    resting = sleeps = False
     runs = None
 
     def __init__(self, context: Context, why: str) -> None:

@@ -257,6 +257,7 @@ class Ended(NamedTuple):
 
     groups: dict[int, bytes]
     resting: bool = False
+    sleeps: bool = False
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -380,6 +381,42 @@ def test_a_cgroup_without_new_charges_is_read_further_only_if_the_tree_changes(t
         (group_path / "memory.peak").write_text("900")
         assert values(source, 1.2)["memory.window"] == 900
         (group_path / "memory.stat").write_text("anon 500\nfile 200\nshmem 30")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_while_the_tree_sleeps_details_are_read_every_two_seconds_but_memory_each_second(
+    tmp_path: Path, version: int, alone: bool
+) -> None:
+    context = version1(tmp_path) if version == 1 else version2(tmp_path)
+    path = tmp_path / ("memory/jobs/7" if version == 1 else "cgroup/a/b")
+    (path / "memory.swap.current").write_text("5\n")
+    for name in ("memory.stat", "cpu.stat"):
+        (path.parent / name).write_text("pages 1\n")
+    tree = Ended({}, resting=True, sleeps=True)
+    own = SimpleNamespace(path=str(path)) if alone else None
+    source = open_source(context._replace(own_cgroup=cast("Any", own), tree=cast("Any", tree)))
+    values(source, 1.0)
+    (path / "memory.peak").write_text("800\n")
+    (path / "memory.max_usage_in_bytes").write_text("300\n")  # as the kernel does at a reset
+    repetition = source.repeats()
+    assert repetition is not None
+    assert repetition.until == pytest.approx(2.95)
+    later = {
+        os.readlink(f"/proc/self/fd/{file.descriptor}").removeprefix(f"{path.parent}/"): file.parts[0]
+        for file in repetition.files
+        if (file.next, file.every) == (pytest.approx(1.95), pytest.approx(1.0))
+    }
+    name, stat = path.name, (path / "memory.stat").read_bytes()
+    if version == 1:
+        of_memory = {f"{name}/memory.stat": stat, f"{name}/memory.kmem.usage_in_bytes": b"7\n"}
+        swap = {f"{name}/memory.stat": b"total_swap 5\n"}
+    else:
+        swap = {f"{name}/memory.swap.current": b"5\n"}
+        of_memory = {f"{name}/memory.stat": stat} | swap
+    updating = {"memory.stat": b"\n"} | ({} if version == 1 else {f"{name}/cpu.stat": b"\n"})
+    assert later == (updating | of_memory if alone else swap)
+    source.close()
 
 
 MIB = 1 << 20

@@ -7,9 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from otel_memwatch import catalog
 from otel_memwatch.monitor.sampling.sources import Context, portable
 from otel_memwatch.monitor.sampling.sources.host import Host
+from tests.support.proc_tree import KnownPids
 
 MEMINFO = b"""MemTotal:       1000 kB
 MemFree:         300 kB
@@ -43,6 +46,24 @@ def test_values_of_the_host_stand_in_their_columns(tmp_path: Path) -> None:
         (catalog.SYSTEM_CPU_LOGICAL_COUNT,): len(os.sched_getaffinity(0)),
         (catalog.MEMWATCH_SYSTEM_LOAD,): 1.25,
     }
+
+
+def test_while_the_tree_sleeps_only_swap_is_read_each_second(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_bytes(MEMINFO)
+    (tmp_path / "loadavg").write_bytes(b"1.25 0.5 0.1 1/100 4242\n")
+    tree = KnownPids([1])
+    source = Host(Context(root=1, interval=0.1, proc=tmp_path, tree=tree))
+    source.read(1.0)
+    assert (source.repeats().until, source.repeats().files) == (1.95, ())
+    tree.sleeps = True
+    until, values, (file,) = source.repeats()
+    assert (until, values) == (2.95, source.idle)
+    assert (file.next, file.every) == (1.95, pytest.approx(1.0))
+    assert file.parts == (b"SwapTotal:       100 kB\nSwapFree:         40 kB\n",)
+    (tmp_path / "meminfo").write_bytes(MEMINFO.replace(b"SwapTotal:       100", b"SwapTotal:         0"))
+    source.read(3.0)
+    assert source.repeats().files == (), "the machine has no swap"
+    source.close()
 
 
 def process(**facts: Any) -> Any:

@@ -73,6 +73,26 @@ def test_sums_of_a_tree_that_does_not_run_are_repeated(tmp_path: Path) -> None:
     assert detail.read(104.0 + REPEATED)[0] == 3000 << 10, "other programs may share less"
 
 
+@pytest.mark.parametrize("group", [None, "/sys/fs/cgroup/job"])
+def test_sums_of_a_tree_that_sleeps_are_repeated_less_often_but_read_in_time(
+    tmp_path: Path, group: str | None
+) -> None:
+    context = fake(tmp_path, 1, MIB)._replace(target_group=group)
+    assert isinstance(context.tree, KnownPids)
+    context.tree.runs = 7
+    detail = MemoryDetail(context)
+    readings(detail, 1.0)
+    detail.read(101.0)
+    for now in (101.1, 101.2):
+        assert detail.read(now)[0] is None
+    assert detail.repeats().until == pytest.approx(101.95)
+    context.tree.sleeps = True
+    assert detail.repeats().until == pytest.approx(102.95)
+    assert detail.read(109.0)[0] is not None
+    assert detail.read(109.1)[0] is None
+    assert detail.repeats().until == pytest.approx(109.95), "other programs may share less"
+
+
 def test_shares_without_files_are_reported_less_what_changed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.sampling.repeated import WatchedFile, _are_same
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, accounting, membership
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
@@ -705,8 +706,7 @@ def test_a_tree_that_sleeps_is_read_again_if_another_process_changes_its_memory(
     assert watched.tree._tree.sleep.asleep
     repetition = watched.tree.repeats()
     assert repetition is not None
-    assert [file.parts[-1] for file in repetition.files[-2:]] == [b"9 9 9\n"] * 2
-    assert repetition.until == pytest.approx(1003.4, abs=0.06)
+    assert repetition.until == pytest.approx(1004.4, abs=0.06)
     assert list(watched.tree.read(1003.2)) == list(repetition.values)
     asleep = watched.tick(1003.4)
     assert asleep.pop("process.uptime") == pytest.approx(tick.pop("process.uptime") + 1.0)
@@ -720,3 +720,71 @@ def test_a_tree_that_sleeps_is_read_again_if_another_process_changes_its_memory(
     (proc.path / "51" / "schedstat").write_text("9 9 10\n")
     proc.process(51, 50, rss=2 * MIB, peak=5 * MIB, minor=11)
     assert watched.tick(1005.5)["tree.memory.usage"] == 6 * MIB
+
+
+def at_rest(proc: ProcTree, *, members: int = 2) -> Watched:
+    """Return a tree of processes that have slept for some samples."""
+    for pid in range(50, 50 + members):
+        proc.process(pid, 1 if pid == 50 else 50, rss=4 * MIB, peak=5 * MIB)
+        (proc.path / str(pid) / "schedstat").write_text("9 9 9\n")
+        status = proc.path / str(pid) / "status"
+        status.write_text(f"{status.read_text()}SigQ:\t3/900\nThreads:\t1\n")
+    watched = open_tree(proc)
+    for now in (1000.0, 1000.1, 1000.2, 1000.3, 1000.7, 1001.3, 1002.4):
+        watched.tick(now)
+    assert watched.tree._tree.sleep.asleep
+    return watched
+
+
+def test_repeated_samples_read_memory_each_second_while_all_sleep(tmp_path: Path) -> None:
+    """Other programs change the memory of a process that sleeps: the kernel reclaims it, or a debugger writes it."""
+    proc = ProcTree(tmp_path / "proc")
+    watched = at_rest(proc)
+    repetition = watched.tree.repeats()
+    assert repetition is not None
+    assert watched.tree.sleeps
+    later = [file for file in repetition.files if file.every == 1.0]
+    assert [round(file.next, 2) for file in later] == [1003.35] * 4
+    assert repetition.until == pytest.approx(1004.35)
+    mark = watched.tree._tree.members[50].watermark
+    assert mark.last_faults is not None
+    for member in watched.tree._tree.members.values():
+        member.watermark.faults = -1
+    contents: list[bytes | None] = [b"" for _ in repetition.files]
+    watched.tree.note_repeated([*contents[:-1], None])
+    assert mark.faults == -1, "no status was read"
+    watched.tree.note_repeated(contents)
+    assert mark.faults == mark.last_faults
+    assert all(is_same(file) for file in later)
+
+    status = proc.path / "51" / "status"
+    unchanged = status.read_text()
+    status.write_text(unchanged.replace("3/900", "17/900"))
+    assert all(is_same(file) for file in later), "signals of other processes"
+    status.write_text(unchanged.replace("5120 kB", "6144 kB"))
+    assert unchanged != status.read_text()
+    assert [is_same(file) for file in later].count(False) == 1
+    status.write_text(unchanged)
+    statm = proc.path / "50" / "statm"
+    statm.write_text(f"9{statm.read_text()}")
+    assert [is_same(file) for file in later].count(False) == 1
+
+
+def is_same(file: WatchedFile) -> bool:
+    """Return whether the file is as it was."""
+    return _are_same((file,), file.next, [file.next], [None])
+
+
+@pytest.mark.parametrize("state", ["D", "R"])
+def test_repeated_samples_end_each_second_if_a_process_may_wait_for_a_disk(
+    tmp_path: Path, state: str
+) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=4 * MIB, state=state)
+    (proc.path / "50" / "schedstat").write_text("9 9 9\n")
+    watched = open_tree(proc)
+    for now in (1000.0, 1000.1, 1000.2, 1000.3, 1000.7, 1001.3, 1002.4):
+        watched.tick(now)
+    repetition = watched.tree.repeats()
+    assert not watched.tree.sleeps
+    assert repetition is None or repetition.until == pytest.approx(1003.35 if state == "D" else 1002.85)
