@@ -68,8 +68,6 @@ class Damage:
         self.name = name
         self.lines = 0
         """Skipped lines, without the torn last one."""
-        self.torn = False
-        """True if the last line was incomplete: normal after a kill."""
         self.other: list[str] = []
         """Other problems, in sentences."""
 
@@ -185,11 +183,9 @@ def _raw_lines(file: Readable, damage: Damage, block: int, at: int) -> Iterator[
     except OSError as error:
         damage.other.append(f"{damage.name} cannot be read: {error.strerror}.")
         return
-    if rest.strip(b"\0 \r\t") and not skipping:
-        if parse(rest.strip(b"\0 \r\t")) is None:
-            damage.torn = True
-        else:
-            yield at, [rest]
+    # A torn last line is normal after a kill.
+    if not skipping and parse(rest.strip(b"\0 \r\t")) is not None:
+        yield at, [rest]
 
 
 class GarbageGuard:

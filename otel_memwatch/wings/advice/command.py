@@ -147,8 +147,8 @@ def command(
 ) -> None:
     """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
-    A RUN is a directory, a tree of directories, a name, or "latest". Default: all runs in memwatch-runs. Each job gets
-    separate advice, with two sizes. The minimum is a prediction bound: the next run needs more, and is killed, with the
+    A RUN is a directory, a tree of directories, a name, a job, or "latest". Default: all runs in memwatch-runs. Each job
+    gets separate advice, with two sizes. The minimum is a prediction bound: the next run needs more, and is killed, with the
     probability of --odds. Full speed adds the files in use at the same time; if they do not fit, the job reads them again.
     Both are at least 32 MiB, and at most the memory of the machine. If no run has an upper bound, the advice says "at least".
     """

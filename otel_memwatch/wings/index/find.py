@@ -9,8 +9,8 @@ nothing, "latest"  the newest run in the default directory            likewise; 
 "latest:NAME"      the newest run in this directory, or of this name  likewise
 a path             the run directory, or the parent of its run.json   all runs in the tree
 a URL              as a path, in a store; the runs are fetched        likewise
-a name             the newest run of this name, or in a directory     all runs of this name, or in directories
-                   of this name                                       of this name
+a name             the newest run of this name, in a directory of     all runs of this name, in directories of
+                   this name, or of this job as in `advise`           this name, or of this job
 GROUP/RANK         the newest run of this rank of a group             all runs of this rank; GROUP alone: the group
 a PID              the run of this process (`find_running` only); if there is none, a name
 =================  ==================================================================================================
@@ -175,13 +175,15 @@ def runs_below(given: str | None) -> list[IndexedRun]:
 
 
 def _named(name: str) -> list[IndexedRun]:
-    """Return the runs of this name, oldest first; if there are none, the runs in directories of this name."""
+    """Return the runs of this name, oldest first; if there are none, those in directories of this name, or of this job."""
     if not name or "/" in name:
         return []
     rows = index()
-    return [row for row in rows if row.name == name] or [
-        row for row in rows if os.path.basename(row.path) == name
-    ]
+    return (
+        [row for row in rows if row.name == name]
+        or [row for row in rows if os.path.basename(row.path) == name]
+        or [row for row in rows if name == (row.tags.get("rule") or row.name or row.key)]
+    )
 
 
 def _named_beside(path: str) -> list[IndexedRun]:

@@ -16,14 +16,6 @@ read from storage, by read calls, waiting to be written, written; then mapped pa
 
 READ_AHEAD_AT_START = [(2, 2, 50, 50), (3, 8, 170, 170), (11, 35, 210, 210), (22, 41, 210, 210)]
 """ffmpeg: needs 160 to 200 MiB of files, most of them before it maps them."""
-ONE_AFTER_ANOTHER = [
-    (17, 10, 36, 36),
-    (23, 25, 100, 100),
-    (31, 41, 140, 140),
-    (57, 52, 155, 155),
-    (57, 52, 155, 155),
-]
-"""Python imports: maps what it has read before it reads more."""
 EARLY = [(20, 14, 100, 100), (50, 55, 150, 150), (50, 55, 150, 150), (120, 55, 150, 150), (176, 55, 150, 150)]
 """pandas: imports with a small memory, computes with a large one."""
 

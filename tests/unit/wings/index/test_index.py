@@ -156,6 +156,16 @@ def test_a_name_is_one_run_or_all_of_that_name() -> None:
         find_running("absent")
 
 
+def test_a_job_is_named_as_advise_prints_it(runs: Path) -> None:
+    """`advise` printed "train.py: request ..." and refused `advise train.py`."""
+    run(runs / "sorted", name=None, tags={"rule": "sort"}, command=["bash", "-c", "sort x"], later=9)
+    run(runs / "python", name=None, command=["python", "some/train.py", "--epochs", "3"], later=10)
+    assert find_run("sort").name == "sorted"
+    assert [row.id for row in find_runs(["train.py"])] == ["python"]
+    Path("train.py").write_text("pass")
+    assert find_run("train.py").name == "python"
+
+
 @pytest.mark.parametrize("beside", ["a program", "a directory"])
 def test_a_name_that_is_also_a_path_without_runs_is_the_name(
     runs: Path, monkeypatch: pytest.MonkeyPatch, beside: str
