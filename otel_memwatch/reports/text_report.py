@@ -5,9 +5,7 @@ from __future__ import annotations
 from otel_memwatch.reports.pages.terminal_page import TerminalPage
 from otel_memwatch.reports.sections.basics import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.file_use import files
-from otel_memwatch.reports.sections.heaps import heaps
 from otel_memwatch.reports.sections.made_of import made_of
-from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
@@ -39,8 +37,14 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
     what_ran(run, page)
     memory(run, page)
     made_of(run, page)
-    heaps(run, page)
-    stacks(run, page)
+    if run.heaps:
+        from otel_memwatch.reports.sections.heaps import heaps
+
+        heaps(run, page)
+    if run.has_stacks:
+        from otel_memwatch.reports.sections.stacks import stacks
+
+        stacks(run, page)
     if run.marked:
         from otel_memwatch.reports.sections.operations import operations, uncovered
 

@@ -215,10 +215,14 @@ class RecordedRun:
     @cached_property
     def heaps(self) -> Sequence[HeapReading]:
         """The last readings of allocators by process; empty without operations, and in older records."""
+        if self.state != "finished":
+            return self._replayed.aggregator.heaps
+        written = self.info.get("heaps")
+        if not written:
+            return ()
         from otel_memwatch.run.heaps import heaps_of
 
-        finished = self.state == "finished"
-        return heaps_of(self.info.get("heaps")) if finished else self._replayed.aggregator.heaps
+        return heaps_of(written)
 
     @cached_property
     def predicted(self) -> Mapping[str, float]:

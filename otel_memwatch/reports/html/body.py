@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.reports import gpu_phrases, phrases
-from otel_memwatch.reports.html.flame import flame
+from otel_memwatch.reports import phrases
 from otel_memwatch.reports.html.picture import picture
 from otel_memwatch.reports.pages.html import HtmlPage
 from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.reports.sections.basics import memory, processes, recording, totals, what_ran
 from otel_memwatch.reports.sections.file_use import files
-from otel_memwatch.reports.sections.gpus import gpus
-from otel_memwatch.reports.sections.growth import leak_sentences
-from otel_memwatch.reports.sections.heaps import heaps
 from otel_memwatch.reports.sections.made_of import made_of
-from otel_memwatch.reports.sections.operations import operations, uncovered
-from otel_memwatch.reports.sections.stacks import stacks
 from otel_memwatch.reports.sections.stalls import sentences
 from otel_memwatch.reports.sections.torch_snapshots import torch_snapshots
 from otel_memwatch.run.process_names import INTERPRETERS, without_folders
@@ -56,19 +50,32 @@ def program(run: RecordedRun) -> str:
 
 
 def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
-    """Return everything in the body except the scripts."""
+    """Return everything in the body except the scripts. Most runs do not need all sections, so import them here."""
     page = HtmlPage()
-    stacks(run, page)
-    if run.stacks.captures:
-        page.raw(flame(run))
-    operations(run, page)
-    uncovered(run, page)
-    gpus(run, page)
+    if run.has_stacks:
+        from otel_memwatch.reports.html.flame import flame
+        from otel_memwatch.reports.sections.stacks import stacks
+
+        stacks(run, page)
+        if run.stacks.captures:
+            page.raw(flame(run))
+    if run.marked:
+        from otel_memwatch.reports.sections.operations import operations, uncovered
+
+        operations(run, page)
+        uncovered(run, page)
+    if run.marked or run.fields.gpus:
+        from otel_memwatch.reports.sections.gpus import gpus
+
+        gpus(run, page)
     torch_snapshots(run, page)
     processes(run, page)
     memory(run, page)
     made_of(run, page)
-    heaps(run, page)
+    if run.heaps:
+        from otel_memwatch.reports.sections.heaps import heaps
+
+        heaps(run, page)
     totals(run, page)
     files(run, page)
     page.section("Run")
@@ -124,6 +131,11 @@ def _head(run: RecordedRun) -> str:
     answer += f", {escaped(addition)}." if addition else "."
     details = ", ".join(filter(None, (phrases.when_and_where(run, peak), "" if tight else share)))
     ended = phrases.ending(run)
+    leaks: list[str] = []
+    if run.findings:
+        from otel_memwatch.reports.sections.growth import leak_sentences
+
+        leaks = leak_sentences(run)
     second = (f"The peak was {details}. " if details else "") + f"{ended[:1].upper()}{ended[1:]}."
     state = "bad" if badly or run.state == "incomplete" else "run" if run.state == "running" else "ok"
     return (
@@ -134,7 +146,7 @@ def _head(run: RecordedRun) -> str:
         + "\n"
         + tag("p", escaped(second), class_="second")
         + "".join(tag("p", escaped(f"Slow: {words}."), class_="second") for words in sentences(run))
-        + "".join(tag("p", escaped(f"Leak: {words}."), class_="second") for words in leak_sentences(run))
+        + "".join(tag("p", escaped(f"Leak: {words}."), class_="second") for words in leaks)
         + "\n</header>\n"
     )
 
@@ -148,24 +160,12 @@ def _cards(run: RecordedRun) -> str:
                 "Largest process", "process", run.peaks.process, phrases.holder(run, run.peaks.process, 40)
             )
         )
-    cards += [
-        _peak_card(
-            f"GPU {number}",
-            f"gpu-{number}",
-            peak,
-            ", ".join(
-                filter(
-                    None,
-                    (
-                        shorten(device, 24),
-                        gpu_phrases.used_by_libraries(run.peaks, device),
-                        gpu_phrases.all_programs(run.peaks, device),
-                    ),
-                )
-            ),
-        )
-        for number, (device, peak) in enumerate(sorted(run.peaks.gpu_of_run.items()))
-    ][:8]
+    for number, (device, peak) in enumerate(sorted(run.peaks.gpu_of_run.items())[:8]):
+        from otel_memwatch.reports import gpu_phrases
+
+        words = gpu_phrases.used_by_libraries(run.peaks, device), gpu_phrases.all_programs(run.peaks, device)
+        details = ", ".join(filter(None, (shorten(device, 24), *words)))
+        cards.append(_peak_card(f"GPU {number}", f"gpu-{number}", peak, details))
     cards.append(
         _card("Time", duration(run.seconds), f"{count(run.totals.get('processes'), 'process', 'processes')}")
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.html.operations import operations_data
 from otel_memwatch.reports.html.processes import processes_data
 from otel_memwatch.run.curves import LEAST, MOST, NEEDED, Curve, most_likely
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -68,9 +67,17 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "cpu": _cpu(run, curves),
         "io": _io(run, curves),
         "gpus": _gpus(run, curves),
-        "operations": operations_data(run),
+        "operations": _operations(run),
         "processes": processes_data(run, curves),
     }
+
+
+def _operations(run: RecordedRun) -> dict[str, Any] | None:
+    if not run.marked:
+        return None
+    from otel_memwatch.reports.html.operations import operations_data
+
+    return operations_data(run)
 
 
 _KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 
 from otel_memwatch.model import Certainty, Evidence, Peak
-from otel_memwatch.reports import gpu_phrases, phrases
+from otel_memwatch.reports import phrases
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.reports.sections.asked import prediction, request
-from otel_memwatch.reports.sections.growth import growth
 from otel_memwatch.reports.sections.headline import budgets
 from otel_memwatch.reports.sections.stalls import stalls
 from otel_memwatch.runtime.light import suppress
@@ -85,7 +84,10 @@ def what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("started", started)
     page.fact("result", phrases.ending(run), "bad" if run.ending.bad else "")
     stalls(run, page)
-    growth(run, page)
+    if run.findings:
+        from otel_memwatch.reports.sections.growth import growth
+
+        growth(run, page)
     request(run, page)
     prediction(run, page)
     page.fact("limit", phrases.breach(run) or phrases.limit_not_held(run), "bad")
@@ -122,6 +124,8 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "cgroup", peaks.cgroup)
         page.fact("", phrases.IN_A_CGROUP)
     for device, peak in sorted(peaks.gpu_of_run.items()):
+        from otel_memwatch.reports import gpu_phrases
+
         _peak(run, page, "GPU", peak)
         page.fact("", ", ".join(filter(None, (clean(device), gpu_phrases.all_programs(peaks, device)))))
         page.fact("", gpu_phrases.used_by_libraries(peaks, device))
