@@ -373,6 +373,113 @@ def test_figures_of_fixtures_and_collection_stand_apart(tmp_path: Path) -> None:
     assert re.search(r"\+(39|40)\.\d MiB .* large \[session\] +test_it.py::test_first", session.stdout)
 
 
+MIXED = """
+import pytest
+@pytest.fixture
+def held():
+    held = b"x" * (20 << 20)
+    yield
+    del held
+@pytest.fixture
+def broken(): raise ValueError
+def test_whole(): pass
+def test_phases(held): x = b"x" * (40 << 20)
+def test_whole_again(): x = b"x" * (30 << 20)
+class TestClass:
+    def test_in_class(self): x = b"x" * (10 << 20)
+def test_skipped(): pytest.skip("so")
+def test_broken(broken): pass
+@pytest.mark.parametrize("mib", [25])
+def test_last(mib): x = b"x" * (mib << 20)
+"""
+PHASES_OF_MIXED = {
+    "test_whole": ["call"],
+    "test_phases": ["call", "setup", "teardown"],
+    "test_whole_again": ["call"],
+    "test_in_class": ["call", "setup", "teardown"],
+    "test_skipped": ["call"],
+    "test_broken": ["setup", "teardown"],
+    "test_last[25]": ["call"],
+}
+
+RUN_IN_CHILDREN = """
+import marshal, os, pytest
+from _pytest.runner import runtestprotocol
+
+class Runner:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        # Like pytest-forked: a child runs the test, and its reports are printed here.
+        hooks, ends = item.config.hook, os.pipe()
+        child = os.fork()
+        if not child:
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            data = [hooks.pytest_report_to_serializable(config=item.config, report=one) for one in reports]
+            os.write(ends[1], marshal.dumps(data))
+            os._exit(0)
+        os.close(ends[1])
+        with open(ends[0], "rb") as found:
+            data = marshal.loads(found.read())
+        os.waitpid(child, 0)
+        for one in data:
+            report = hooks.pytest_report_from_serializable(config=item.config, data=one)
+            hooks.pytest_runtest_logreport(report=report)
+        return True
+
+def pytest_configure(config): config.pluginmanager.register(Runner())
+"""
+
+RUN_TWICE = """
+import pytest
+from _pytest.runner import runtestprotocol
+
+class Runner:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        # Like plugins that repeat a failed test: only the last reports are printed.
+        runtestprotocol(item, log=False, nextitem=nextitem)
+        runtestprotocol(item, nextitem=nextitem)
+        return True
+
+def pytest_configure(config): config.pluginmanager.register(Runner())
+"""
+
+
+@pytest.mark.parametrize(
+    ("runner", "options"),
+    [
+        pytest.param("", (), id="pytest"),
+        pytest.param(RUN_IN_CHILDREN, (), id="children"),
+        pytest.param(RUN_TWICE, (), id="twice"),
+        pytest.param("", ("-p", "xdist.plugin", "-n", "1"), id="worker"),
+    ],
+)
+def test_each_phase_is_measured_however_tests_are_run(
+    tmp_path: Path, runner: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "own_runner.py").write_text(runner)
+    session = run_tests(
+        tmp_path,
+        "--memwatch",
+        "--memwatch-json=told",
+        "--junitxml=junit.xml",
+        *options,
+        "-p",
+        "own_runner",
+        tests=MIXED,
+    )
+    assert re.search(r"\b5 passed, 1 skipped, 1 error", session.stdout), session.stdout
+    tests = json.loads((tmp_path / "told").read_text())["tests"]
+    found = {name.rpartition("::")[2]: sorted(test["phases"]) for name, test in tests.items()}
+    assert found == PHASES_OF_MIXED
+    of_junit = properties(tmp_path / "junit.xml")
+    for name, test in tests.items():
+        assert int(of_junit[name.rpartition("::")[2]]["memwatch.peak"]) == test["process"]["bytes"], name
+    smallest = tests["test_it.py::test_whole"]["start"]
+    for name, mib in {"test_phases": 60, "test_whole_again": 30, "test_last[25]": 25}.items():
+        assert tests[f"test_it.py::{name}"]["process"]["high"] >= smallest + mib * MIB - TOLERANCE, name
+
+
 SUBTESTS = """
 import unittest
 def hold(mib): return len(bytearray(mib << 20))

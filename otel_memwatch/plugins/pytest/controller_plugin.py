@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.measured_test import BaselineOptions, TreeKey
 
 
+CARRIED = "memwatch-carried"
+"""Name of the plugin `CarriedFigures`."""
 _PROPERTIES = ("memwatch.peak", "memwatch.low", "memwatch.high", "memwatch.certainty")
 """Names in JUnit's report for the fields of `PhaseFigures` from `peak` on."""
 
@@ -65,14 +67,14 @@ class ControllerPlugin:
         self._late: list[str] = []
         """Sentences about limits that only the complete record shows to be exceeded."""
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the figures from a report, and add those of the whole test to JUnit's report."""
-        # Remove them from the report: pytest keeps all reports, and each kept object slows down garbage collection.
-        found = report.__dict__.pop("memwatch", None)
-        if found is None:
-            return
-        fields, test, more = found
+    def take(
+        self,
+        report: pytest.TestReport,
+        fields: Sequence[Any],
+        test: Sequence[Any] | None,
+        more: dict[str, Any] | None,
+    ) -> None:
+        """Take the figures of a report, and add those of the whole test to JUnit's report."""
         nodeid, when = report.nodeid, report.when or ""
         passed = report.outcome == "passed"
         self._reports.append((nodeid, when, getattr(report, "worker_id", ""), passed, fields, test))
@@ -192,3 +194,22 @@ class ControllerPlugin:
             terminalreporter.section("memory (otel-memwatch)")
             for line in lines:
                 terminalreporter.write_line(line)
+
+
+class CarriedFigures:
+    """Hook that takes the figures which reports carry.
+
+    It serves workers, and plugins that repeat tests or run them in forked children. If pytest itself runs the tests, the
+    figures need no hook: each hook costs every test three calls.
+    """
+
+    def __init__(self, controller: ControllerPlugin) -> None:
+        self._controller = controller
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the figures from a report."""
+        # Remove them from the report: pytest keeps all reports, and each kept object slows down garbage collection.
+        found = report.__dict__.pop("memwatch", None)
+        if found is not None:
+            self._controller.take(report, *found)

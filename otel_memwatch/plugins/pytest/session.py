@@ -14,7 +14,7 @@ import pytest
 
 from otel_memwatch.config import OPTIONS, parse_share, parse_size
 from otel_memwatch.monitor.run.run_directory import absolute, run_name
-from otel_memwatch.plugins.pytest.controller_plugin import ControllerPlugin
+from otel_memwatch.plugins.pytest.controller_plugin import CARRIED, CarriedFigures, ControllerPlugin
 from otel_memwatch.plugins.pytest.limits import MemoryLimit
 from otel_memwatch.plugins.pytest.measured_test import BaselineOptions
 from otel_memwatch.plugins.pytest.session_record import SessionRecord
@@ -46,6 +46,7 @@ def register(config: pytest.Config) -> None:
     controller = None
     if worker is None:
         controller = ControllerPlugin(top, _path(config, "memwatch_json"), baseline)
+        plugins.register(CarriedFigures(controller), CARRIED)
         if config.getoption("dist", default="no") != "no":
             plugins.register(XdistHooks(controller, directory), "memwatch-xdist")
             plugins.register(controller, "memwatch-controller")
@@ -53,7 +54,7 @@ def register(config: pytest.Config) -> None:
     else:
         directory = Path(worker[_INPUT])
     record = SessionRecord(directory, crash_report=controller is not None)
-    plugins.register(WorkerPlugin(every, record, xdist=worker is not None), "memwatch-worker")
+    plugins.register(WorkerPlugin(every, record, controller), "memwatch-worker")
     plugins.register(Recording(config, record, controller), "memwatch-recording")
     if controller is not None:
         plugins.register(controller, "memwatch-controller")

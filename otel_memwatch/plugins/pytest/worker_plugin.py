@@ -12,6 +12,7 @@ import pytest
 
 from otel_memwatch.in_target.operations import Operation, operation
 from otel_memwatch.plugins.pytest.children import ChildrenLedger
+from otel_memwatch.plugins.pytest.controller_plugin import CARRIED
 from otel_memwatch.plugins.pytest.limits import LimitVerdict, MemoryLimit, bounds_of_call, judge, limits_of
 from otel_memwatch.plugins.pytest.measured_test import PhaseFigures, plain_figures
 from otel_memwatch.record.operation_writer import LONGEST_NAME
@@ -19,8 +20,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.operation import with_children
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
+    from otel_memwatch.plugins.pytest.controller_plugin import ControllerPlugin
     from otel_memwatch.plugins.pytest.session_record import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
@@ -31,10 +33,12 @@ _PLAIN = (True, True, None)
 class PhaseOperation(Operation):
     """Operation of a phase. One object serves all set-ups, calls and tear-downs; each entry is a new operation."""
 
-    __slots__ = ("is_begun",)
+    __slots__ = ("is_begun", "is_whole")
 
     def __init__(self) -> None:
         super().__init__("", {})
+        self.is_whole = False
+        """True if it is the only phase of a test without set-up."""
         self.is_begun = False
         """True while it runs, and until `end` if its limits have ended it."""
 
@@ -85,26 +89,49 @@ class CallEnd:
         return result
 
 
+class LaterPhases:
+    """Hooks that begin a call and a tear-down. A separate plugin, so sessions of tests without set-up do not pay for it."""
+
+    def __init__(self, phase: PhaseOperation) -> None:
+        self._phase = phase
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Begin a call."""
+        if not self._phase.is_whole:
+            self._phase.begin(item.nodeid, "")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Begin a tear-down."""
+        if not self._phase.is_whole:
+            self._phase.begin(item.nodeid, " [tear-down]")
+
+
 class WorkerPlugin:
     """Hooks of the process that runs the tests.
 
     Args:
         every: default limit of each test's process.
         record: record of this process.
-        xdist: true in a worker of pytest-xdist.
+        controller: plugin that prints the figures in this process; `None` in a worker of pytest-xdist.
 
     """
 
-    def __init__(self, every: MemoryLimit | None, record: SessionRecord, *, xdist: bool) -> None:
-        self._xdist = xdist
+    def __init__(
+        self, every: MemoryLimit | None, record: SessionRecord, controller: ControllerPlugin | None
+    ) -> None:
+        self._controller = controller
+        self._take: Callable[..., None] | None = None
+        """Function that takes the figures of a report; `None` if the report carries them."""
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
         self._phase = PhaseOperation()
         self.in_call = False
         """True during a call that may have subtests. Each subtest makes a report, as the call does at its end."""
-        self._is_whole = False
-        """True if the test has no set-up and is measured as one phase."""
+        self._has_later_phases = False
+        """True once `LaterPhases` is registered."""
         self._error: BaseException | None = None
         """Exception that ended the phase, or an earlier phase of a test measured as a whole."""
         self._fixtures: list[tuple[str, str, tuple[Any, ...]]] = []
@@ -135,7 +162,7 @@ class WorkerPlugin:
         A controller would wait for ever for a worker that just ends.
         """
         report = yield
-        if self._xdist and report.passed:
+        if self._controller is None and report.passed:
             try:
                 for node in report.result:
                     if isinstance(node, pytest.Item):
@@ -151,30 +178,29 @@ class WorkerPlugin:
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Wait for the monitor's launcher to end, so the first test sees only children that it started."""
         self._record.launched()
         self._children.turn()
+        plugins = session.config.pluginmanager
+        if self._controller is not None and _runs_each_test_once(plugins):
+            self._take = self._controller.take
+            plugins.unregister(name=CARRIED)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin a set-up, or the whole test if it has no set-up."""
         self._began = monotonic()
         # Hashing a test takes two calls; sessions without limits avoid it.
-        self._is_whole = not (self._limits and item in self._limits) and not _has_fixtures(item)
-        self._phase.begin(item.nodeid, "" if self._is_whole else " [set-up]")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """Begin a call."""
-        if not self._is_whole:
+        if _has_fixtures(item) or (self._limits and item in self._limits):
+            self._phase.is_whole = False
+            self._phase.begin(item.nodeid, " [set-up]")
+            if not self._has_later_phases:
+                self._has_later_phases = True
+                item.config.pluginmanager.register(LaterPhases(self._phase), "memwatch-later-phases")
+        else:
+            self._phase.is_whole = True
             self._phase.begin(item.nodeid, "")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Begin a tear-down."""
-        if not self._is_whole:
-            self._phase.begin(item.nodeid, " [tear-down]")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -185,7 +211,10 @@ class WorkerPlugin:
             return (yield)
         if call.excinfo is not None:
             self._error = call.excinfo.value
-        fields = None if self._is_whole and call.when != "teardown" else self._end()
+        is_whole = self._phase.is_whole
+        if is_whole and call.when != "teardown":
+            return (yield)
+        fields = self._end()
         report = yield
         if fields is None:
             return report
@@ -195,13 +224,16 @@ class WorkerPlugin:
             self._record.note_test(self._began, alone, (*self._ids, fields[1]))
             self._ids.clear()
             # Most tests share one object: each additional object slows down Python's garbage collection.
-            test = _PLAIN if alone and self._is_whole else (alone, self._is_whole, children)
+            test = _PLAIN if alone and is_whole else (alone, is_whole, children)
         else:
             self._ids.append(fields[1])
         if self._fixtures or self._undecided:
             more = {"fixtures": self._fixtures, "undecided": self._undecided}
             self._fixtures, self._undecided = [], []
-        report.memwatch = fields, test, more  # type: ignore[attr-defined]
+        if self._take is None:
+            report.memwatch = fields, test, more  # type: ignore[attr-defined]
+        else:
+            self._take(report, fields, test, more)
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -267,10 +299,19 @@ class WorkerPlugin:
 
 def _has_fixtures(item: pytest.Item) -> bool:
     """Return whether a test has any set-up, including fixtures of classes and modules and `setup_method`."""
-    if not isinstance(item, pytest.Function) or isinstance(item.parent, pytest.Class):
+    if not isinstance(item, pytest.Function):
+        return True
+    # `isinstance` is slow for abstract classes, as those of pytest are, unless the class is exactly this one.
+    if type(item.parent) is not pytest.Module and isinstance(item.parent, pytest.Class):
         return True
     callspec = getattr(item, "callspec", None)
     return len(item.fixturenames) > (0 if callspec is None else len(callspec.params))
+
+
+def _runs_each_test_once(plugins: pytest.PytestPluginManager) -> bool:
+    """Return whether pytest itself runs the tests. Other plugins repeat them, or run them in forked children."""
+    steps = plugins.hook.pytest_runtest_protocol.get_hookimpls()
+    return all(step.wrapper or step.hookwrapper or step.plugin_name == "runner" for step in steps)
 
 
 def _may_have_subtests(item: pytest.Item) -> bool:
