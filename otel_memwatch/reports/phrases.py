@@ -180,7 +180,8 @@ def hugetlb(run: RecordedRun) -> str:
     seen = run.peaks.hugetlb
     if seen is None:
         return ""
-    return f"plus {size(seen.bytes)} of huge pages (hugetlbfs), which neither VmHWM nor most cgroups count"
+    shared = ", shared ones in each process," if (run.totals.get("processes") or 1) > 1 else ","
+    return f"plus {size(seen.bytes)} of huge pages (hugetlbfs){shared} which neither VmHWM nor most cgroups count"
 
 
 def swap(run: RecordedRun) -> str:

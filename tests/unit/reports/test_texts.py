@@ -409,7 +409,11 @@ def test_huge_pages_stand_beside_what_was_needed(tmp_path: Path) -> None:
     peak = Peak.exact(MIB, evidence=(Evidence.PROCESS_PEAK,))
     run = changed(path, peaks=peaks_of(peak, peak, hugetlb=Peak.sampled(200 * MIB)))
     for told in (summary(run), text(run)):
-        assert "plus 200.0 MiB of huge pages (hugetlbfs)" in told
+        assert "plus 200.0 MiB of huge pages (hugetlbfs), which" in told
+    forked = changed(
+        recorded.workers(tmp_path / "forked"), peaks=peaks_of(peak, peak, hugetlb=Peak.sampled(200 * MIB))
+    )
+    assert "(hugetlbfs), shared ones in each process, which" in summary(forked)
     assert "huge pages" not in summary(changed(path, peaks=peaks_of(peak, peak)))
 
 
