@@ -43,9 +43,9 @@ CASES = {
     "in memory before the run": ([(10, 40, 1, 1), (100, 40, 1, 1)], 40, 0.1, 40),
     "read ahead before the peak": (EARLY, 55, 0.4, 55),
     "read ahead until little is mapped": (READ_AHEAD_AT_START, 41, 0.3, 169),
-    "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 15, 43),
-    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 268),
-    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 62),
+    "read ahead, with time to read it again": (READ_AHEAD_AT_START, 41, 15, 41),
+    "read ahead by one program after another": (TWO_PROGRAMS, 97, 0.9, 266),
+    "read ahead of the last pages": (FEW_PAGES_LEFT, 31, 0.2, 49),
     "read again before the peak": (
         [(10, 0, 90, 90, 90), (10, 0, 90, 90, 180), (100, 0, 90, 90, 180)], 0, 0.2, 0),
     "read again after the peak": (
@@ -123,7 +123,7 @@ MANY_PROCESSES = [
 """Firefox: its processes map what others have read. It needs 340 MiB of files at 760 MB in a second."""
 
 
-@pytest.mark.parametrize(("processes", "largest", "expected"), [(17, 126, 317), (8, 151, 239)])
+@pytest.mark.parametrize(("processes", "largest", "expected"), [(17, 126, 317), (8, 151, 206)])
 def test_many_processes_need_what_was_read_ahead_until_the_end(
     processes: int, largest: int, expected: float
 ) -> None:
