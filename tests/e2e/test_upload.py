@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.workers.uploading import Mirror
 from otel_memwatch.wings.index.remote import here
 from otel_memwatch.wings.ranks.groups import find_group
@@ -88,6 +89,12 @@ def test_a_store_that_is_not_there_is_one_line_and_does_not_change_the_command_s
     assert len(done.stderr.splitlines()) == 1
     assert "was not uploaded to nothing://here/runs" in done.stderr
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_plain_installation_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(Unavailable, match="otel-memwatch\\[upload\\]"):
+        Mirror(tmp_path, "s3://bucket/runs")
 
 
 def test_the_uploading_process_is_no_part_of_the_run(tmp_path):

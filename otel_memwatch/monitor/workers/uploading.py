@@ -15,7 +15,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from otel_memwatch.errors import describe
+from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.record.format import PART, RESERVE_FILE, RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.runtime.worker import Worker, serve, stop_requested
@@ -107,8 +107,10 @@ class Mirror:
     """
 
     def __init__(self, directory: Path, url: str) -> None:
-        import fsspec
-
+        try:
+            import fsspec
+        except ImportError:
+            raise Unavailable("fsspec is not installed.", "pip install 'otel-memwatch[upload]'") from None
         self._directory = directory
         self._files, path = fsspec.url_to_fs(url)
         from otel_memwatch.record.open import read_info

@@ -129,6 +129,7 @@ def changes(rows: Sequence[IndexedRun], by: Sequence[RunField] | None) -> list[F
 
 
 def _changes_of(group: str, figure: FigureRow, rows: Sequence[IndexedRun]) -> list[FigureChange]:
+    _ruptures()  # requires numpy and scipy
     import numpy as np
     from scipy import stats
 

@@ -188,7 +188,9 @@ def test_the_command_lists_changes_and_the_page_marks_them(tmp_path: Path) -> No
 
 
 def test_without_ruptures_the_command_says_so_and_the_page_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ruptures", None)
+    """scipy, which a plain installation lacks too, comes with ruptures."""
+    for module in ("ruptures", "scipy"):
+        monkeypatch.setitem(sys.modules, module, None)
     rows = runs([100.0] * 8 + [110.0] * 8)
     with pytest.raises(Unavailable, match="ruptures"):
         changes(rows, None)
