@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ import pytest
 
 from otel_memwatch.monitor.run_cgroup import last_reading
 from otel_memwatch.monitor.run_cgroup.last_reading import LastReading
+from otel_memwatch.runtime.system_calls import call
 
 HIERARCHIES = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")
 FILES = ("cgroup.procs", "cgroup.stat", "cgroup.events")
@@ -73,6 +77,28 @@ def test_the_reading_does_not_wait_for_other_processes(group: Path) -> None:
         last.take(60.0)
     assert os.sched_getscheduler(last.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
     last.close()
+
+
+def test_a_user_who_may_set_no_priority_has_the_shortest_time_slice(
+    group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since Linux 6.12, a process that wakes up may preempt one with a longer slice."""
+    version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    if version < (6, 12) or platform.machine() != "x86_64":
+        pytest.skip("needs Linux 6.12 and knows one number of sched_getattr")
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    last = LastReading(str(group))
+    while not last.contents:  # it is empty
+        last.take(60.0)
+    attributes = bytes(bytearray(56))
+    assert call("syscall", 315, last.pid, attributes, len(attributes), 0) == 0
+    last.close()
+    policy, _, nice, _, runtime = struct.unpack_from("=4xIQiIQ", attributes)
+    assert (policy, nice, runtime) == (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0), 100_000)
 
 
 def test_another_group_at_its_path_does_not_count(group: Path) -> None:
