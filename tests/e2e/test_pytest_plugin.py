@@ -546,6 +546,25 @@ def test_a_test_that_needs_more_than_in_the_baseline_fails_the_session(tmp_path:
         assert not re.search(r"test_it.py::test_same .*regressed", session.stdout)
 
 
+@pytest.mark.parametrize("end", ["pytest.skip()", "pytest.xfail()", "assert not 'so large'"])
+def test_a_test_that_did_not_pass_is_not_part_of_a_baseline(tmp_path: Path, end: str) -> None:
+    tests = f"""
+    import os, pytest
+    def test_other(): pass
+    def test_it():
+        if os.environ["MIB"] == "0": {end}
+        held = b"x" * (int(os.environ["MIB"]) << 20)
+    """
+    first, second = ("0", "30") if "assert" not in end else ("30", "0")
+    saved = run_tests(tmp_path, "--memwatch", "--memwatch-save=sizes", tests=tests, MIB=first)
+    assert saved.returncode == 0, saved.stdout
+    session = run_tests(
+        tmp_path, "--memwatch", "--memwatch-compare=sizes", "--memwatch-fail=+5%", tests=tests, MIB=second
+    )
+    assert session.returncode == int(second == "0"), session.stdout
+    assert not re.search(r"test_it.py::test_it .*(regressed|improved)", session.stdout), session.stdout
+
+
 @pytest.mark.thorough
 def test_workers_are_judged_by_a_baseline_of_several_sessions(tmp_path: Path) -> None:
     workers = ("--memwatch", "-p", "xdist.plugin", "-n", "2")

@@ -103,6 +103,7 @@ class ControllerPlugin:
             test.add("call" if whole else when, PhaseFigures._make(fields))
             if ended is not None:
                 test.alone, test.children = ended.alone, ended.children
+                test.passed = test.passed and ended.passed
         for nodeid, more in self._more:
             for name, scope, of_fixture in more["fixtures"]:
                 self._fixtures.append(FixtureFigures(name, scope, nodeid, PhaseFigures._make(of_fixture)))

@@ -71,6 +71,8 @@ class TestEnd(NamedTuple):
     """True if the test had no set-up and was measured as one phase."""
     children: tuple[int, int] | None
     """Upper bound of all children together, and size of the largest; `None` if unknown or without children."""
+    passed: bool
+    """False if the last phase, or any phase of a test measured as one, raised an exception, as skipping does."""
 
 
 class BaselineOptions(NamedTuple):

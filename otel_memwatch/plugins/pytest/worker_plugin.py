@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.session_record import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
-_PLAIN = (True, True, None)
-"""A `TestEnd` of a test without children and without set-up."""
+_PLAIN = (True, True, None, True)
+"""A `TestEnd` of a test that passed, without children and without set-up."""
 
 
 class PhaseOperation(Operation):
@@ -214,6 +214,7 @@ class WorkerPlugin:
         is_whole = self._phase.is_whole
         if is_whole and call.when != "teardown":
             return (yield)
+        passed = self._error is None
         fields = self._end()
         report = yield
         if fields is None:
@@ -224,7 +225,7 @@ class WorkerPlugin:
             self._record.note_test(self._began, alone, (*self._ids, fields[1]))
             self._ids.clear()
             # Most tests share one object: each additional object slows down Python's garbage collection.
-            test = _PLAIN if alone and is_whole else (alone, is_whole, children)
+            test = _PLAIN if alone and is_whole and passed else (alone, is_whole, children, passed)
         else:
             self._ids.append(fields[1])
         if self._fixtures or self._undecided:
