@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.sample_history import SampleHistory
 
 
-_SAMPLES = 64
+_SAMPLES = 128
 """Largest number of samples in a batch."""
 
 

@@ -469,10 +469,10 @@ class RunRecording:
                 self.writer.update()
 
     def _act(self, now: float) -> None:
-        """Run the actions that are due. While no process of the tree runs, operations are searched for less often."""
+        """Run the actions that are due. While no process of the tree runs, those of operations are less frequent."""
         for action in self._actions:
             action.run_if_due(now)
-        _, *others = self._actions
+        others = self._actions[len(self.followed.actions) :]
         rest = _REST_SECONDS - self._interval / 2
         self._next_action = min(now + rest, *(action.due for action in others))
 

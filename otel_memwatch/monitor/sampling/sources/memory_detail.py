@@ -196,9 +196,9 @@ class MemoryDetail:
             regular = max(self._next, self._last + behind)
             if not self._bounds_needed:
                 regular = max(regular, until)
-            later = self._context.at_rest(regular)
-            if self._sums is not None and self._are_as_read(later):  # a round would only repeat them
-                regular = later
+            # It would only repeat the sums.
+            if self._sums is not None and self._are_as_read(regular + self._early):
+                regular = self._context.at_rest(regular)
             until = max(until, min([regular, *(since + REST for since in self._grown_since())]))
         return Repetition(until, self.idle)
 
