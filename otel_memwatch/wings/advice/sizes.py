@@ -42,7 +42,7 @@ def finished(
 
     `needed` includes `beside`: bytes for the kernel and the monitor.
     """
-    memory, notes = needed + files, list(advice.notes)
+    memory, notes, estimated = needed + files, list(advice.notes), files
     charged = _in_use(advice, rows)
     if charged is not None and charged + beside < memory:
         memory = max(needed, charged + beside)
@@ -64,7 +64,8 @@ def finished(
             memory=LEAST_REQUEST, notes=tuple(notes), basis=basis, minimum=LEAST_REQUEST, full_speed=LEAST_REQUEST,
         )  # fmt: skip
     minimum = min(memory, max(LEAST_REQUEST, needed))
-    if memory - minimum >= max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE):
+    worth_naming = max(CACHE_WORTH_NAMING * minimum, LEAST_CACHE)
+    if memory - minimum >= worth_naming:
         unwritten = min(memory - minimum, max((row.unwritten_bytes for row in rows), default=0))
         if unwritten >= LEAST_CACHE:
             notes.append(
@@ -75,6 +76,7 @@ def finished(
                 f"{FULL_SPEED} includes {size(memory - minimum - unwritten)} of program files, libraries and data files; with less "
                 "the job reads them from disk again and may hang"
             )
+    if estimated >= worth_naming:  # even if a wide range has raised the minimum above it
         notes.append(_estimate_of_files(rows, memory))
     return advice._replace(
         memory=memory, files=memory - minimum if files else 0, notes=tuple(notes), basis=basis,
@@ -127,9 +129,8 @@ def _estimate_of_files(rows: Sequence[IndexedRun], full_speed: int) -> str:
         why = "runs without a limit do not show which pages are needed again"
         held = f"; {'the run' if len(free) == 1 else 'a run'} held {mebibytes(most)} MiB with all pages that were read ahead"
     there = f"; {size(before)} of its files were in memory before a run" if before >= LEAST_CACHE else ""
-    return (
-        f"{FULL_SPEED} is estimated at {mebibytes(full_speed)} MiB: {why}{held}{there}; --trade measures it"
-    )
+    more = "three runs are safer, and " if len(rows) == 1 else ""
+    return f"{FULL_SPEED} is estimated at {mebibytes(full_speed)} MiB: {why}{held}{there}; {more}--trade measures it"
 
 
 CACHE_WORTH_NAMING = 0.2

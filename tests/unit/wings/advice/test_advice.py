@@ -246,14 +246,18 @@ def test_a_wide_range_is_no_more_than_the_cgroup_ever_charged() -> None:
 
 FILES = row(6, file_bytes=100 * MIB, own_cgroup=1, cgroup=160 * MIB, charged=1, files_beside_peak=100 * MIB)
 ESTIMATES = {
-    "a cgroup": ([FILES], "107 MiB: runs without a limit do not show which pages are needed again; the run held 160 MiB"),
+    "a cgroup": ([FILES], "107 MiB: runs without a limit do not show which pages are needed again; the run held 160 MiB with"),
+    "one run": ([FILES], "; three runs are safer, and --trade measures it"),
     "nothing read ahead": ([FILES._replace(cgroup=106 * MIB)], "the run held 106 MiB"),
     "no cgroup": ([FILES._replace(own_cgroup=0, cgroup=None)], "107 MiB: only a dedicated cgroup"),
     "at a limit": (
         [FILES._replace(limit=80 * MIB, cgroup=80 * MIB, file_bytes=70 * MIB, starved=0.5)], "MiB: runs at a memory limit"),
     "one run at a limit": (
         [FILES, FILES._replace(limit=80 * MIB, cgroup=80 * MIB, file_bytes=70 * MIB, starved=0.5)], "107 MiB: runs without"),
-    "two runs": ([FILES, FILES._replace(cgroup=170 * MIB)], "a run held 170 MiB"),
+    "two runs": ([FILES, FILES._replace(cgroup=170 * MIB)], "a run held 170 MiB with all pages that were read ahead; --trade"),
+    "a wide range": (
+        [FILES._replace(memory=90 * MIB, low=90 * MIB, high=157 * MIB, files_beside_peak=60 * MIB, certainty="interval")],
+        "MiB: runs without a limit"),
 }  # fmt: skip
 
 
