@@ -15,7 +15,7 @@ MONITOR = "otel_memwatch.monitor"
 STEPS = {
     (f"{MONITOR}.run.wrap", "wrap"): ("arguments and modules until the start", None),
     (f"{MONITOR}.run.wrap", "launch"): ("cgroup and run directory", "the command starts"),
-    (f"{MONITOR}.recording.recording", "RunRecording.take_first_tick"): (
+    (f"{MONITOR}.recording.recording", "RunRecording.begin"): (
         "modules of the recording, run.json",
         "first sample",
     ),

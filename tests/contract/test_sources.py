@@ -158,6 +158,15 @@ def test_sources_that_ask_drivers_are_opened_apart_and_know_the_tree(target: int
     assert opening._context.tree is first[0]
 
 
+@pytest.mark.skipif("linux" not in WAYS, reason="drivers are asked on Linux only")
+def test_a_command_that_has_ended_is_read_from_few_sources(target: int) -> None:
+    first, missing = Opening(Context(target, 0.1), Flag()).first(ended=True)
+    unread = {"pressure", "run_queue", "memory_detail"}
+    assert {source.name for source in first} | set(missing) == {"process_tree", "host", "cgroup"} | unread
+    for name in unread:
+        assert str(missing[name]) == f"{name} was not read because the command had already ended."
+
+
 def test_old_kernels_have_quirks(tmp_path: Path) -> None:
     found = quirks(tmp_path, "5.15.0-generic")
     assert len(found) == 5

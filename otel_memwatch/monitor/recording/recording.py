@@ -1,6 +1,6 @@
 """One run while it is recorded: its sources, samples, operations and telemetry, all in the monitor's thread.
 
-`Monitor` makes a `RunRecording` and calls `take_first_tick`, `open_the_rest` and `run`, in this order. After the thread
+`Monitor` makes a `RunRecording` and calls `begin`, `open_the_rest` and `run`, in this order. After the thread
 has ended, `completion` completes the record. The first sample waits only for things that it needs.
 """
 
@@ -103,6 +103,7 @@ class RunRecording:
         settings: the options in force.
         messages: messages to the user.
         drivers_asked: set when no driver is waited for any more.
+        ended: the command has ended, so there is one sample, the last, of the sources that still show something of it.
 
     Attributes:
         tree: the source process_tree.
@@ -119,6 +120,8 @@ class RunRecording:
         settings: Mapping[str, Any],
         messages: Messages,
         drivers_asked: Flag,
+        *,
+        ended: bool = False,
     ) -> None:
         from otel_memwatch.monitor.sampling.sampler import Sampler
 
@@ -137,7 +140,7 @@ class RunRecording:
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end, self.limitless = False, True
         self.guard = target.guard
-        self._target = target
+        self._target, self._ended = target, ended
         self._settings = settings
         self._first: tuple[Sequence[Column], Snapshot] | None = None
         self._noted: set[str | None] = set()
@@ -168,7 +171,7 @@ class RunRecording:
         self._runs: int | None = None
         """`TreeSource.runs` at the last actions."""
         self._opening = Opening(self._context, drivers_asked)
-        sources, absent = self._opening.first()
+        sources, absent = self._opening.first(ended=ended)
         tree: Any = next((source for source in sources if source.name == "process_tree"), None)
         if tree is None:
             raise absent["process_tree"]
@@ -182,10 +185,11 @@ class RunRecording:
 
     # -- called by `Monitor`
 
-    def take_first_tick(self) -> None:
-        """Record the first sample and the limits at that time."""
+    def begin(self) -> None:
+        """Declare the columns. Record the first sample and the limits at that time, unless the command has ended."""
         self._declare_columns()
-        self.sampler.tick()
+        if not self._ended:
+            self.sampler.tick()
 
     def _open_composition(self) -> None:
         from otel_memwatch.catalog import MEMWATCH_TREE_MEMORY_USAGE
@@ -223,7 +227,7 @@ class RunRecording:
         if not stop.is_set():
             load_array()
             self._opening.start()
-        if self._context.in_group:
+        if self._context.in_group and not self._ended:
             # The first sample has no bounds of memory needed, so it does not wait for these imports.
             from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
 

@@ -1,8 +1,8 @@
 """Monitor of one run. The supervisor's thread starts it, passes ended processes to it and finishes it.
 
 The monitor's thread imports everything heavy, after the target has started. The supervisor's thread waits for the target
-meanwhile, and notes its end at once. Any failure here becomes one line on stderr and a mark in the record; it never reaches
-the target.
+meanwhile, and notes its end at once. A command that has ended by then is recorded without a thread. Any failure here becomes
+one line on stderr and a mark in the record; it never reaches the target.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 
 from otel_memwatch.config import AUTO
 from otel_memwatch.errors import TargetEnded, Unavailable, describe
+from otel_memwatch.monitor.run.supervise.target import has_ended
 from otel_memwatch.record.format import RUNNING
 from otel_memwatch.runtime.light import Lock, deque, suppress
 from otel_memwatch.runtime.threads import Alarm, Flag, Thread, ThreadErrors, keep_to_one_heap
@@ -99,13 +100,18 @@ class Monitor:
         self._reaped = ReapedChildren()
         self._writer: RunWriter | None = None
         self._recording: RunRecording | None = None
+        self._ended = False
+        """The command had ended before a thread was needed: `finish` records it."""
         self._thread_errors = ThreadErrors()
         self._thread = Thread(self._record, "otel-memwatch", room=_ROOM)
 
     # -- called by the supervisor's thread
 
     def start(self) -> None:
-        """Start the thread. If the system allows no more threads, the run is not recorded."""
+        """Start the thread, unless the command has ended. If the system allows no more threads, the run is not recorded."""
+        self._ended = self._target.mode == "wrap" and has_ended(self._target.pid)
+        if self._ended:
+            return
         self._thread_errors.keep()
         keep_to_one_heap()
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -179,8 +185,7 @@ class Monitor:
         self._stop.set()
         self._alarm.ring()
         self._drivers_asked.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._take_last_sample()
         self._alarm.close()
         for sentence in self._thread_errors.sentences():
             self.messages.problem(sentence)
@@ -205,6 +210,13 @@ class Monitor:
             with suppress(Exception):  # everything is delivered by now
                 telemetry.linger(interrupted)
             telemetry.close()
+
+    def _take_last_sample(self) -> None:
+        """Wait for the thread to do so, if there is one."""
+        if self._ended:
+            self._record()
+        elif self._thread.ident is not None:
+            self._thread.join()
 
     def _complete(self, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
         if self._recording is not None:
@@ -262,18 +274,24 @@ class Monitor:
             from otel_memwatch.monitor.recording.recording import RunRecording
             from otel_memwatch.monitor.recording.run_info import start_fields
             from otel_memwatch.record.writer import RunWriter
-            from otel_memwatch.runtime.memory_headroom import be_spared
 
             directory = os.fspath(self._directory)
             writer = self._writer = RunWriter(directory, self.messages.problem, segmented=self._is_segmented)
             fields = start_fields(directory, self._target, self._settings, self._trace)
             writer.update(state=RUNNING, **fields)
-            recording = RunRecording(writer, self._target, self._settings, self.messages, self._drivers_asked)
+            # What the command left is all that can be read, and one sample has it.
+            ended = self._target.mode == "wrap" and self._stop.is_set()
+            recording = RunRecording(
+                writer, self._target, self._settings, self.messages, self._drivers_asked, ended=ended
+            )
             self._reaped.connect(recording.tree)
             self._recording = recording
-            recording.take_first_tick()
+            recording.begin()
             self._first_tick.set()
-            be_spared()  # the target exists by now and has not inherited it
+            if not ended:
+                from otel_memwatch.runtime.memory_headroom import be_spared
+
+                be_spared()  # the target exists by now and has not inherited it
             recording.open_the_rest(self._stop, self._listening, self.messages.info)
             if not self._stop.is_set():
                 # Objects that exist now live as long as the run, so the garbage collector need not scan them.

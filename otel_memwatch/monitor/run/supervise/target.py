@@ -174,6 +174,16 @@ def peek() -> int | None:
     return dead.si_pid if dead else None
 
 
+def has_ended(child: int) -> bool:
+    """Return whether a child of ours has ended. It is not reaped."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return False
+
+
 def reap(main: int) -> ChildExit | None:
     """Reap one dead child and return its figures; `None` if no child is dead.
 

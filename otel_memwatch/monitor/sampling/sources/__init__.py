@@ -188,6 +188,8 @@ class Entry(NamedTuple):
     """Module that reads the same by psutil; `None`: only Linux has the source."""
     gpus: bool = False
     """It calls a GPU driver, which may take seconds to answer, and describes the GPUs (`info`)."""
+    lasts: bool = False
+    """It still shows something of a command that has ended."""
 
     def load(self, context: Context) -> Source:
         """Open the source; raises `Unavailable` with a hint if the machine lacks it."""
@@ -205,9 +207,9 @@ class Entry(NamedTuple):
 
 
 SOURCES: tuple[Entry, ...] = (
-    Entry(PROCESS_TREE, "portable"),
-    Entry("host", "portable_host"),
-    Entry("cgroup"),
+    Entry(PROCESS_TREE, "portable", lasts=True),
+    Entry("host", "portable_host", lasts=True),
+    Entry("cgroup", lasts=True),
     Entry("pressure"),
     Entry("run_queue"),
     Entry("memory_detail"),
@@ -294,11 +296,17 @@ class Opening:
         self._silent = [entry.name for entry in SOURCES if entry.gpus]
         """Sources of which `late` has returned no answer."""
 
-    def first(self) -> Opened:
-        """Open the sources of the kernel."""
-        opened = open_sources(self._context, [entry.name for entry in SOURCES if not entry.gpus])
-        self._context = self._context.knowing(opened[0])
-        return opened
+    def first(self, *, ended: bool = False) -> Opened:
+        """Open the sources of the kernel; of a command that has `ended`, those that last."""
+        kernel = [entry for entry in SOURCES if not entry.gpus]
+        opened, absent = open_sources(self._context, [one.name for one in kernel if one.lasts or not ended])
+        for one in kernel:
+            if ended and not one.lasts:
+                absent[one.name] = Unavailable(
+                    f"{one.name} was not read because the command had already ended."
+                )
+        self._context = self._context.knowing(opened)
+        return opened, absent
 
     def start(self) -> None:
         """Start to open the others. Not called if the command has already ended."""

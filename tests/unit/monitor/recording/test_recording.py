@@ -59,7 +59,7 @@ class Opened:
     def __init__(self, _context: object, done: Flag) -> None:
         self._done = done
 
-    def first(self) -> tuple[list[Fixed], dict[str, Exception]]:
+    def first(self, *, ended: bool) -> tuple[list[Fixed], dict[str, Exception]]:
         return [Fixed("process_tree", {TREE: [1]}), Fixed("cgroup", {KILLS: [7, 9]})], {}
 
     answered = False
@@ -86,7 +86,7 @@ def test_kills_are_counted_where_a_driver_has_moved_the_columns(writer: RunWrite
     target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
     drivers_asked, stop = Flag(), Flag()
     run = RunRecording(writer, target, settings("attach", {}, {}), messages, drivers_asked)
-    run.take_first_tick()
+    run.begin()
     assert run.growth_of_group(OOM_KILLS) == 0
     run.open_the_rest(stop, None, messages.info)
     stop.set()
@@ -109,7 +109,7 @@ def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_
     loaded: list[str] = []
     monkeypatch.setattr(run, "_to_load", ["what.the.end.needs", "and.this"])
     monkeypatch.setattr(recording, "load_module", loaded.append)
-    run.take_first_tick()
+    run.begin()
     run.followed.have_begun()
     lines = [recorded.opened(2, 1.0, "step"), recorded.closed(2, 2.0, 9.0)]
     text = "".join(
@@ -137,7 +137,7 @@ def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
         writer, target, settings("attach", {"interval": 0.005}, {}), Messages(pytest.fail), Flag()
     )
     monkeypatch.setattr(run, "_to_load", [])
-    run.take_first_tick()
+    run.begin()
     run.followed.have_begun()
     waits: list[float] = []
 
@@ -163,7 +163,7 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
     run = RunRecording(
         writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
     )
-    run.take_first_tick()
+    run.begin()
     run.followed.have_begun()
     if marks:
         run.followed.aggregator = OperationAggregator()
@@ -188,7 +188,7 @@ def test_operations_are_searched_for_less_often_while_no_process_runs(
     run = RunRecording(
         writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
     )
-    run.take_first_tick()
+    run.begin()
     searches: list[float] = []
     snapshot = run.sampler.latest()
     assert snapshot is not None
@@ -247,7 +247,7 @@ def test_a_command_that_has_ended_has_a_history_only_for_its_operations(
     ended.set()
     target = TargetInfo("attach", ("program",), os.getpid(), math.inf)
     run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), ended)
-    run.take_first_tick()
+    run.begin()
     if marks:
         lines = ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, recorded.opened(2, 1.0, "step"))
         (Path(writer.path) / "operations-7.jsonl").write_text(
@@ -262,6 +262,21 @@ def test_a_command_that_has_ended_has_a_history_only_for_its_operations(
     assert (run.followed.aggregator is not None) is marks
     assert run.batcher.aggregator is not None
     assert run.batcher.aggregator.quality()["ticks"] == 2
+    writer.close()
+
+
+def test_a_command_that_ended_before_its_first_sample_has_one_sample(writer: RunWriter) -> None:
+    stop = Flag()
+    stop.set()
+    target = TargetInfo("wrap", ("program",), os.getpid(), 0.0)
+    run = RunRecording(writer, target, settings("wrap", {}, {}), Messages(pytest.fail), stop, ended=True)
+    run.begin()
+    run.open_the_rest(stop, None, pytest.fail)
+    run.run(stop, Alarm())
+    assert run.batcher.aggregator is not None
+    assert run.batcher.aggregator.quality()["ticks"] == 1
+    assert run.watched_to_the_end
+    assert writer.info["limits"]["host_bytes"]
     writer.close()
 
 
@@ -292,7 +307,7 @@ def test_at_rest_the_actions_need_no_samples_of_their_own(writer: RunWriter) -> 
     """The sources take a sample each second. A search for operations in between would be a second one."""
     target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
     run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), Flag())
-    run.take_first_tick()
+    run.begin()
     run.open_the_rest(Flag(), None, pytest.fail)
     sample = run.sampler.latest()
     assert sample is not None
@@ -310,10 +325,10 @@ def test_it_knows_whether_a_sample_has_shown_a_limit(
 ) -> None:
     """Then nothing needs to search the samples for one at the end."""
     sources = [Fixed("process_tree", {TREE: [1]}), Fixed("cgroup", {Column(*LIMIT, 1.0): values})]
-    monkeypatch.setattr(Opened, "first", lambda _: (sources, {}))
+    monkeypatch.setattr(Opened, "first", lambda _, ended: (sources, {}))
     target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
     run = RunRecording(writer, target, settings("attach", {}, {}), Messages(pytest.fail), Flag())
-    run.take_first_tick()
+    run.begin()
     run.open_the_rest(Flag(), None, pytest.fail)
     assert run.limitless
     for _ in range(2):

@@ -54,10 +54,13 @@ class ResetEvents:
         """By watch."""
         self._watches: dict[int, list[int]] = {}
         """By pid."""
-        if descriptors.free > 0:
-            self._open()
+        self._opened = False
 
     def _open(self) -> None:
+        """Open the queue for the first process: a command that has ended needs none."""
+        self._opened = True
+        if self._descriptors.free <= 0:
+            return
         try:
             from _ctypes import call_function, dlopen, dlsym
 
@@ -75,6 +78,8 @@ class ResetEvents:
 
     def watch(self, pid: int, *, by_thread: bool) -> None:
         """Begin to watch a process; `by_thread`: also the file of its first thread, which resets the same watermark."""
+        if not self._opened:
+            self._open()
         if self._queue < 0:
             return
         paths = [f"{self._proc}/{pid}", f"{self._proc}/{pid}/task/{pid}"][: 1 + by_thread]
