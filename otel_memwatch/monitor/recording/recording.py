@@ -98,7 +98,7 @@ class RunRecording:
     The constructor opens the kernel's sources. It raises `Unavailable` if the process tree is unreadable.
 
     Args:
-        writer: writer of the run directory; `run.json` exists.
+        writer: writer of the run directory.
         target: the target.
         settings: the options in force.
         messages: messages to the user.
@@ -187,6 +187,7 @@ class RunRecording:
 
     def begin(self) -> None:
         """Declare the columns. Record the first sample and the limits at that time, unless the command has ended."""
+        self._note_machine()
         self._declare_columns()
         if not self._ended:
             self.sampler.tick()
@@ -402,27 +403,33 @@ class RunRecording:
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
         """Add sources, and note working and unavailable ones for the next update of `run.json`; return the working ones."""
-        from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
-        from otel_memwatch.runtime.procfs.sums import quirks, sums_are_exact
-        from otel_memwatch.runtime.procfs.system import fault_bytes
-
         self.sources = [*self.sources, *sources]
         self.writer.note(
             sources=self.writer.info.get("sources", {})
             | {source.name: {"state": "ok"} for source in sources}
             | {name: absence(why) for name, why in absent.items()},
             gpus=gpu_fields(self.sources),
+        )
+        return sources
+
+    def _note_machine(self) -> None:
+        """Note properties of the machine that the figures depend on, for the next update of `run.json`."""
+        from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
+        from otel_memwatch.runtime.procfs.sums import quirks, sums_are_exact
+        from otel_memwatch.runtime.procfs.system import fault_bytes
+
+        is_linux = self._context.system == "linux"
+        self.writer.note(
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
-            exact_sums=self._context.system == "linux" and sums_are_exact(),
+            exact_sums=is_linux and sums_are_exact(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             page_bytes=PAGE_SIZE,
             reading_seconds=READING_SECONDS,
             faults_carried=True,
-            portable=self._context.system != "linux",
+            portable=not is_linux,
             blind=self.tree.blind is not None,
         )
-        return sources
 
     # -- called during a sample
 

@@ -278,9 +278,9 @@ class Monitor:
             directory = os.fspath(self._directory)
             writer = self._writer = RunWriter(directory, self.messages.problem, segmented=self._is_segmented)
             fields = start_fields(directory, self._target, self._settings, self._trace)
-            writer.update(state=RUNNING, **fields)
-            # What the command left is all that can be read, and one sample has it.
+            # What the command left is all that can be read. One sample has it, and the end is written in a moment.
             ended = self._target.mode == "wrap" and self._stop.is_set()
+            (writer.note if ended else writer.update)(state=RUNNING, **fields)
             recording = RunRecording(
                 writer, self._target, self._settings, self.messages, self._drivers_asked, ended=ended
             )
