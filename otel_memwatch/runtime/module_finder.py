@@ -12,6 +12,7 @@ Only the program uses it. A program that imports the package keeps its import sy
 from __future__ import annotations
 
 import _imp
+import _thread
 import os
 import sys
 from marshal import loads
@@ -45,12 +46,22 @@ class _CachedLoader(SourceFileLoader):
     """Loader of a module whose bytecode was read."""
 
     code: CodeType | None = None
+    finder: CachedModules
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module with its files: Python asks a new module for these, and each missing attribute takes 2 us."""
         module = _Module(spec.name)
         module.__dict__.update(__file__=spec.origin, __cached__=spec.cached)
         return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, first those that it imports, and note which these are."""
+        name, completed = module.__name__, self.finder.completed
+        begin = len(completed)
+        self.finder.execute_imports(name)
+        super().exec_module(module)
+        self.finder.imports[name] = tuple(completed[begin:])
+        completed.append(name)
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Return the code that was read, once. Another call, as by `importlib.reload`, reads again."""
@@ -66,12 +77,16 @@ class CachedModules:
 
     Attributes:
         alone: modules that were found in files of their own.
+        completed: modules in the order in which they were complete.
+        imports: those that became complete while a module was executed.
 
     """
 
     def __init__(self, store: ModuleStore) -> None:
         self._store = store
         self.alone: set[str] = set()
+        self.completed: list[str] = []
+        self.imports: dict[str, tuple[str, ...]] = {}
         self._start = _external.MAGIC_NUMBER + bytes(4)
         """Begin of a file with time and size of its source (PEP 552)."""
         self._suffix = f".{sys.implementation.cache_tag}.pyc"
@@ -110,9 +125,45 @@ class CachedModules:
         self.alone.add(name)
         return self._spec(name, found.source, found.code, is_package=found.is_package)
 
-    def _stored(self, name: str, folder: str, place: tuple[int, bool, int, int]) -> ModuleSpec | None:
+    def execute_imports(self, name: str) -> None:
+        """Execute the stored modules that a stored one imports at once: Python's import takes 30 000 instructions more for each.
+
+        It keeps other threads from a module that is not complete. So this is only for a program with one thread.
+        """
+        place = self._store.place(name)
+        if place is None or _thread._count():  # noqa: SLF001
+            return
+        *_, imports = place
+        for one in imports:
+            if one not in sys.modules:
+                self._execute(one)
+
+    def _execute(self, name: str) -> None:
+        """Execute a stored module. One that fails is left to the import that needs it, which fails too."""
+        package, _, tail = name.rpartition(".")
+        place, parent = self._store.place(name), sys.modules.get(package)
+        spec = None if place is None or parent is None else self._stored(name, parent.__path__[0], place)
+        if spec is None or parent is None:
+            return
+        loader: Any = spec.loader
+        module = loader.create_module(spec)
+        module.__dict__.update(__spec__=spec, __loader__=loader, __package__=spec.parent)
+        if spec.submodule_search_locations is not None:
+            module.__path__ = spec.submodule_search_locations
+        sys.modules[name] = module
+        try:
+            exec(loader.get_code(name), module.__dict__)  # noqa: S102 - Python does the same
+        except Exception:  # noqa: BLE001
+            del sys.modules[name]
+        else:
+            setattr(parent, tail, module)
+            self.completed.append(name)
+
+    def _stored(
+        self, name: str, folder: str, place: tuple[int, bool, int, int, tuple[str, ...]]
+    ) -> ModuleSpec | None:
         """Return the specification of a stored module; `None`: its source has changed."""
-        segment, is_package, time, size = place
+        segment, is_package, time, size, _ = place
         source = f"{folder}/{name.rpartition('.')[2]}{'/__init__.py' if is_package else '.py'}"
         try:
             status = os.stat(source)
@@ -129,7 +180,7 @@ class CachedModules:
 
     def _spec(self, name: str, source: str, code: CodeType, *, is_package: bool) -> ModuleSpec:
         loader = _CachedLoader(name, source)
-        loader.code = code
+        loader.code, loader.finder = code, self
         spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
         folder, _, file = source.rpartition("/")
         spec.has_location, spec.cached = True, f"{folder}/__pycache__/{file[:-3]}{self._suffix}"
@@ -192,7 +243,8 @@ class CachedModules:
             if one is None:
                 continue
             place = self._store.place(name)
-            if name in self.alone or (place is not None and place[2:] == (one.time, one.size)):
+            if name in self.alone or (place is not None and place[2:4] == (one.time, one.size)):
+                one.imports = self.imports.get(name, ()) if name in self.alone or place is None else place[4]
                 modules.append(one)
         write_store(_STORE, _KEY, modules)
 

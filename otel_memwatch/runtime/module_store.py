@@ -8,7 +8,7 @@ either. A module counts only if its source has the time and size that it had the
 holds:
 
 - 4 bytes with the size of the head;
-- the head: the `key` of interpreter and folders, an identity, and the place of each module;
+- the head: the `key` of interpreter and folders, an identity, and place and imports of each module;
 - segments, which begin with the identity: a tuple of code objects.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-_FORMAT = 1
+_FORMAT = 2
 _SEGMENT = 240 << 10
 """Bytes of bytecode in a segment, which is decoded at once. Larger ones decode little faster, and a run may not need all of it."""
 _HEAD = 1 << 16
@@ -31,15 +31,16 @@ _HEAD = 1 << 16
 
 
 class StoredModule:
-    """Code of a module, with time and size of its source."""
+    """Code of a module, with time and size of its source, and the modules of ours that it imports at once."""
 
-    __slots__ = "code", "is_package", "name", "size", "source", "time"
+    __slots__ = "code", "imports", "is_package", "name", "size", "source", "time"
 
     def __init__(
         self, name: str, source: str, *, is_package: bool, time: int, size: int, code: CodeType
     ) -> None:
         self.name, self.source, self.is_package = name, source, is_package
         self.time, self.size, self.code = time, size, code
+        self.imports: tuple[str, ...] = ()
 
 
 class ModuleStore:
@@ -49,8 +50,8 @@ class ModuleStore:
         self._path = path
         self._codes: dict[str, CodeType] = {}
         """Decoded code that was not asked for yet."""
-        self._places: Mapping[str, tuple[int, bool, int, int]] = {}
-        """Segment, whether it is a package, and time and size of the source, of each module."""
+        self._places: Mapping[str, tuple[int, bool, int, int, tuple[str, ...]]] = {}
+        """By module: segment, whether it is a package, time and size of the source, and the modules that it imports at once."""
         self._segments: tuple[tuple[int, int, tuple[str, ...]], ...] = ()
         """Begin, end and modules of each segment."""
         self._identity = b""
@@ -71,8 +72,8 @@ class ModuleStore:
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
-    def place(self, name: str) -> tuple[int, bool, int, int] | None:
-        """Return the segment of a module, whether it is a package, and time and size of its source; `None`: it is not stored."""
+    def place(self, name: str) -> tuple[int, bool, int, int, tuple[str, ...]] | None:
+        """Return segment, whether it is a package, time and size of the source, and imports; `None`: it is not stored."""
         return self._places.get(name)
 
     def code(self, name: str, segment: int) -> CodeType | None:
@@ -95,7 +96,7 @@ class ModuleStore:
 def write_store(path: str, key: tuple[object, ...], modules: Iterable[StoredModule]) -> None:
     """Replace the file. Raises `OSError` if the folder is not writable."""
     identity = os.urandom(8)
-    places: dict[str, tuple[int, bool, int, int]] = {}
+    places: dict[str, tuple[int, bool, int, int, tuple[str, ...]]] = {}
     segments: list[list[StoredModule]] = [[]]
     size = 0
     for one in modules:
@@ -104,7 +105,7 @@ def write_store(path: str, key: tuple[object, ...], modules: Iterable[StoredModu
             segments.append([])
             size = 0
         size += length
-        places[one.name] = len(segments) - 1, one.is_package, one.time, one.size
+        places[one.name] = len(segments) - 1, one.is_package, one.time, one.size, one.imports
         segments[-1].append(one)
     texts = [identity + dumps(tuple(one.code for one in part)) for part in segments]
     names = [tuple(one.name for one in part) for part in segments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -279,6 +281,77 @@ def test_the_program_stores_its_modules_once(
         )
     assert (tmp_path / "modules.bin").exists() == expected
     assert (int(done.stdout) == 0) == expected
+
+
+class Noting(module_finder.CachedModules):
+    """A finder that notes the modules that Python searches."""
+
+    searched: list[str]
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        self.searched.append(name)
+        return super().find_spec(name, path, target)  # type: ignore[arg-type]
+
+
+ONE, TWO = "otel_memwatch.made.one", "otel_memwatch.made.two"
+
+
+@pytest.fixture
+def noting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noting:
+    """A finder in use, with two stored modules: the first imports the second."""
+    package = ModuleType("otel_memwatch.made")
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    two = "import sys\nif sys.fail: sys.fail -= 1; raise ValueError\nvalue = 2\n"
+    monkeypatch.setattr(sys, "fail", 0, raising=False)
+    for name, text in (("two", two), ("one", f"from {TWO} import value\n")):
+        (tmp_path / f"{name}.py").write_text(text)
+        py_compile.compile(str(tmp_path / f"{name}.py"), doraise=True)
+    with monkeypatch.context() as first:
+        used = finder()
+        first.setattr(module_finder, "_folder", lambda _: str(tmp_path))
+        first.setattr(module_finder, "_STORE", str(tmp_path / "modules.bin"))
+        first.setattr(module_finder, "_KEY", ("key",))
+        first.setattr(sys, "meta_path", [used, *sys.meta_path])
+        importlib.import_module(ONE)
+        used.save()
+        del sys.modules[ONE], sys.modules[TWO]
+    made = Noting(ModuleStore(str(tmp_path / "modules.bin"), ("key",)))
+    made.searched = []
+    monkeypatch.setattr(sys, "meta_path", [made, *sys.meta_path])
+    monkeypatch.setattr(_thread, "_count", lambda: 0)
+    return made
+
+
+def test_a_stored_module_executes_its_imports_without_a_search(noting: Noting) -> None:
+    assert importlib.import_module(ONE).value == 2
+    assert (noting.searched, noting.imports[ONE]) == ([ONE], (TWO,))
+    for name in (ONE, TWO):
+        module = sys.modules.pop(name)
+        assert module.__spec__ is not None
+        assert (module.__spec__.name, module.__package__) == (name, "otel_memwatch.made")
+        assert getattr(sys.modules["otel_memwatch.made"], name.rpartition(".")[2]) is module
+
+
+def test_beside_other_threads_each_module_is_searched(
+    noting: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's import makes the other threads wait for a module that is not complete."""
+    monkeypatch.setattr(_thread, "_count", lambda: 1)
+    assert importlib.import_module(ONE).value == 2
+    assert noting.searched == [ONE, TWO]
+    del sys.modules[ONE], sys.modules[TWO]
+
+
+def test_a_module_that_fails_is_left_to_its_import(noting: Noting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "fail", 1)
+    assert importlib.import_module(ONE).value == 2  # the second time
+    assert noting.searched == [ONE, TWO]
+    del sys.modules[ONE], sys.modules[TWO]
+    monkeypatch.setattr(sys, "fail", 2)
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+        importlib.import_module(ONE)
+    assert not {ONE, TWO} & sys.modules.keys()
 
 
 def test_package_managers_remove_the_stored_modules() -> None:
