@@ -183,8 +183,9 @@ def _raw_lines(file: Readable, damage: Damage, block: int, at: int) -> Iterator[
     except OSError as error:
         damage.other.append(f"{damage.name} cannot be read: {error.strerror}.")
         return
-    # A torn last line is normal after a kill.
-    if not skipping and parse(rest.strip(b"\0 \r\t")) is not None:
+    # A torn last line is normal after a kill. Usually there is none, and to refuse an empty one, `json` would be imported.
+    last = rest.strip(b"\0 \r\t")
+    if last and not skipping and parse(last) is not None:
         yield at, [rest]
 
 
