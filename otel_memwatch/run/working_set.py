@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _POINTS = 256
 """Limit of the points that are kept; neighbours are then joined."""
+_POINTS_OF_ENDING = 16
 _LEAST_WINDOW = 0.05
 """Seconds between two samples that show a rate: the kernel counts bytes as it asks for them."""
 _BURST = 0.05
@@ -60,7 +61,7 @@ class _Point(NamedTuple):
 
 
 class WorkingSet:
-    """Collects the samples of a run that has a cgroup; a sample costs some 4 us, and few points are kept."""
+    """Collects the samples of a run that has a cgroup; a sample costs some 5 us, and few points are kept."""
 
     def __init__(self, disk_rate: int | None = None) -> None:
         self._points: list[_Point] = []
@@ -133,11 +134,13 @@ class WorkingSet:
         return max(most, self._unwritten)
 
     def _add_ending(self, time: float) -> None:
-        """Add the newly mapped bytes of a sample to those of the last part of the run so far."""
+        """Add the newly mapped bytes of a sample to those of the last part of the run so far; few of its samples are kept."""
         self._start = time if self._start is None else self._start
-        ending = self._ending
+        ending, length = self._ending, ENDING * (time - self._start)
+        if len(ending) > 2 and time - ending[-2][0] < length / _POINTS_OF_ENDING:
+            ending.pop()
         ending.append((time, self._newly_mapped))
-        while len(ending) > 2 and ending[1][0] <= time - ENDING * (time - self._start):
+        while len(ending) > 2 and ending[1][0] <= time - length:
             ending.popleft()
 
     def _mapped_before_ending(self) -> float:

@@ -175,6 +175,7 @@ def test_many_samples_keep_few_points_and_no_less_memory() -> None:
     growing = [(at, min(at, 30), 40, 40, 40 + at) for at in range(2000)]
     few = working_set(growing)
     assert len(few._points) < 256
+    assert len(few._ending) < 30
     files = few.beside_peak(30 * MIB, 1, 2000)
     assert files is not None
     assert 30 * MIB <= files <= 40 * MIB
