@@ -286,7 +286,7 @@ def _causes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, le
         left = int(math.copysign(min(abs(left), abs(whole)), left)) if left * whole > 0 else 0
     left -= _add(found, _of_functions(was, now, left, least))
     left -= _add(found, _longer(one, other, left, least))
-    threads = now.threads - was.threads
+    threads = now.threads - was.threads if now.threads and was.threads else 0
     if threads and abs(left) >= least and 0 < left / threads <= _THREAD:
         words = f"with {count(abs(threads), 'thread')} {'more' if threads > 0 else 'fewer'}"
         found.append(Cause("threads", left, f"{words}, {size(left // threads)} each"))
@@ -457,6 +457,6 @@ def _notes(one: RecordedRun, other: RecordedRun, was: _Makeup, now: _Makeup, lea
             f"{'+' if change > 0 else '-'}{size(abs(change))} of mapped files and libraries in the main process"
             f"{name}; reclaimable, no part of the memory needed"
         )
-    if now.threads != was.threads:
+    if now.threads and was.threads and now.threads != was.threads:  # 0: no sample counted them
         found.append(f"threads of the main process: {was.threads} to {now.threads}")
     return found

@@ -9,7 +9,7 @@ import pytest
 
 from otel_memwatch import catalog
 from otel_memwatch.run import load
-from otel_memwatch.wings.gate.causes import _causes, _Makeup
+from otel_memwatch.wings.gate.causes import _causes, _Makeup, _notes
 from tests.support import recorded
 from tests.support.run_directory import STARTED, RunDirectory, column
 
@@ -91,6 +91,15 @@ def test_a_kind_of_memory_is_a_cause(
     recorded.short(tmp_path / "run")
     run = load(tmp_path / "run")
     assert {cause.kind: cause.bytes // MIB for cause in _causes(run, run, was, now, MIB)} == expected
+
+
+@pytest.mark.parametrize(("threads", "known"), [(0, False), (3, True)])
+def test_threads_that_no_sample_counted_are_no_difference(tmp_path: Path, threads: int, known: bool) -> None:
+    recorded.short(tmp_path / "run")
+    run = load(tmp_path / "run")
+    was, now = makeup(50, 50), makeup(58, 58)._replace(threads=threads)
+    assert bool(_notes(run, run, was, now, MIB)) == known
+    assert ("threads" in {cause.kind for cause in _causes(run, run, was, now, MIB)}) == known
 
 
 def growing(path: Path, seconds: float) -> RecordedRun:
