@@ -37,7 +37,7 @@ ENGINE = [
 LIMITS = ["--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000"]
 CLOSE, SHARE = MIB, 0.005
 _ATTEMPTS = 3
-"""Most recordings of a command without a container."""
+"""Largest number of recordings of a command without a container."""
 
 
 def root(folder: Path) -> Path:
@@ -49,12 +49,12 @@ def root(folder: Path) -> Path:
 
 
 def script(rng: random.Random) -> str:
-    """Return a shell command; `PAUSE` seconds before its first read and after its last are left to be set."""
+    """Return a shell command. The seconds before its first read are to be set: `PAUSE`."""
     reads = [
         f"/bin/busybox dd if=/dev/zero of=/dev/null bs={rng.randrange(20, 200)}M count=1"
         for _ in range(rng.randint(1, 3))
     ]
-    return f"/bin/busybox sleep PAUSE; {'; '.join(reads)} 2>/dev/null; /bin/busybox sleep PAUSE"
+    return f"/bin/busybox sleep PAUSE; {'; '.join(reads)} 2>/dev/null; /bin/busybox sleep 0.5"
 
 
 def peak(folder: Path, run: str, *argv: str) -> dict[str, Any] | None:
@@ -129,7 +129,7 @@ if __name__ == "__main__":
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--slower", type=int, default=1, help="factor of the pauses in a container, for a slow machine"
+        "--slower", type=int, default=1, help="factor of the pause in a container, for a slow machine"
     )
     parser.add_argument("--keep", type=Path, help="folder for the records of pairs that are not equal")
     chosen = parser.parse_args()

@@ -97,7 +97,7 @@ install() {
     echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
     echo "${MEMWATCH_VM_REFEREE:---user root --only bash}" >"$root/opt/jobs/referee"
     echo "${MEMWATCH_VM_HOGS:-8} --slower 5" >"$root/opt/jobs/hogs"
-    echo "${MEMWATCH_VM_CONTAINERS:-3} --slower 5" >"$root/opt/jobs/containers"
+    echo "${MEMWATCH_VM_CONTAINERS:-3} --slower 10" >"$root/opt/jobs/containers"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
 }
 
