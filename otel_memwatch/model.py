@@ -377,6 +377,8 @@ class ChildExit(NamedTuple):
     """Caused to be written to storage."""
     sched: bytes | None = None
     """/proc/PID/sched of the target's zombie; `None`: this kernel has none, or it is another process."""
+    switches: int | None = None
+    """Context switches of the process and all descendants that were waited for."""
 
 
 class ProcessRecord(NamedTuple):
@@ -431,6 +433,8 @@ class ProcessRecord(NamedTuple):
     """Most memory that the run needed beside its resident size; `None`: unknown, or it had threads or company."""
     max_rss_error: int | None = None
     """Bytes by which `max_rss` may be too low; `None`: as for any process."""
+    placements: int | None = None
+    """The most times that threads of the run began, or ran again, until this exit; `None`: not counted."""
 
 
 class RecordedOperation(NamedTuple):

@@ -253,7 +253,7 @@ def _reordered(row: Sequence[Value], order: Sequence[int | None], width: int) ->
 _WHOLES = (
     "ppid", "rss", "peak", "peak_bound", "read_bytes", "write_bytes", "read_chars", "write_chars", "minor_faults",
     "major_faults", "threads", "exit_code", "signal", "max_rss", "file",
-    "needed", "beside", "max_rss_error",
+    "needed", "beside", "max_rss_error", "placements",
 )  # fmt: skip
 
 

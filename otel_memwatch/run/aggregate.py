@@ -279,6 +279,7 @@ class RunAggregator:
         if "watermark" in self._fields:
             evidence.watermark_read = sample.watermark is not None
         if self.conditions.own_cgroup:
+            evidence.left, evidence.moved = charged, whole_of(sample.moved)
             window = evidence.cgroup.add(sample)
             evidence.add_cgroup_window(window)
             self._working_set.add(sample, window)

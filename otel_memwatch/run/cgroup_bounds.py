@@ -8,8 +8,14 @@ from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample, whole_of
 from otel_memwatch.runtime.light import attrgetter
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.cgroup_windows import needed_between_samples, taken_from_windows, touched
+from otel_memwatch.truth.cgroup_windows import (
+    less_cache,
+    needed_between_samples,
+    taken_from_windows,
+    touched,
+)
 from otel_memwatch.truth.estimates import likely_between_samples, likely_cache
+from otel_memwatch.truth.exact import EXACT_BYTES
 
 if TYPE_CHECKING:
     from array import array
@@ -52,6 +58,8 @@ class CgroupWindow(NamedTuple):
     """`None`: not known."""
     likely: int | None = None
     """`None`: not known."""
+    charged: int | None = None
+    """The peak less all page cache that the cgroup can have held; `None`: not known, or on few processors."""
 
 
 class CgroupBounds:
@@ -141,12 +149,12 @@ class CgroupBounds:
         if _rose(watermark_before, watermark) and (top is None or _taken(before, current, after)):
             top = watermark
         low, high = whole_of(after.needed_low), whole_of(after.needed_high)
+        moved, charged = None, None
+        if after.moved is not None and before.moved is not None:
+            moved = max(0, int(after.moved) - int(before.moved))
         if self._conditions.joined and _fell(watermark_before, watermark):
             high = None
         elif high is None:
-            moved = None
-            if after.moved is not None and before.moved is not None:
-                moved = max(0, int(after.moved) - int(before.moved))
             low, high = needed_between_samples(
                 top,
                 watermark if top is None or self._disturbed else top,
@@ -158,9 +166,11 @@ class CgroupBounds:
                 error=self._error,
                 cpus=self._cpus,
             )
+        if self._error > EXACT_BYTES:
+            charged = less_cache(top, file_before, file, moved)
         likely = likely_between_samples(top, _likely_cache(before), _likely_cache(current))
         until = self._conditions.read_until(current.time, current.reading)
-        return CgroupWindow(before.time, current.time, until, low, high, likely)
+        return CgroupWindow(before.time, current.time, until, low, high, likely, charged)
 
 
 def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bool) -> tuple[Array, ...]:

@@ -20,7 +20,7 @@ from otel_memwatch.truth.cgroup import (
     tree_while_cgroup_was_read,
     within_limit,
 )
-from otel_memwatch.truth.cgroup_windows import peak_error
+from otel_memwatch.truth.cgroup_windows import low_on_few_processors, peak_error
 from otel_memwatch.truth.estimates import largest_sample, likely_of_any, most_by_faults, with_estimate
 from otel_memwatch.truth.exact import at_least, tolerance
 from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
@@ -74,6 +74,8 @@ class RunEvidence:
         watermark: of the cgroup.
         watermark_read: true if the last sample could read it.
         last_tick: monotonic seconds of the last sample.
+        left, moved: bytes charged to the cgroup, and moved to and from storage, at the last sample; `None`: not known.
+        charged: the largest peak of the cgroup less all page cache that it can have held.
         cgroup, needed_low, needed_high: bounds of the cgroup's needed memory between samples; the largest lower and upper one.
         needed_likely: the largest best estimate of the needed memory between two samples.
         unseen_count: upper bound of the processes that no sample saw.
@@ -100,6 +102,9 @@ class RunEvidence:
         self.last_tick: float | None = None
         self.cgroup = CgroupBounds(conditions)
         self.needed_low, self.needed_high, self.needed_likely = Maximum(), Maximum(), Maximum()
+        self.charged = Maximum()
+        self.left: int | None = None
+        self.moved: int | None = None
         self.unseen_count = 0
         self.unseen: Span | None = None
         self.latest_unseen: float | None = None
@@ -110,16 +115,26 @@ class RunEvidence:
             self.needed_low.add(window.end, window.low)
             self.needed_high.add(window.end, window.high)
             self.needed_likely.add(window.end, window.likely)
+            self.charged.add(window.end, window.charged)
 
     def needed_bounds(self) -> tuple[Maximum, Maximum]:
         """Return the largest lower and the largest upper bound of the memory that the cgroup needed."""
-        low, high = self.needed_low.copy(), self.needed_high.copy()
+        low, high, charged = self.needed_low.copy(), self.needed_high.copy(), self.charged.copy()
         for window in self.cgroup.rest(all_ended=not self.processes.living):
             low.add(window.end, window.low)
             high.add(window.end, window.high)
+            charged.add(window.end, window.charged)
         if self.needed.at is not None:
             low.add(self.needed.at, self.needed.value)
+        if charged.at is not None:
+            low.add(charged.at, self._low_on_few_processors(charged.value or 0))
         return low, high
+
+    def _low_on_few_processors(self, charged: int) -> int | None:
+        placements = self.processes.placements_of_all
+        if self.alive or placements is None or self.left is None or self.moved is None:
+            return None
+        return low_on_few_processors(charged, self.conditions.processors, placements, self.left, self.moved)
 
     def likely_need(self) -> int | None:
         """Return the best estimate of the cgroup's peak of needed memory, in bytes; `None`: not known."""

@@ -159,6 +159,7 @@ class ProcessCollection:
         left_cgroup: whether a process was seen outside the run's cgroup.
         outside_ledger: whether memory came into the tree without a page fault of the tree.
         unwritten_files: whether the machine's shared memory rose beyond the tree's mappings and write calls.
+        placements: the most times that threads of the run began, or ran again; `None`: not counted.
         pinned: whether a process had pinned memory, which no resident size need include.
         sampled: the most resident memory of one process at any sample, in bytes.
         largest: the process with the largest certain maximum.
@@ -173,6 +174,7 @@ class ProcessCollection:
         self.attained_bytes = 0
         self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
         self.pinned = self.unwritten_files = False
+        self.placements: int | None = None
         self.sampled = 0
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
@@ -216,6 +218,8 @@ class ProcessCollection:
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self.ended_faults += (record.minor_faults or 0) + (record.major_faults or 0)
+            if record.placements is not None:
+                self.placements = max(self.placements or 0, record.placements)
             if process.waited_for:
                 highest = max(record.peak_bound or 0, record.max_rss or 0)
                 self.reaped_max_bytes = max(self.reaped_max_bytes or 0, highest) or None
@@ -300,6 +304,12 @@ class ProcessCollection:
         """True if the tree's page faults include those of each process, and each process outside the cgroup was there briefly."""
         uncounted = self.unreaped or self.ignores_sigchld or self.unwatched or self.outside_ledger
         return not (uncounted or self.left_cgroup)
+
+    @property
+    def placements_of_all(self) -> int | None:
+        """`placements`, if all processes have ended, and another one waited for each; else `None`."""
+        unknown = self.unreaped or self.ignores_sigchld or self.unwatched or self._living
+        return None if unknown else self.placements
 
     def bounded_by_faults(self, high: float) -> bool:
         """Return whether page faults explain all memory of the tree; `high`: the largest of their bounds, in bytes."""

@@ -461,6 +461,15 @@ def test_memory_that_counters_see_late_is_within_its_bounds(machine: Path, name:
     job.is_clean()
 
 
+def test_memory_that_many_processors_charged_ahead_is_in_no_lower_bound(machine: Path) -> None:
+    job = Job(machine, "ahead-root")
+    assert job.exit_code == 0, job.output
+    held = job.json("truth")["truth"]
+    assert (job.tree["low"] or 0) <= held + 2 * MIB, job.tree
+    assert job.tree["high"] >= held, job.tree
+    job.is_clean()
+
+
 def test_few_page_faults_are_not_taken_for_those_of_another_cgroup(machine: Path) -> None:
     """With many processors, the kernel may count the first hundreds of page faults late: each could be a huge page elsewhere."""
     job = Job(machine, "brief-root")

@@ -153,16 +153,17 @@ class FirstThread(NamedTuple):
     """CPU time."""
     migrations: int
     """Changes of processor."""
+    switches: int
+    """Context switches."""
 
 
 def parse_first_thread(data: bytes | None) -> FirstThread | None:
     """Parse /proc/PID/sched; `None`: this kernel does not count."""
-    if data is None or b"\nse.nr_migrations" not in data or b"\nse.sum_exec_runtime" not in data:
+    names = b"\nse.sum_exec_runtime", b"\nse.nr_migrations", b"\nnr_switches"
+    if data is None or not all(name in data for name in names):
         return None
-    milliseconds = _field(data, b"\nse.sum_exec_runtime").partition(b":")[2]
-    return FirstThread(
-        float(milliseconds) / 1000, int(_field(data, b"\nse.nr_migrations").partition(b":")[2])
-    )
+    milliseconds, migrations, switches = (_field(data, name).partition(b":")[2] for name in names)
+    return FirstThread(float(milliseconds) / 1000, int(migrations), int(switches))
 
 
 def is_exiting(data: bytes) -> bool:

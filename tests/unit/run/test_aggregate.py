@@ -548,6 +548,38 @@ class TestControlGroup:
         assert (tree.certainty, tree.high) == (Certainty.EXACT, 500 * MIB + BATCH)
 
     @pytest.mark.parametrize(
+        ("change", "low"),
+        [
+            ({}, 38.5),
+            ({"placements": None}, 24),  # an old record
+            ({"placements": 20}, 34),
+            ({"lives": True}, 24),
+            ({"note": ProcessNote.UNREAPED}, 24),
+            ({"note": ProcessNote.IGNORES_CHILDREN}, 24),
+            (
+                {"moved": 2 * MIB},
+                34.5,
+            ),  # of which all may have been page cache, and not in the figure of it yet
+            ({"left": 2 * MIB}, 37),
+        ],
+    )
+    def test_a_program_that_few_processors_ran_was_charged_for_little_ahead(
+        self, change: dict[str, Any], low: float
+    ) -> None:
+        """On 64 processors. No sample met its peak of 40 MiB."""
+        columns = [*CGROUP, *map(column, ("memwatch.tree.process.count", "memwatch.tree.disk.io"))]
+        tally = tally_of(*columns, own_cgroup="/sys/fs/cgroup/x", processors=64, cgroup_version=2)
+        moved, left = change.pop("moved", 0), change.pop("left", MIB // 2)
+        seen(tally, PID, 0, rss=MIB, peak=MIB)
+        tick(tally, 0.1, 2 * MIB, 0, 0, 0, 2 * MIB, 1, 0)
+        if not change.pop("lives", False):
+            ended(tally, PID, 0, 0.5, **{"peak": MIB, "exit_code": 0, "placements": 2, **change})
+        tick(tally, 0.5, left, 0, 0, 0, 40 * MIB, 0, moved)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high) == (low * MIB, 41 * MIB)
+
+    @pytest.mark.parametrize(
         ("anonymous", "likely"), [(1 * MIB, 2), (100 * MIB, 10.25 * 78)], ids=["single pages", "huge pages"]
     )
     def test_many_other_processes_do_not_widen_what_page_faults_brought(

@@ -8,6 +8,8 @@ import pytest
 
 from otel_memwatch.truth.cgroup_windows import (
     charge_error,
+    less_cache,
+    low_on_few_processors,
     low_with_processes,
     missed_seconds,
     needed_at_sample,
@@ -45,6 +47,34 @@ def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None,
     tick["locked"] = 0
     bounds = needed_between_samples(**(tick | {"error": 1, "cpus": 2} | facts))
     assert bounds == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "low"),
+    [
+        ({}, 24 * MIB),  # three processors, and two of the kernel's
+        ({"placements": 1}, 24.5 * MIB),
+        ({"placements": 62}, 9.25 * MIB),
+        ({"placements": 1000}, 9.25 * MIB),
+        ({"cpus": 4}, 24.25 * MIB),
+        # The figure of the cache may lack what was moved, or is left.
+        ({"moved": 2 * MIB}, 22 * MIB),
+        ({"left": 3 * MIB}, 21 * MIB),
+        ({"left": 30 * MIB}, 8 * MIB),
+        ({"charged": MIB}, 0),
+    ],
+)
+def test_few_processors_charge_little_ahead(facts: dict[str, int], low: float) -> None:
+    program = {"charged": 25 * MIB + MIB // 4, "cpus": 64, "placements": 3, "left": 0, "moved": 0}
+    assert low_on_few_processors(**(program | facts)) == low
+
+
+def test_no_peak_is_less_page_cache_that_is_not_known() -> None:
+    known = {"top": 502, "file_before": 2, "file": 2, "moved": 10}
+    assert less_cache(**known) == 490
+    assert less_cache(**(known | {"file": 32})) == 470
+    for name in known:
+        assert less_cache(**(known | {name: None})) is None
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 4, 16, 64, 256])

@@ -143,7 +143,7 @@ def jobs() -> dict[str, str]:
         f' {once("ready", "service-reload")}; systemctl --user daemon-reload; wait \\$!"',
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
         "ticks": f"{BIN}/python /opt/jobs/ticks.py",
-        **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one")},
+        **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one", "ahead")},
         "brief-root": f"systemd-run --quiet --scope -p Delegate=yes {PATIENT} wrap --cgroup require"
         f" --out /tmp/brief-root/run -- {sys.executable} -S -c 'bytearray(1 << 20)'",
         **{

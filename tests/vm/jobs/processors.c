@@ -1,6 +1,7 @@
-/* Memory that the counters of many processors see late: processors spread|one FILE
+/* Memory that the counters of many processors see late or early: processors spread|one|ahead FILE
  * spread  127 pages on each processor in turn, held for five seconds, then given back
  * one     64 MiB on one processor, likewise
+ * ahead   one page on each processor in turn, not held: the kernel charges 64 pages on each
  * FILE gets what was resident at the maximum by smaps_rollup, which is exact, and the counter that wait4 reports, in bytes; and
  * the monotonic seconds from which and until which it was held. */
 #define _GNU_SOURCE
@@ -36,12 +37,13 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
-    int spread = !strcmp(argv[1], "spread"), processors = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t page = sysconf(_SC_PAGESIZE), pages = spread ? 127 : (64 << 20) / page;
-    size_t bytes = page * pages * (spread ? processors : 1);
+    int ahead = !strcmp(argv[1], "ahead"), one = !strcmp(argv[1], "one");
+    int processors = one ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
+    size_t page = sysconf(_SC_PAGESIZE), pages = ahead ? 1 : one ? (64 << 20) / page : 127;
+    size_t bytes = page * pages * processors;
     char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     madvise(memory, bytes, MADV_NOHUGEPAGE);
-    for (int processor = 0; processor < (spread ? processors : 1); processor++) {
+    for (int processor = 0; processor < processors; processor++) {
         cpu_set_t only;
         CPU_ZERO(&only);
         CPU_SET(processor, &only);
@@ -51,7 +53,8 @@ int main(int argc, char **argv)
     }
     long truth = resident();
     double from = now();
-    sleep(5);
+    if (!ahead)
+        sleep(5);
     double until = now();
     munmap(memory, bytes);
     struct rusage used;

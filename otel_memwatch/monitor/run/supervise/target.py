@@ -226,6 +226,7 @@ def reap(main: int) -> ChildExit | None:
         read_bytes=usage.ru_inblock * _BLOCK if sys.platform == "linux" else None,
         write_bytes=usage.ru_oublock * _BLOCK if sys.platform == "linux" else None,
         sched=sched,
+        switches=usage.ru_nvcsw + usage.ru_nivcsw,
     )
 
 

@@ -69,15 +69,16 @@ def test_status_shows_that_the_end_of_children_is_ignored() -> None:
     [
         (
             b"sort (7, #threads: 1)\n---\nse.sum_exec_runtime : 2.719828\nse.nr_migrations      :        16\nnr_switches : 719\n",
-            (2.719828e-3, 16),
+            (2.719828e-3, 16, 719),
         ),
         (b"sort (7, #threads: 1)\n---\nse.sum_exec_runtime : 2.719828\n", None),
         (b"sort (7, #threads: 1)\n---\nse.nr_migrations : 16\n", None),
+        (b"sort (7, #threads: 1)\n---\nse.sum_exec_runtime : 2.719828\nse.nr_migrations : 16\n", None),
         (None, None),
     ],
 )
 def test_the_first_threads_time_and_changes_of_processor(
-    text: bytes | None, expected: tuple[float, int] | None
+    text: bytes | None, expected: tuple[float, int, int] | None
 ) -> None:
     assert process.parse_first_thread(text) == (None if expected is None else pytest.approx(expected))
 

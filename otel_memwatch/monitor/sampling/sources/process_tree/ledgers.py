@@ -1,4 +1,4 @@
-"""Upper bounds of unseen processes, from two ledgers: one of pids, one of page faults.
+"""Upper bounds of unseen processes, from two ledgers: one of pids, one of page faults. `Placements` counts stays on processors.
 
 No sample reads a process that started and ended between two samples, but the process left two traces:
 
@@ -51,12 +51,18 @@ from __future__ import annotations
 
 import resource
 
+from otel_memwatch.runtime.exactness import EXACT_BYTES
+from otel_memwatch.runtime.kernel import processors
+from otel_memwatch.runtime.procfs.process import parse_first_thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.cgroup_windows import charge_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.repeated import WatchedFile
+    from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
     from otel_memwatch.runtime.procfs.process import Stat
 
@@ -83,6 +89,8 @@ class PidLedger:
         self.moved = False
         """This sample found new processes or threads."""
         self._forks = forks
+        self._given = 0
+        """Pids assigned until `_last`."""
         self._last = last
         """Last pid that the previous samples have accounted for."""
         self._looked_for = last
@@ -116,6 +124,10 @@ class PidLedger:
     def file_at_rest(self) -> WatchedFile | None:
         """Return the file that stays as it is while `rest` returns `True`; `None`: a pid is unclaimed, or the file is not open."""
         return None if self._unclaimed else self._forks.file_with(self._last)
+
+    def given(self) -> int:
+        """Return the number of pids assigned so far, to threads of any program."""
+        return self._given + self._forks.between(self._last, self._forks.read())
 
     def joined(self, pid: int, threads: int = 1) -> None:
         """Add a process seen for the first time. Each of its threads has used a pid."""
@@ -171,7 +183,7 @@ class PidLedger:
         given = self._forks.between(self._last, self._ended)
         unexplained = max(0, given - max(0, self._explained(given) - self._late))
         self._late = self._forks.between(self.begun, self._ended)
-        self._last = self._ended
+        self._last, self._given = self._ended, self._given + given
         self.all_known = not (unexplained or self._unclaimed or self._late)
         if suspicious:
             self.unobserved += unexplained + self._unclaimed
@@ -340,6 +352,36 @@ class FaultLedger:
             self._unreported, lost = pages is None, pages or 0
         self._all_reported = not self._unreported
         self._unseen_total += lost + max(0, self._unseen + self.inherited - self._left)
+
+
+class Placements:
+    """Stays of threads of the run on processors: the evidence for `truth.cgroup_windows.low_on_few_processors`.
+
+    They are counted if the run has a dedicated cgroup, and so many processors that its figures are inexact.
+    """
+
+    def __init__(self, context: Context, pids: PidLedger) -> None:
+        self._pids = pids
+        inexact = context.own_cgroup is not None and charge_error(processors()) > EXACT_BYTES
+        self._again: int | None = 0 if inexact and context.adopt else None
+        """Times that threads of processes that we waited for ran again after a pause; `None`: not counted."""
+
+    def ended(self, end: ChildExit) -> None:
+        """Add a process that we waited for, and the descendants that it waited for.
+
+        Each context switch ends a stay on a processor. Of the target's first thread, the changes of processor are known.
+        """
+        if self._again is None or end.switches is None:
+            self._again = None
+            return
+        self._again += end.switches
+        first = parse_first_thread(end.sched)
+        if first is not None:
+            self._again -= max(0, min(end.switches, first.switches) - first.migrations)
+
+    def most(self) -> int | None:
+        """Return the most times so far; `None`: not counted. Each thread has a pid, and begins once."""
+        return None if self._again is None else 1 + self._pids.given() + self._again
 
 
 def _own_inherited_faults() -> int:

@@ -14,7 +14,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
     read_exit,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
-from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger
+from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger, Placements
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
@@ -105,6 +105,7 @@ class Membership:
         # If the target is our child, every later process may be its child and may have ended already.
         self.pids = PidLedger(self.forks, context.root if context.adopt else self.forks.last)
         self.faults = FaultLedger()
+        self._placements = Placements(context, self.pids)
         self._account = Account()
         self._counted_by_parent: set[int] = set()
         """Members that ended during the last sample. Their parents have their totals."""
@@ -246,6 +247,7 @@ class Membership:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
+        self._placements.ended(reaped.exit)
         sees_resets = self._resets.sees_all(pid)
         presumed = self._presumed.pop(pid, None)
         if presumed is not None and (stat is None or presumed.start == stat.start):
@@ -288,7 +290,8 @@ class Membership:
             self._records.reaped_elsewhere(reaped, member)
         if member is not None:
             self._resets.compare_at_end(member, reaped.exit)
-        self._records.reaped(reaped, member, hidden, lone if sees_resets else None)
+        lone = lone if sees_resets else None
+        self._records.reaped(reaped, member, hidden, lone, self._placements.most())
 
     @staticmethod
     def _only_thread(end: ChildExit) -> FirstThread | None:

@@ -117,10 +117,12 @@ class Records:
         member: Member | None,
         hidden: float | None = None,
         lone: LoneEnd | None = None,
+        placements: int | None = None,
     ) -> None:
         """Record the exact exit of a process that we waited for, known or not.
 
-        `hidden`: time at which it was found to be hidden; `lone`: it was the whole tree.
+        `hidden`: time at which it was found to be hidden; `lone`: it was the whole tree; `placements`: as in
+        the record.
         """
         end, stat = reaped.exit, reaped.stat
         last = member.stat if stat is None and member is not None else stat
@@ -146,6 +148,7 @@ class Records:
                 needed=None if member is None else member.needed,
                 beside=None if lone is None else lone.beside,
                 max_rss_error=None if lone is None else lone.error,
+                placements=placements,
             )
         )
 

@@ -98,7 +98,7 @@ def _end(max_rss: int, faults: int, first_thread_ms: float | None = None) -> Chi
         main=True,
         sched=None
         if first_thread_ms is None
-        else b"job\nse.sum_exec_runtime : %f\nse.nr_migrations : 3\n" % first_thread_ms,
+        else b"job\nse.sum_exec_runtime : %f\nse.nr_migrations : 3\nnr_switches : 9\n" % first_thread_ms,
     )
 
 

@@ -69,6 +69,13 @@ def test_what_was_given_during_a_tick_does_not_explain_the_next(pids: Pids) -> N
     assert pids.ledger.unobserved == 3
 
 
+def test_pids_of_other_programs_count_as_given(pids: Pids) -> None:
+    pids.tick(given=5, late=2, explained=1, suspicious=True)
+    pids.tick(given=0, suspicious=False)
+    pids._give(3)
+    assert pids.ledger.given() == 8
+
+
 def test_what_is_given_during_a_tick_without_signs_is_left_to_the_next(pids: Pids) -> None:
     ledger = pids.ledger
     ledger.open()

@@ -1,0 +1,60 @@
+"""Stays of threads of the run on processors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import Placements
+from otel_memwatch.runtime.kernel import PROCESSORS_VARIABLE
+
+SCHED = b"job\nse.sum_exec_runtime : 12.5\nse.nr_migrations : 2\nnr_switches : 30\n"
+
+
+def _end(**fields: Any) -> ChildExit:
+    known = dict.fromkeys(ChildExit._fields) | {"pid": 50, "main": True, **fields}
+    return ChildExit(**known)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def placements(monkeypatch: pytest.MonkeyPatch) -> Placements:
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "64")
+    return _placements()
+
+
+def _placements(**fields: object) -> Placements:
+    context: Any = SimpleNamespace(**{"own_cgroup": object(), "adopt": True, **fields})
+    pids: Any = SimpleNamespace(given=lambda: 4)
+    return Placements(context, pids)
+
+
+@pytest.mark.parametrize(
+    ("ends", "most"),
+    [
+        ([], 5),  # the target, and the threads of four pids
+        ([{"switches": 7}], 12),
+        ([{"switches": 7}, {"switches": 3}], 15),
+        # Thirty of the target's hundred switches are of its first thread, which changed its processor twice.
+        ([{"switches": 100, "sched": SCHED}], 77),
+        ([{"switches": 30, "sched": SCHED}], 7),
+        ([{"switches": 29, "sched": SCHED}], 7),  # it was read twice, and ended in between
+        ([{"switches": 7}, {"switches": None}], None),
+    ],
+)
+def test_each_begins_once_and_runs_again_after_each_switch(
+    placements: Placements, ends: list[dict[str, Any]], most: int | None
+) -> None:
+    for fields in ends:
+        placements.ended(_end(**fields))
+    assert placements.most() == most
+
+
+def test_it_counts_only_where_a_cgroup_of_the_run_is_inexact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "64")
+    assert _placements(own_cgroup=None).most() is None
+    assert _placements(adopt=False).most() is None
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "2")
+    assert _placements().most() is None
