@@ -365,12 +365,18 @@ class Placements:
         inexact = context.own_cgroup is not None and charge_error(processors()) > EXACT_BYTES
         self._again: int | None = 0 if inexact and context.adopt else None
         """Times that threads of processes that we waited for ran again after a pause; `None`: not counted."""
+        self._ended = 0
+        """Number of these processes."""
+        self._lone = False
+        """The last of them had no other thread and no child."""
 
-    def ended(self, end: ChildExit) -> None:
+    def ended(self, end: ChildExit, *, lone: bool) -> None:
         """Add a process that we waited for, and the descendants that it waited for.
 
         Each context switch ends a stay on a processor. Of the target's first thread, the changes of processor are known.
         """
+        self._ended += 1
+        self._lone = lone
         if self._again is None or end.switches is None:
             self._again = None
             return
@@ -381,7 +387,9 @@ class Placements:
 
     def most(self) -> int | None:
         """Return the most times so far; `None`: not counted. Each thread has a pid, and begins once."""
-        return None if self._again is None else 1 + self._pids.given() + self._again
+        if self._again is None:
+            return None
+        return 1 + self._again + (0 if self._lone and self._ended == 1 else self._pids.given())
 
 
 def _own_inherited_faults() -> int:

@@ -247,7 +247,8 @@ class Membership:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
-        self._placements.ended(reaped.exit)
+        only_thread = self._only_thread(reaped.exit)
+        self._placements.ended(reaped.exit, lone=only_thread is not None)
         sees_resets = self._resets.sees_all(pid)
         presumed = self._presumed.pop(pid, None)
         if presumed is not None and (stat is None or presumed.start == stat.start):
@@ -283,7 +284,7 @@ class Membership:
                 pid,
                 None if stat is None else own_faults(stat),
                 reaped.exit.max_rss if childless else None,
-                self._only_thread(reaped.exit),
+                only_thread,
             )
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:

@@ -42,13 +42,17 @@ def _placements(**fields: object) -> Placements:
         ([{"switches": 30, "sched": SCHED}], 7),
         ([{"switches": 29, "sched": SCHED}], 7),  # it was read twice, and ended in between
         ([{"switches": 7}, {"switches": None}], None),
+        # No other thread began, so the pids are of other programs.
+        ([{"switches": 30, "sched": SCHED, "lone": True}], 3),
+        ([{"switches": 30, "sched": SCHED, "lone": True}, {"switches": 0}], 7),
     ],
 )
 def test_each_begins_once_and_runs_again_after_each_switch(
     placements: Placements, ends: list[dict[str, Any]], most: int | None
 ) -> None:
     for fields in ends:
-        placements.ended(_end(**fields))
+        lone = fields.pop("lone", False)
+        placements.ended(_end(**fields), lone=lone)
     assert placements.most() == most
 
 
