@@ -132,7 +132,7 @@ class RunEvidence:
 
     def _low_on_few_processors(self, charged: int) -> int | None:
         placements = self.processes.placements_of_all
-        if self.alive or placements is None or self.left is None or self.moved is None:
+        if self.alive != 0 or placements is None or self.left is None or self.moved is None:
             return None
         return low_on_few_processors(charged, self.conditions.processors, placements, self.left, self.moved)
 
