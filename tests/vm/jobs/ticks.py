@@ -1,52 +1,58 @@
 """CPU time of the monitor for a sample, in milliseconds: as root in a cgroup of the run's, and as a user without one.
 
-The command sleeps, or its memory changes before each sample. The least of several differences between a run of 80 samples more
-and one of 20. An emulator that waits for a processor counts that time too, so the least is nearest to the truth.
+The command sleeps, or its memory changes before each sample. An emulator that waits for a processor counts that time too, so
+the least of several stretches of ten samples is nearest to the truth.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
 
-ROUNDS, FEW, MORE, HERTZ = 3, 2, 10, 10
+STRETCHES, SAMPLES, HERTZ = 8, 10, 10
 WRAP = [sys.executable, "/opt/jobs/patient.py", "wrap", "--quiet", "--no-report", f"--interval={1 / HERTZ}"]
 SCOPE = ["systemd-run", "--quiet", "--scope", "-p", "Delegate=yes"]
 TESTER = ["setpriv", "--reuid", "tester", "--regid", "tester", "--init-groups"]
 WAYS = {"root": [*SCOPE, *WRAP, "--cgroup=require"], "user": [*TESTER, *WRAP, "--cgroup=off"]}
 CHANGES = f"""
-import sys, time
-until = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < until:
+import time
+while True:
     bytearray(256 << 10)
     time.sleep({0.5 / HERTZ})
 """
-PROGRAMS = {"sleeps": ["sleep"], "changes": [sys.executable, "-S", "-c", CHANGES]}
+PROGRAMS = {"sleeps": ["sleep", "1000"], "changes": [sys.executable, "-S", "-c", CHANGES]}
 
 
-def cost(way: str, program: str, seconds: int) -> tuple[float, int]:
-    """Return the CPU seconds of the monitor over a run, and the number of its samples."""
+def used(pid: int) -> int:
+    """Return the nanoseconds for which the threads of a process ran."""
+    return sum(
+        int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()
+    )
+
+
+def stretches(way: str, program: str) -> list[float]:
+    """Return the milliseconds of a sample in each stretch of a run, after a first one that does not count."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [*WAYS[way], f"--out={folder}/run", "--", *PROGRAMS[program], str(seconds)]
-        subprocess.run(command, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with open(f"{folder}/run/run.json") as file:
-            run = json.load(file)
-    both = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return both - run["totals"]["cpu_seconds"], run["quality"]["ticks"]
+        record = Path(folder, "run/samples.jsonl")
+        monitor = subprocess.Popen([*WAYS[way], f"--out={folder}/run", "--", *PROGRAMS[program]])
+        seen: list[tuple[int, int]] = []
+        while len(seen) < STRETCHES + 2:
+            samples = record.read_bytes().count(b"\n") if record.exists() else 0
+            if samples >= SAMPLES * (len(seen) + 1):
+                seen.append((samples, used(monitor.pid)))
+            time.sleep(0.02)
+        monitor.terminate()
+        monitor.wait()
+    return [(after[1] - before[1]) / (after[0] - before[0]) / 1e6 for before, after in pairwise(seen[1:])]
 
 
 for name in WAYS:
     for program in PROGRAMS:
-        found = []
-        for _ in range(ROUNDS):
-            (few, samples), (more, more_samples) = cost(name, program, FEW), cost(name, program, MORE)
-            found.append(1e3 * (more - few) / (more_samples - samples))
-        times = " ".join(f"{one:.2f}" for one in sorted(found))
+        times = " ".join(f"{one:.2f}" for one in sorted(stretches(name, program)))
         print(f"{name}, {program}, {os.cpu_count()} processors: {times} ms a sample", flush=True)
