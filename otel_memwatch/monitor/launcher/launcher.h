@@ -11,6 +11,7 @@ void launch(int count, char **arguments);
 /* start.c */
 int start_command(char **numbers);
 extern int report;
+long enter(int entrance);
 void become(int entrance, int go, char *state, char **paths, char **arguments, char **variables);
 
 /* recipe.c */

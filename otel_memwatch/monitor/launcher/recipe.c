@@ -303,17 +303,15 @@ void make_group(void)
 /* Enter the cgroup; return the page faults of this process before that. */
 static long enter_group(void)
 {
-    struct rusage own = {0};
     char path[PATH_MAX + 160];
     snprintf(path, sizeof path, "%s/tasks", group); /* one thread enters without waiting for all processors */
     int entrance = open(path, O_WRONLY | O_CLOEXEC);
-    for (int round = 0; round < 2; round++) /* the first one loads pages */
-        getrusage(RUSAGE_SELF, &own);
-    if (entrance >= 0 && write(entrance, "0", 1) == 1)
-        close(entrance);
-    else
+    long faults = entrance < 0 ? -1 : enter(entrance);
+    if (faults < 0)
         group[0] = 0; /* in the child only: the parent finds that the group had no process */
-    return own.ru_minflt + own.ru_majflt;
+    else
+        close(entrance);
+    return faults;
 }
 
 /* -- processes */

@@ -184,20 +184,29 @@ static int execute(char **paths, char **arguments, char **variables, const char 
     return failure;
 }
 
-/* Enter the cgroup, unless `entrance` is -1, and become the command once a byte or the end arrives in `go`. `state`: of the
-   signals to restore; NULL: they are as they were inherited. No new page may be used between the count and the entry. */
-void become(int entrance, int go, char *state, char **paths, char **arguments, char **variables)
+/* Enter the cgroup of this open file; return the page faults of this process before that, -1: it cannot enter. No new page may
+   be used between the count and the entry. */
+long enter(int entrance)
 {
-    char byte;
-    struct rusage own;
+    struct rusage own = {0};
     for (int round = 0; round < 2; round++) /* the first one loads the pages that the second one counts, also for write */
         if (write(-1, "", 0) < 0)
             getrusage(RUSAGE_SELF, &own);
     char self = '0'; /* on the stack, whose page is loaded */
-    if (entrance >= 0 && write(entrance, &self, 1) != 1)
-        tell("misplaced [Errno %d] %s", errno, strerror(errno));
+    return write(entrance, &self, 1) == 1 ? own.ru_minflt + own.ru_majflt : -1;
+}
+
+/* Enter the cgroup, unless `entrance` is -1, and become the command once a byte or the end arrives in `go`. `state`: of the
+   signals to restore; NULL: they are as they were inherited. */
+void become(int entrance, int go, char *state, char **paths, char **arguments, char **variables)
+{
+    char byte;
+    struct rusage own;
+    long faults = entrance < 0 ? -1 : enter(entrance);
+    if (faults >= 0)
+        tell("entered %ld", faults);
     else if (entrance >= 0)
-        tell("entered %ld", own.ru_minflt + own.ru_majflt);
+        tell("misplaced [Errno %d] %s", errno, strerror(errno));
     if (state)
         restore_signals(&state);
     while (read(go, &byte, 1) < 0 && errno == EINTR)
