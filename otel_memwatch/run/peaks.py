@@ -40,6 +40,7 @@ from otel_memwatch.truth.tree import (
     tree_between,
     tree_bound_by_group,
     tree_of_one_process,
+    tree_of_unread_processes,
     within_machine,
 )
 
@@ -163,6 +164,11 @@ class RunEvidence:
             return False
         return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
 
+    @property
+    def unread(self) -> bool:
+        """True if no memory of a process was read while it lived."""
+        return not (self.processes.sampled or self.rss.value or self.pss.value)
+
     def alone(self, begin: float, end: float) -> bool:
         """Return whether the tree was one process between two moments, in monotonic seconds."""
         processes, unseen = self.processes, [] if self.unseen is None else [self.unseen]
@@ -234,7 +240,7 @@ def tree_low(evidence: RunEvidence) -> int | None:
         return low or None
     if evidence.ledger.low.value is not None:
         return evidence.ledger.low.value or None
-    if evidence.processes.knows_needed:
+    if evidence.processes.knows_needed or evidence.unread:
         return evidence.processes.charged_bytes or None
     return max(process, evidence.pss.value or 0) or None
 
@@ -333,6 +339,8 @@ def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Pea
         return tree_while_cgroup_was_read(tree_low(evidence) or 0)
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
+    if evidence.unread:
+        return tree_of_unread_processes(process, alone=evidence.single_process)
     if main is not None and evidence.single_process and not processes.knows_needed:
         return tree_of_one_process(main)
     if processes.knows_needed:

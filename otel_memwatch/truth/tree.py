@@ -137,6 +137,29 @@ def tree_of_one_process(peak: Peak) -> Peak:
     )
 
 
+def tree_of_unread_processes(largest: Peak | None, *, alone: bool) -> Peak | None:
+    """Return the tree's peak if no process was read while it lived; `None`: nothing is known.
+
+    wait4 reports resident sizes, with pages of files that the kernel can reclaim: no lower bound of the memory needed. Of a
+    single process they are an upper bound.
+
+    Example: python3 with an array of 80 MiB needs 83.5 MiB, and has 87.7 MiB resident.
+
+    Args:
+        largest: peak of the largest process.
+        alone: True if it was the only one.
+    """
+    if largest is None or not largest.bytes:
+        return None
+    if largest.certainty is Certainty.CENSORED:
+        return largest if alone else None
+    if alone and largest.high is not None:
+        return Peak.interval(
+            0, largest.high, estimate=largest.bytes, excludes=(EXCLUDED,), evidence=largest.evidence
+        )
+    return Peak.sampled(largest.bytes, at=largest.at, evidence=(Evidence.LARGEST_PROCESS,))
+
+
 def tree_bound_by_group(
     watermark: int | None,
     limits: tuple[int, int] | None,

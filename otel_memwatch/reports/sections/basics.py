@@ -39,7 +39,7 @@ _MEANINGS = {
     "within": "Within: the true value is guaranteed to be no farther from the figure.",
     "at least": "At least: a guaranteed lower bound; no upper bound is known.",
     "at most": "At most: the kernel's counter also includes memory from before the command started.",
-    "sampled": "Sampled: the largest sample; a spike between samples may have been higher.",
+    "sampled": "Sampled: no bound. The largest sample, or the largest resident size that the kernel reported.",
 }
 """Explanation of each word of `text.certainty`, without its size."""
 _NOT_FINISHED = {

@@ -82,6 +82,7 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
     assert last.memory is not None
     parts = []
     apart = (now.low or 0) > (last.high or float("inf")) or (last.low or 0) > (now.high or float("inf"))
+    apart = apart and "sampled" not in (now.certainty, last.certainty)  # their lower end is no bound
     difference = now.memory - last.memory
     share, least = _WORTH_TELLING
     if apart and abs(difference) > max(share * last.memory, least):

@@ -81,19 +81,16 @@ def test_a_process_alone_is_known_from_both_sides(tmp_path: Path) -> None:
     assert run.peaks.process.bytes == 40 * MIB
     tree = run.peaks.tree
     assert tree is not None
+    assert tree.low == 0, "all of it may be pages of files"
     assert tree.high is not None
-    assert 39 * MIB < (tree.low or 0) <= 40 * MIB <= tree.high < 42 * MIB
+    assert 40 * MIB <= tree.high < 42 * MIB
 
 
-def test_of_several_processes_the_largest_is_a_lower_bound(tmp_path: Path) -> None:
+def test_of_several_processes_the_largest_is_no_bound(tmp_path: Path) -> None:
     run = load(store(tmp_path, line(**parent(3))))
     tree = run.peaks.tree
     assert tree is not None
-    assert tree.certainty is not Certainty.EXACT
-    assert 39 * MIB < (tree.low or 0) <= 40 * MIB
-    assert (
-        tree.high is None or tree.high >= 8 << 30
-    )  # a process may have ignored SIGCHLD, and hidden a larger one
+    assert (tree.certainty, tree.bytes, tree.high) == (Certainty.SAMPLED, 40 * MIB, None)
     assert run.peaks.process is not None
     assert run.peaks.process.certainty is not Certainty.EXACT
 

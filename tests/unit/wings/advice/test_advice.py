@@ -660,6 +660,8 @@ def test_a_change_is_reported_where_the_bounds_exclude_that_there_is_none() -> N
     assert changed == "memory +30.0 MiB (+30%), 30.0 s faster since the previous run (1 min 00 s ago)"
     wide = row(130, low=100 * MIB, started=1060.0)
     assert what_changed(wide, [before]) == "nothing since the previous run (1 min 00 s ago)"
+    sampled = row(130, high=None, certainty="sampled", started=1060.0)
+    assert what_changed(sampled, [before]) == "nothing since the previous run (1 min 00 s ago)"
     assert what_changed(row(100), [row(100, exit_code=1)]) is None
     watched = row(100, started=1060.0, seconds=9.0, mode="attach")
     assert what_changed(watched, [before]) == "nothing since the previous run (1 min 00 s ago)"
