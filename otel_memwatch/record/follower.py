@@ -196,6 +196,11 @@ class OperationFollower:
             return True
         return file.lines.exact or file.lines.start is None
 
+    def resets_itself(self, pid: int) -> bool:
+        """Return whether the process has announced that it resets its high-water mark."""
+        file = self._by_pid.get(pid)
+        return file is not None and file.lines.exact
+
     @property
     def damaged(self) -> int:
         """Return the number of invalid lines."""

@@ -13,7 +13,7 @@ import pytest
 import otel_memwatch
 from tests.support import counters
 from tests.support.marked import PRELUDE, PROGRAMS, Program, run, succeed
-from tests.support.wrapped import environment
+from tests.support.wrapped import call, environment
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32" and "CI" not in os.environ, reason="the programs fork, exec and use signals"
@@ -397,3 +397,30 @@ def test_operations_of_finalizers_and_signal_handlers_in_the_middle_of_anything(
     assert all(one.closing["status"] == "ok" for one in program.operations)
     outer = [one.closing for one in program.named("outer")]
     assert sum(counters.is_counter_error(closing["low"], closing["high"]) for closing in outer) > 1000
+
+
+WATCHED = """
+import os, time
+from pathlib import Path
+from otel_memwatch import operation
+
+def is_watched():
+    mine = f"ino:{os.stat('/proc/self').st_ino:x} "
+    found = Path(f"/proc/{os.getppid()}/fdinfo").iterdir()
+    return any(mine in file.read_text() for file in found if file.exists())
+
+until = time.monotonic() + 20
+while not is_watched():
+    assert time.monotonic() < until, "never watched"
+while is_watched():
+    assert time.monotonic() < until, "still watched"
+    with operation("step"): time.sleep(0.02)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="the kernel cannot reset watermarks")
+def test_the_monitor_does_not_watch_resets_of_a_process_that_announces_them(tmp_path: Path) -> None:
+    """Each event costs the process 1 us, and two belong to an operation."""
+    (tmp_path / "program.py").write_text(WATCHED)
+    done = call("wrap", "--no-report", "--out=run", "--", sys.executable, "program.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -82,6 +82,13 @@ class FollowedOperations:
         file = f"{self._path}/{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}"
         return (self.follower is not None or os.path.exists(file)) and self._follow().marks_operations(pid)
 
+    def resets_itself(self, pid: int) -> bool:
+        """Return whether a process has announced that it resets its watermark. If not, read operations at this sample."""
+        announced = self.follower is not None and self.follower.resets_itself(pid)
+        if not announced:
+            self._reading.due = 0.0
+        return announced
+
     def have_begun(self) -> bool:
         """Return whether a process has marked operations, as of now."""
         if self.follower is None:

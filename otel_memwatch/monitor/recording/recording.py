@@ -395,6 +395,7 @@ class RunRecording:
             exclude=target.helpers | {os.getpid()},
             on_process=self._on_process,
             marks_operations=lambda pid: self.followed.marks_operations(pid),  # noqa: PLW0108 - made later
+            resets_itself=lambda pid: self.followed.resets_itself(pid),  # noqa: PLW0108 - as above
             own_cgroup=target.own_cgroup,
             target_group=None if target.group is None else target.group.path,
             environment=target.environment,

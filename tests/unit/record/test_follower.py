@@ -93,8 +93,10 @@ def test_who_resets_the_watermark(tmp_path: Path) -> None:
     append(tmp_path / "operations-8.jsonl", header(8, exact=False))
     append(tmp_path / "operations-mark-9.jsonl", header(9, exact=False))
     assert follower.marks_operations(7), "before the first poll"
+    assert not follower.resets_itself(7), "its header has not been read"
     follower.poll()
     assert follower.marks_operations(7)
+    assert [pid for pid in (7, 8, 9, 10) if follower.resets_itself(pid)] == [7]
     assert not follower.marks_operations(8)
     assert not follower.marks_operations(9)
     assert not follower.marks_operations(10)

@@ -119,7 +119,9 @@ class Context(NamedTuple):
     on_process: Callable[[ProcessRecord], None] = _discard
     """Receives records of single processes, on the thread that reads the sources."""
     marks_operations: Callable[[int], bool] = _never
-    """Return whether a process resets its watermark itself."""
+    """Return whether a process resets its watermark itself. It may not have announced this yet."""
+    resets_itself: Callable[[int], bool] = _never
+    """Return whether a process has announced that it resets its watermark."""
     own_cgroup: OwnCgroup | None = None
     """Cgroup made for the run."""
     target_group: str | None = None

@@ -113,7 +113,7 @@ class Membership:
         """Moment at which the current sample began. The monitor may have waited for a processor since."""
         self._began: float | None = None
         """Time of the first sample."""
-        self._resets = ForeignResets(self._proc, self._descriptors, records, context.marks_operations)
+        self._resets = ForeignResets(self._proc, self._descriptors, records, context)
         self._opened = False
         """`rests` has read the machine's counts for this sample."""
         self._whole = True

@@ -7,6 +7,9 @@ without events costs 1 us. Two kinds of resets remain undetected:
 * resets through /proc/PID/task/TID
 
 A fallen watermark shows these, if it was read before and after. The monitor itself resets no process.
+
+A process that marks operations resets its watermark, and finds resets by other programs at its boundaries. Once it has
+announced its resets, its watch ends.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from otel_memwatch.model import ChildExit
+    from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
     from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
@@ -92,11 +96,16 @@ class ResetEvents:
         """Return whether a reset by either file is noticed."""
         return len(self._watches.get(pid, ())) > 1
 
+    def end(self, pid: int) -> None:
+        """End the watch on a process that resets its watermark itself: each event costs that process 1 us."""
+        for found in self._watches.get(pid, ()):
+            if self._pids.pop(found, None) is not None:
+                self._call("inotify_rm_watch", self._queue, found)
+
     def forget(self, pid: int) -> None:
         """Stop watching an ended process."""
-        for found in self._watches.pop(pid, ()):
-            del self._pids[found]
-            self._call("inotify_rm_watch", self._queue, found)
+        self.end(pid)
+        self._watches.pop(pid, None)
 
     def read(self) -> Collection[int]:
         """Return processes with a watermark reset since the last call, by any program."""
@@ -144,12 +153,11 @@ class ForeignResets:
     `_MARKS_BEGIN` seconds, unless the process or the run ends.
     """
 
-    def __init__(
-        self, proc: str, descriptors: Descriptors, records: Records, marks_operations: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, proc: str, descriptors: Descriptors, records: Records, context: Context) -> None:
         self._events = ResetEvents(proc, descriptors)
         self._records = records
-        self._marks_operations = marks_operations
+        self._marks_operations = context.marks_operations
+        self._resets_itself = context.resets_itself
         self._since: dict[int, float] = {}
         """Members with a noticed reset, with its time."""
 
@@ -169,7 +177,9 @@ class ForeignResets:
     def find(self, members: Mapping[int, Member], now: float, *, over: bool = False) -> None:
         """Record members with a reset or fallen watermark. `over`: the run ends."""
         for pid in self._events.read():
-            if pid in members and pid not in self._since:
+            if self._resets_itself(pid):
+                self._events.end(pid)
+            elif pid in members and pid not in self._since:
                 self._since[pid] = now
         for pid, member in members.items():
             if member.watermark.has_fallen and pid not in self._since:

@@ -35,9 +35,11 @@ class Watched:
         )
         self._answer()
         self.records: list[ProcessRecord] = []
-        self.marks = False
+        self.marks = self.announced = False
         context = Context(self.process.pid, 0.1)._replace(
-            on_process=self.records.append, marks_operations=lambda _pid: self.marks
+            on_process=self.records.append,
+            marks_operations=lambda _pid: self.marks,
+            resets_itself=lambda _pid: self.announced,
         )
         self.tree = ProcessTree(context)
         self.tick()
@@ -97,6 +99,29 @@ def test_a_process_that_begins_to_mark_operations_resets_before_it_says_so(watch
     watched.marks = True
     watched.tick(after=2)
     watched.tick(after=4)
+    assert not watched.noticed
+
+
+def test_a_process_that_has_announced_its_resets_is_no_longer_watched(watched: Watched) -> None:
+    """Each event would cost it time. Without the kernel's events, nothing else notices these resets."""
+
+    def watches() -> int:
+        found = Path("/proc/self/fdinfo").iterdir()
+        return sum(file.read_text().count("inotify wd:") for file in found if file.exists())
+
+    before = watches()
+    watched.reset()
+    watched.tick()
+    watched.marks = True
+    watched.tick(after=2)
+    assert watches() == before > 0, "the header of its operations may say that it resets nothing"
+    watched.announced = True
+    watched.reset()
+    watched.tick(after=3)
+    assert watches() == before - 2
+    watched.reset()
+    watched.tick(after=4)
+    watched.tick(after=6)
     assert not watched.noticed
 
 
