@@ -9,7 +9,8 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield made
     if made.exists():
         made.rmdir()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a process has done what it begins with; pytest ends the wait."""
+    while not condition():
+        time.sleep(0.01)
 
 
 class Member:
@@ -73,9 +80,8 @@ def test_the_reading_does_not_wait_for_other_processes(group: Path) -> None:
     if subprocess.run([sys.executable, "-S", "-c", may], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("needs the right to set a real-time priority")
     last = LastReading(str(group))
-    while not last.contents:  # it is empty
-        last.take(60.0)
-    assert os.sched_getscheduler(last.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    for pid in last.pids:
+        until(lambda: os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO)  # noqa: B023
     last.close()
 
 
@@ -92,13 +98,16 @@ def test_a_user_who_may_set_no_priority_has_the_shortest_time_slice(
 
     monkeypatch.setattr(os, "sched_setscheduler", refused)
     last = LastReading(str(group))
-    while not last.contents:  # it is empty
-        last.take(60.0)
-    attributes = bytes(bytearray(56))
-    assert call("syscall", 315, last.pid, attributes, len(attributes), 0) == 0
+
+    def attributes(pid: int) -> tuple[int, ...]:
+        found = bytes(bytearray(56))
+        assert call("syscall", 315, pid, found, len(found), 0) == 0
+        return struct.unpack_from("=4xIQiIQ", found)
+
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    for pid in last.pids:
+        until(lambda: attributes(pid) == (os.SCHED_OTHER, 0, usual, 0, 100_000))  # noqa: B023
     last.close()
-    policy, _, nice, _, runtime = struct.unpack_from("=4xIQiIQ", attributes)
-    assert (policy, nice, runtime) == (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0), 100_000)
 
 
 def test_another_group_at_its_path_does_not_count(group: Path) -> None:
@@ -113,10 +122,54 @@ def test_another_group_at_its_path_does_not_count(group: Path) -> None:
 
 def test_the_process_ends_with_the_recording_even_if_it_is_stopped(group: Path) -> None:
     last = LastReading(str(group))
-    os.kill(last.pid, signal.SIGSTOP)
+    for pid in last.pids:
+        os.kill(pid, signal.SIGSTOP)
     last.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(last.pid, 0)
+    for pid in last.pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_one_process_that_waits_for_its_processor_delays_no_reading(group: Path) -> None:
+    last = LastReading(str(group))
+    if len(last.pids) == 1:
+        last.close()
+        pytest.skip("needs two processors")
+    until(lambda: {len(os.sched_getaffinity(pid)) for pid in last.pids} == {1})
+    assert not set.intersection(*map(os.sched_getaffinity, last.pids))
+    member = Member(group)
+    while last.contents:
+        last.take(0.0)
+    os.kill(last.pids[0], signal.SIGSTOP)
+    member.end()
+    while len(last.contents) < len(FILES):
+        last.take(60.0)
+    last.close()
+
+
+def test_readings_are_used_in_the_order_of_their_times(group: Path) -> None:
+    """Messages of two processes may arrive in another order. Of one end, the reading with more files counts."""
+    last = LastReading(str(group))
+    last.close()
+    mark, other, _ = FILES
+    whole, part, later = {mark: b"7", other: b"x"}, {mark: b"7"}, {mark: b"8"}
+    start = time.monotonic()
+    for read, found, used in (
+        (1, whole, whole),
+        (2, part, whole),  # the cgroup was removed meanwhile
+        (4, later, later),
+        (3, whole, later),
+        (3, {}, later),
+        (5, {}, {}),
+        (4, later, {}),
+        (7, part, part),
+        (6, whole, whole),
+    ):
+        last._use(start + read, found)
+        assert last.contents == used, read
+    last.discard()
+    last._use(start - 1, whole)
+    assert last.contents == {}
 
 
 def test_the_process_ends_with_a_killed_monitor(group: Path) -> None:
