@@ -50,17 +50,23 @@ else:
 
         def __new__(cls, *values: Any, **named: Any) -> Any:
             """Return an instance. Compile the constructor if the class has many, or if the arguments are wrong."""
-            owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
+            owner = cls
+            if "_field_defaults" not in cls.__dict__:
+                owner = next(one for one in cls.__mro__ if "_field_defaults" in one.__dict__)
             number = _instances[owner] = _instances.get(owner, 0) + 1
             if number <= _FEW:
-                if len(values) == len(owner._fields) and not named:
+                fields = owner._fields
+                if len(values) == len(fields) and not named:
                     return tuple.__new__(cls, values)
-                missing = owner._fields[len(values) :]
-                rest = {**owner._field_defaults, **named}
-                if rest.keys() >= set(missing) and named.keys() <= set(missing):
-                    made = tuple.__new__(cls, (*values, *map(rest.__getitem__, missing)))
-                    if len(made) == len(owner._fields):
-                        return made
+                missing = fields[len(values) :]
+                try:
+                    made = tuple.__new__(
+                        cls, (*values, *map({**owner._field_defaults, **named}.__getitem__, missing))
+                    )
+                except KeyError:
+                    made = ()
+                if len(made) == len(fields) and named.keys() <= set(missing):
+                    return made
             made = _initializer(owner._fields, tuple(owner._field_defaults.values()))
             made.__name__ = made.__qualname__ = owner.__name__  # the subject of its error messages
             owner.__new__ = staticmethod(made)
