@@ -40,16 +40,12 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, Snapshot
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
+    from otel_memwatch.monitor.recording.process_details import ProcessDetails
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
-    from otel_memwatch.monitor.sampling.composition import Composition
-    from otel_memwatch.monitor.sampling.file_use import FileUse
-    from otel_memwatch.monitor.sampling.java_heaps import JavaHeaps
-    from otel_memwatch.monitor.sampling.remote_heaps import RemoteHeaps
     from otel_memwatch.monitor.sampling.sampler import SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
-    from otel_memwatch.record.made_of import MadeOf
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
     from otel_memwatch.run.growth import GrowthFinding
@@ -128,15 +124,8 @@ class RunRecording:
         self.writer = writer
         self.batcher = SampleBatcher()
         self.telemetry: Telemetry | None = None
-        self.files: FileUse | None = None
-        self._moved = True
-        """A figure of a process has changed since the last reading of files."""
-        self._java: JavaHeaps | None = None
-        self._remote: RemoteHeaps | None = None
+        self.details: ProcessDetails | None = None
         self._messages = messages
-        self._composition: Composition | None = None
-        self._level = self._level_column = 0
-        """The tree's resident memory at the last sample, in bytes, and its index in a sample's values."""
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end, self.limitless = False, True
         self.guard = target.guard
@@ -192,21 +181,6 @@ class RunRecording:
         if not self._ended:
             self.sampler.tick()
 
-    def _open_composition(self) -> None:
-        from otel_memwatch.catalog import MEMWATCH_TREE_MEMORY_USAGE
-        from otel_memwatch.monitor.sampling.composition import Composition
-        from otel_memwatch.record.made_of import write_made_of
-
-        def write(found: MadeOf) -> None:
-            if self.writer.in_place:
-                with suppress(OSError):  # a full disk is reported with the samples
-                    write_made_of(self.writer.path, found)
-
-        metrics = [column.metric for column in self.sampler.columns]
-        if MEMWATCH_TREE_MEMORY_USAGE in metrics:
-            self._level_column = metrics.index(MEMWATCH_TREE_MEMORY_USAGE)
-            self._composition = Composition(write, self._target.pid)
-
     def _declare_columns(self) -> None:
         """Write the columns of the following samples, and subscribe to these."""
         self.writer.columns(self.sampler.columns)
@@ -241,16 +215,12 @@ class RunRecording:
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         if self._context.system == "linux" and not stop.is_set():
-            from otel_memwatch.monitor.sampling.file_use import FileUse
-            from otel_memwatch.monitor.sampling.java_heaps import JavaHeaps
+            from otel_memwatch.monitor.recording.process_details import ProcessDetails
 
-            self.files = FileUse(self._target.pid)
-            self._java = JavaHeaps()
-            if self._settings.get("remote_exec"):
-                from otel_memwatch.monitor.sampling.remote_heaps import RemoteHeaps
-
-                self._remote = RemoteHeaps(self.writer.path, self._messages.problem)
-            self._open_composition()
+            remote = self._messages.problem if self._settings.get("remote_exec") else None
+            self.details = ProcessDetails(
+                self.writer, self.tree, self._target.pid, self.sampler.columns, remote
+            )
         self._join_drivers()
         lasts = not stop.is_set()
         self.batcher.open(
@@ -278,9 +248,8 @@ class RunRecording:
                 self._repeat(alarm)
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
-        for beside in (self._composition, self._remote):
-            if beside is not None:
-                beside.close()
+        if self.details is not None:
+            self.details.close()
 
     def _repeat(self, alarm: Alarm) -> None:
         """Take the next samples without the sources, for as long as no value changes and nothing else is due."""
@@ -301,17 +270,11 @@ class RunRecording:
             or self._to_load
             or self.followed.many
             or self.telemetry is not None
-            or self._remote is not None
             or self.writer.stopped is not None
             or last - self._target.started < _SETTLED_SECONDS
         ):
             return -math.inf
-        until = self._next_action
-        if self.files is not None and (self._moved or not self.files.named_none):
-            until = min(until, self.files.due)
-        if self._composition is not None:
-            until = min(until, self._composition.due(self._level, last))
-        return until
+        return self._next_action if self.details is None else min(self._next_action, self.details.due(last))
 
     def _join_drivers(self) -> bool:
         """Add the sources whose drivers have answered; return whether there are any."""
@@ -455,18 +418,8 @@ class RunRecording:
         if runs is None or runs != self._runs or self.followed.many or snapshot.time >= due:
             self._runs = runs
             self._act(snapshot.time)
-        self._moved = self._moved or not self.tree.resting
-        files = self.files
-        if files is not None and snapshot.time >= files.due and (self._moved or not files.named_none):
-            self._moved = False
-            files.read(self.tree.pids(), snapshot.time)
-        if self._java is not None and snapshot.time >= self._java.due:
-            self._note_heaps(self._java.read(self.tree.pids(), snapshot.time))
-        if self._remote is not None:
-            self._note_heaps(self._remote.read(self.tree.pids, snapshot.time))
-        if self._composition is not None and (level := snapshot.values[self._level_column]):
-            self._level = int(level)
-            self._composition.note(self._level, self.tree.pids, snapshot.time)
+        if self.details is not None:
+            self._note_heaps(self.details.read(snapshot))
         if self._first is None:
             self._first = columns, snapshot
             limits = {

@@ -116,7 +116,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         file_bytes=aggregator.processes.most_file,
         files_beside_peak=aggregator.files_beside_peak(),
         processes_high=aggregator.processes_high(),
-        files=None if recording.files is None else recording.files.to_json(),
+        files=None if recording.details is None else recording.details.files.to_json(),
         quality=aggregator.quality(),
         stalls=aggregator.stalls().to_json(),
         findings=[one._asdict() for one in recording.judge_growth(job=ending.exit_code == 0)],
