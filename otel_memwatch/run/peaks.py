@@ -185,7 +185,7 @@ def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
     tree = _tree(evidence, main, process)
     cgroup = _cgroup(evidence, whole=whole and evidence.watermark_read)
     if not whole:
-        tree = stopped(_reported_later(evidence, process) or tree)
+        tree = stopped(tree)
         target = evidence.processes.main
         end, anybody_alive = None if target is None else target.end, bool(evidence.processes.living)
         if not is_over(end, evidence.last_tick, anybody_alive=anybody_alive):
@@ -206,17 +206,6 @@ def _largest_sample(evidence: RunEvidence, seen: Maximum, source: Evidence) -> P
         if seen.value
         else None
     )
-
-
-def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:
-    """Return the largest process if it reported itself, at operation boundaries, after the last sample of the tree."""
-    if process is None or process.at is None or not process.low:
-        return None
-    if evidence.last_tick is None or not evidence.conditions.own_cgroup:
-        return None
-    if not is_after(process.at + evidence.conditions.started, evidence.last_tick):
-        return None
-    return process._replace(evidence=(Evidence.LARGEST_PROCESS,))
 
 
 def tree_low(evidence: RunEvidence) -> int | None:

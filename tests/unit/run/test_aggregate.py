@@ -748,7 +748,8 @@ class TestStoppedInTheMiddle:
         assert (process.certainty, process.low, process.high) == (Certainty.INTERVAL, 300 * MIB, None)
 
     def test_what_a_process_reported_after_the_last_tick(self) -> None:
-        """Its operations go on without a monitor: the tree cannot have needed less than it."""
+        """Its operations go on without a monitor. Their resident sizes may be pages of files: a mapped file of 191 MiB made
+        a tree that needed 6 MiB "at least 202 MiB"."""
         tally = self.in_a_group()
         lines = OperationLines(PID)
         lines.add([line_of({"schema": 1, "pid": PID, "start": STARTED, "exact": True})])
@@ -756,9 +757,13 @@ class TestStoppedInTheMiddle:
             [line_of({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})]
         )
         tally.boundaries([lines])
-        tree = tally.peaks(whole=False).tree
+        _, process, tree, *_ = tally.peaks(whole=False)
+        assert process is not None
         assert tree is not None
-        assert (tree.low, tree.high, tree.how) == (900 * MIB, None, "largest process")
+        assert (process.low, process.high) == (900 * MIB, None)
+        assert tree.low is not None
+        assert tree.low < 512 * MIB
+        assert tree.high is None
 
     def test_nothing_known(self) -> None:
         peaks = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x").peaks(whole=False)
