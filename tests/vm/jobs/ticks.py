@@ -15,9 +15,18 @@ from itertools import pairwise
 from pathlib import Path
 
 STRETCHES, SAMPLES, HERTZ = 8, 10, 10
-WRAP = [sys.executable, "/opt/jobs/patient.py", "wrap", "--quiet", "--no-report", f"--interval={1 / HERTZ}"]
-SCOPE = ["systemd-run", "--quiet", "--scope", "-p", "Delegate=yes"]
-TESTER = ["setpriv", "--reuid", "tester", "--regid", "tester", "--init-groups"]
+PATIENT = Path("/opt/jobs/patient.py")
+HERE = PATIENT.exists()  # else on the machine of the tests, as their user
+WRAP = [
+    sys.executable,
+    *([str(PATIENT)] if HERE else ["-m", "otel_memwatch"]),
+    "wrap",
+    "--quiet",
+    "--no-report",
+    f"--interval={1 / HERTZ}",
+]
+SCOPE = ["systemd-run", "--quiet", "--scope", "-p", "Delegate=yes"] if HERE else []
+TESTER = ["setpriv", "--reuid", "tester", "--regid", "tester", "--init-groups"] if HERE else []
 WAYS = {"root": [*SCOPE, *WRAP, "--cgroup=require"], "user": [*TESTER, *WRAP, "--cgroup=off"]}
 CHANGES = f"""
 import time
