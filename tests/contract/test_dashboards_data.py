@@ -171,7 +171,7 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
     document = json.loads((monitored.directory / "demo" / "run.json").read_text())
     expressions = {p.id: p.values[0] for p in panel_expressions()}
     needed = monitored.values(fill(expressions["memwatch-run/Memory needed/A"]).replace('".+"', '"demo.*"'))
-    assert max(needed) == document["peaks"]["tree"]["bytes"]
+    assert needed[-1] == document["peaks"]["tree"]["bytes"], "an estimate while it runs may be larger"
     kills = monitored.values(fill(expressions["memwatch-fleet/OOM kills/A"]))
     assert kills[-1] == 1
     closed = monitored.values(fill(expressions["memwatch-operations/Closed/A"]))

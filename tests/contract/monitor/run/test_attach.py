@@ -122,6 +122,7 @@ def test_another_group_at_its_path_does_not_count(group: Path) -> None:
 
 def test_the_process_ends_with_the_recording_even_if_it_is_stopped(group: Path) -> None:
     last = LastReading(str(group))
+    assert last.pids
     for pid in last.pids:
         os.kill(pid, signal.SIGSTOP)
     last.close()
