@@ -19,8 +19,13 @@ _ASLEEP, _RUNNING, _AGE = 1.0, 10.0, 100.0
 _SMALL = 2 << 20
 """Resident bytes of a process that is read at any age."""
 
+_WAIT = 0.001
+"""Seconds between two looks at a walk that another thread is to end."""
+
 _walks: dict[int, int] = {}
 """PID that each thread of ours reads at the moment."""
+_kept: dict[int, float] = {}
+"""Monotonic time at which a walk was over, by PID of a process that ended during the walk."""
 
 
 def read_walking(proc: str, pid: int, name: str) -> bytes:
@@ -31,12 +36,31 @@ def read_walking(proc: str, pid: int, name: str) -> bytes:
         with open(f"{proc}/{pid}/{name}", "rb") as file:
             return file.read()
     finally:
+        if _has_no_memory(proc, pid):
+            _kept[pid] = time.monotonic()
         del _walks[thread]
+
+
+def _has_no_memory(proc: str, pid: int) -> bool:
+    try:
+        return read_once(f"{proc}/{pid}/statm").startswith(b"0 ")
+    except OSError:
+        return True
 
 
 def walked() -> frozenset[int]:
     """Return the processes that threads of ours read at the moment."""
     return frozenset(_walks.copy().values())
+
+
+def kept_until(pid: int) -> float:
+    """Return until when a walk of ours kept the memory of an ended process, in monotonic seconds; 0.0: none did.
+
+    Waits for a walk that is not over: once it has returned, the memory is free.
+    """
+    while pid in walked():
+        time.sleep(_WAIT)
+    return _kept.pop(pid, 0.0)
 
 
 def outlives_walk(proc: str, pid: int, resident: int) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from otel_memwatch.runtime.kernel import CLOCK_TICKS
-from otel_memwatch.runtime.procfs.walks import outlives_walk
+from otel_memwatch.runtime.procfs.walks import kept_until, outlives_walk, read_walking, walked
 
 GIB = 1 << 30
 
@@ -33,3 +35,38 @@ def test_a_process_must_not_be_likely_to_end(
     (tmp_path / "7").mkdir()
     (tmp_path / "7/stat").write_bytes(b"7 (a ) b) %s" % state.encode() + b" 0" * 18 + b" %d 0 0" % started)
     assert outlives_walk(str(tmp_path), 7, resident) is expected
+
+
+@pytest.mark.parametrize("statm", ["0 0 0 0 0 0 0\n", None])
+def test_a_process_that_ends_during_a_walk_has_its_memory_until_the_walk_is_over(
+    tmp_path: Path, statm: str | None
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/statm").write_text("900 500 1 1 0 1 0\n")
+    os.mkfifo(tmp_path / "7/smaps_rollup")
+    reading = threading.Thread(target=read_walking, args=(str(tmp_path), 7, "smaps_rollup"))
+    reading.start()
+    found: list[float] = []
+    waiting = threading.Thread(target=lambda: found.append(kept_until(7)))
+    with (tmp_path / "7/smaps_rollup").open("wb"):
+        if statm is None:
+            (tmp_path / "7/statm").unlink()
+        else:
+            (tmp_path / "7/statm").write_text(statm)
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive()
+        before = time.monotonic()
+    waiting.join()
+    reading.join()
+    assert before <= found[0] <= time.monotonic()
+    assert kept_until(7) == 0.0
+    assert walked() == frozenset()
+
+
+def test_a_process_that_lives_on_after_a_walk_frees_its_memory_when_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/statm").write_text("900 500 1 1 0 1 0\n")
+    (tmp_path / "7/smaps_rollup").write_text("")
+    read_walking(str(tmp_path), 7, "smaps_rollup")
+    assert kept_until(7) == 0.0

@@ -325,7 +325,7 @@ class FaultLedgerBounds:
         self._lone.scanned(ours, shared.high + max(kernel_before, self._kernel))
         self.tasks = found.unfreed + likely_of_tasks(len(ours), sum(r.member.stat.threads for r in ours))
         high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
-        kept_by_us = being_read.difference(r.member.pid for r in readings if not r.empty)
+        kept_by_us = (being_read | walked()).difference(r.member.pid for r in readings if not r.empty)
         held = None if kept_by_us else held
         left = self._machine.left_of_huge_pages()
         self._private = self._kept(gains._replace(unseen=UNKNOWN) if found.awaits else gains, held, left)

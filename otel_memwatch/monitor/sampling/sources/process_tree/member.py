@@ -169,6 +169,7 @@ class Member:
         watermark: its high-water mark of resident memory.
         executed_unseen: it had executed a program when it was first read. Before, it was a copy of its parent.
         recorded: its last record.
+        freed: monotonic time at which a walk of ours let go of its memory, if it ended during the walk; 0.0: none kept it.
         stat_file, children_file: files that the windows and the discovery read too.
     """
 
@@ -187,6 +188,7 @@ class Member:
         "children_file",
         "executed_unseen",
         "file",
+        "freed",
         "hugetlb",
         "ignores_sigchld",
         "io",
@@ -233,6 +235,7 @@ class Member:
         self.page_tables = self.stacks = 0
         self.status_outdated = True
         self.status_read = self.steady = False
+        self.freed = 0.0
         self.ignores_sigchld = self.shares_memory = self.left_cgroup = False
         self.file: int | None = None
         self.needed: int | None = None

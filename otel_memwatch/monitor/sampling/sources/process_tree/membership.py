@@ -23,6 +23,7 @@ from otel_memwatch.runtime.kernel import CLOCK_TICKS, read_once
 from otel_memwatch.runtime.light import deque
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import parse_first_thread, parse_stat
+from otel_memwatch.runtime.procfs.walks import kept_until
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.process import ran_all
 
@@ -405,6 +406,7 @@ class Membership:
         del self.members[member.pid]
         self._resets.forget(member.pid)
         member.close()
+        member.freed = kept_until(member.pid)
         changes.removed[member.pid] = member
 
     def _settle(self, now: float, until: float) -> None:

@@ -109,7 +109,8 @@ class Records:
 
         The record has its last figures. Nothing bounds its peak.
         """
-        self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
+        note = ProcessNote.UNREAPED if unreaped else None
+        self._record(ProcessEvent.EXIT, member, max(now, member.freed), note=note)
 
     def reaped(
         self,
@@ -130,7 +131,7 @@ class Records:
         self._on_process(
             ProcessRecord(
                 ProcessEvent.EXIT,
-                end.time,
+                end.time if member is None else max(end.time, member.freed),
                 end.pid,
                 member.start if member is not None else _start(reaped) if hidden is None else hidden,
                 ppid=None if last is None else last.ppid,

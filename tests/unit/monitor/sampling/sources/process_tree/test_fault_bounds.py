@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -600,17 +601,53 @@ def test_a_process_that_we_read_keeps_its_memory_until_the_reading_ends(
     reading = threading.Thread(target=read_walking, args=(str(watched.proc.path), 101, "smaps"))
     reading.start()
     with (watched.proc.path / "101/smaps").open("wb"):
-        watched.proc.remove(101, 50)
-        watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=50 * 256)
+        watched.proc.process(101, 50, state="Z", rss=0, minor=50 * 256, stack=0)
         watched.high()
         watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
         watched.proc.last_pid(102)
         assert watched.high() >= 100 * MIB
     reading.join()
+    watched.proc.remove(101, 50)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=50 * 256)
     watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256 + 1, stack=8192)
     watched.high()
     watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256 + 2, stack=8192)
     assert watched.high() <= 54 * MIB
+
+
+@pytest.mark.parametrize("waited_for_by_us", [False, True])
+def test_a_process_that_ends_while_we_read_it_has_ended_when_the_reading_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited_for_by_us: bool
+) -> None:
+    """An operation that began in between needed 47.9 MiB, of which an ended process had 40: it was said to need at most 14.7."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    ends: list[float] = []
+    watched = Watched(
+        tmp_path,
+        on_process=lambda record: ends.append(record.time) if record.event is ProcessEvent.EXIT else None,
+    )
+    watched.now = time.monotonic()
+    watched.high()
+    watched.proc.process(101, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
+    watched.proc.last_pid(101)
+    watched.high()
+    os.mkfifo(watched.proc.path / "101/smaps")
+    reading = threading.Thread(target=read_walking, args=(str(watched.proc.path), 101, "smaps"))
+    reading.start()
+    with (watched.proc.path / "101/smaps").open("wb"):
+        stat = (watched.proc.path / "101/stat").read_bytes()
+        watched.proc.remove(101, 50)
+        if waited_for_by_us:
+            end = _end(50 << 20, 50 * 256)._replace(pid=101, time=watched.now, main=False, stat=stat)
+            watched.tree.note_exit(end)
+        sampling = threading.Thread(target=watched.high)
+        sampling.start()
+        sampling.join(0.3)
+        assert ends == []
+        over = time.monotonic()
+    sampling.join()
+    reading.join()
+    assert ends[0] >= over
 
 
 @pytest.mark.parametrize("bound", ["memwatch.tree.memory.needed.high", "memwatch.tree.memory.needed"])
