@@ -28,7 +28,6 @@ from otel_memwatch.runtime.procfs.control_group import (
     Mount,
     groups_below,
     locate,
-    members,
     parse_memberships,
     parse_mounts,
 )
@@ -162,11 +161,19 @@ def cut(location: Location, matches: Callable[[str], bool]) -> str | None:
 def innermost(path: str) -> str:
     """Return the only group below that holds all processes, or the group itself.
 
-    podman runs a container in a group "container" of its scope. Counts of the innermost group are never late.
+    podman runs a container in a group "container" of its scope. Counts of the innermost group are never late. Processes that
+    begin or end there do not matter.
     """
-    while len(below := groups_below(path)) == 1 and members(path) == members(below[0]):
+    while len(below := groups_below(path)) == 1 and not _has_processes(path):
         path = below[0]
     return path
+
+
+def _has_processes(path: str) -> bool:
+    """Return whether processes are in the group itself, not below it."""
+    with contextlib.suppress(OSError):
+        return bool(read_once(f"{path}/cgroup.procs").strip())
+    return False
 
 
 def _absent(kind: str, name: str, *, in_other_hierarchy: bool) -> UsageError:

@@ -9,6 +9,7 @@ import pytest
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.run_cgroup import target_groups
 from otel_memwatch.monitor.run_cgroup.target_groups import find_group
+from otel_memwatch.runtime.procfs import control_group
 from otel_memwatch.runtime.procfs.control_group import members, oldest_member
 
 ID = "ab12" + 60 * "0"
@@ -65,6 +66,27 @@ def test_groups_by_their_paths(
     assert found.path == f"{tmp_path}/cgroup{group or path}"
     assert found.version == version
     assert oldest_member(found.path, proc) == 103
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_processes_that_begin_and_end_meanwhile_are_in_the_innermost_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """A shell started its first command between two readings: its container got a range, since counts of the scope are late."""
+    scope = f"/m.slice/libpod-{ID}.scope"
+    proc = machine(tmp_path, f"{scope}/container", *[scope] * beside)
+    procs = tmp_path / "cgroup" / scope[1:] / "container/cgroup.procs"
+    read = control_group.read_once
+
+    def forking(path: str) -> bytes:
+        data = read(path)
+        if path == str(procs):
+            procs.write_bytes(data + b"%d\n" % (200 + len(data)))
+        return data
+
+    monkeypatch.setattr(control_group, "read_once", forking)
+    found = find_group("container", ID, proc)
+    assert found.path == f"{tmp_path}/cgroup{scope}" + ("" if beside else "/container")
 
 
 def test_a_job_of_several_steps_is_the_group_around_them(tmp_path: Path) -> None:
