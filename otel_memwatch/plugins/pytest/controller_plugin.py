@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 CARRIED = "memwatch-carried"
 """Name of the plugin `CarriedFigures`."""
-_PROPERTIES = ("memwatch.peak", "memwatch.low", "memwatch.high", "memwatch.certainty")
-"""Names in JUnit's report for the fields of `PhaseFigures` from `peak` on."""
 
 
 class ControllerPlugin:
@@ -69,25 +67,34 @@ class ControllerPlugin:
 
     def take(
         self,
-        report: pytest.TestReport,
+        nodeid: str,
+        when: str,
         fields: Sequence[Any],
         test: Sequence[Any] | None,
         more: dict[str, Any] | None,
-    ) -> None:
-        """Take the figures of a report, and add those of the whole test to JUnit's report."""
-        nodeid, when = report.nodeid, report.when or ""
-        passed = report.outcome == "passed"
-        self._reports.append((nodeid, when, getattr(report, "worker_id", ""), passed, fields, test))
+        *,
+        passed: bool,
+        worker: str = "",
+    ) -> Sequence[tuple[str, Any]]:
+        """Take the figures of a phase, and return those of the whole test for JUnit's report after the last phase."""
+        self._reports.append((nodeid, when, worker, passed, fields, test))
         if more is not None:
             self._more.append((nodeid, more))
         largest = self._largest.setdefault(nodeid, fields)
-        if (fields[PEAK] or 0) > (largest[PEAK] or 0):
+        if largest is not fields and (fields[PEAK] or 0) > (largest[PEAK] or 0):
             self._largest[nodeid] = largest = fields
-        if when == "teardown":
-            properties = list(zip(_PROPERTIES, largest[PEAK:], strict=True))
-            if None in largest:
-                properties = [one for one in properties if one[1] is not None]
-            report.user_properties += properties
+        if when != "teardown":
+            return ()
+        peak, low, high, certainty = largest[PEAK:]
+        properties = (
+            ("memwatch.peak", peak),
+            ("memwatch.low", low),
+            ("memwatch.high", high),
+            ("memwatch.certainty", certainty),
+        )
+        if peak is None or low is None or high is None:
+            return [one for one in properties if one[1] is not None]
+        return properties
 
     def _tests(self) -> list[MeasuredTest]:
         """Return all tests, from their reports."""
@@ -213,4 +220,8 @@ class CarriedFigures:
         # Remove them from the report: pytest keeps all reports, and each kept object slows down garbage collection.
         found = report.__dict__.pop("memwatch", None)
         if found is not None:
-            self._controller.take(report, *found)
+            worker, passed = getattr(report, "worker_id", ""), report.outcome == "passed"
+            taken = self._controller.take(
+                report.nodeid, report.when or "", *found, passed=passed, worker=worker
+            )
+            report.user_properties += taken

@@ -20,7 +20,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.truth.operation import with_children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from otel_memwatch.plugins.pytest.controller_plugin import ControllerPlugin
     from otel_memwatch.plugins.pytest.session_record import SessionRecord
@@ -64,7 +64,7 @@ class PhaseOperation(Operation):
         self.is_begun = False
         if self._left is None:
             self.leave(error)
-        return self.fields()
+        return plain_figures(self._left)
 
     def fields(self) -> tuple[Any, ...] | None:
         """Return the fields of `PhaseFigures`; `None` if nothing is recorded or the phase has not ended."""
@@ -108,6 +108,22 @@ class LaterPhases:
             self._phase.begin(item.nodeid, " [tear-down]")
 
 
+class ReportCarrier:
+    """Hook that attaches figures to reports, which carry them to another process or past other plugins."""
+
+    def __init__(self, worker: WorkerPlugin) -> None:
+        self._worker = worker
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach the figures of the phase that `WorkerPlugin` has just ended."""
+        report = yield
+        carried, self._worker.carried = self._worker.carried, None
+        if carried is not None:
+            report.memwatch = carried  # type: ignore[attr-defined]
+        return report
+
+
 class WorkerPlugin:
     """Hooks of the process that runs the tests.
 
@@ -122,8 +138,10 @@ class WorkerPlugin:
         self, every: MemoryLimit | None, record: SessionRecord, controller: ControllerPlugin | None
     ) -> None:
         self._controller = controller
-        self._take: Callable[..., None] | None = None
-        """Function that takes the figures of a report; `None` if the report carries them."""
+        self._take: Callable[..., Sequence[tuple[str, Any]]] | None = None
+        """Function that takes the figures of a phase; `None` if its report carries them."""
+        self.carried: tuple[Any, ...] | None = None
+        """Arguments of `take` for the next report to carry."""
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
@@ -186,6 +204,8 @@ class WorkerPlugin:
         if self._controller is not None and _runs_each_test_once(plugins):
             self._take = self._controller.take
             plugins.unregister(name=CARRIED)
+        else:
+            plugins.register(ReportCarrier(self), "memwatch-report-carrier")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -202,23 +222,24 @@ class WorkerPlugin:
             self._phase.is_whole = True
             self._phase.begin(item.nodeid, "")
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """End a phase and attach its figures to the report, which carries them to the process that prints them."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """End a phase before pytest makes its report, and pass its figures on.
+
+        Not a wrapper, which costs a generator for each of three reports a test.
+        """
         if self.in_call:
-            return (yield)
+            return
         if call.excinfo is not None:
             self._error = call.excinfo.value
         is_whole = self._phase.is_whole
         if is_whole and call.when != "teardown":
-            return (yield)
-        passed = self._error is None
-        fields = self._end()
-        report = yield
+            return
+        error, self._error = self._error, None
+        fields = self._phase.end(error)
         if fields is None:
-            return report
+            return
+        passed = error is None
         test = more = None
         if call.when == "teardown":
             alone, children = self._children.turn()
@@ -232,21 +253,17 @@ class WorkerPlugin:
             more = {"fixtures": self._fixtures, "undecided": self._undecided}
             self._fixtures, self._undecided = [], []
         if self._take is None:
-            report.memwatch = fields, test, more  # type: ignore[attr-defined]
+            self.carried = fields, test, more
         else:
-            self._take(report, fields, test, more)
-        return report
+            # The report copies the properties of its test.
+            item.user_properties += self._take(item.nodeid, call.when, fields, test, more, passed=passed)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
         """End the open phase of an interrupted session before the record ends, so no test is reported as killed."""
-        self._end()
-        return (yield)
-
-    def _end(self) -> tuple[Any, ...] | None:
-        """End the open phase and return its figures; `None` if there is no phase or nothing is recorded."""
         error, self._error = self._error, None
-        return self._phase.end(error)
+        self._phase.end(error)
+        return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
