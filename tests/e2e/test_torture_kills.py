@@ -164,6 +164,20 @@ SCANT = (*range(17, 64, 1 if LONG else 6), *range(64, 401, 4 if LONG else 32))
 """MiB of address space, from what an interpreter barely starts in to what everything fits into."""
 
 
+@pytest.mark.parametrize(("descriptors", "recorded"), [(12, False), (32, False), (64, True)])
+def test_a_monitor_with_few_descriptors(descriptors: int, recorded: bool, tmp_path: Path) -> None:
+    """The writer and another part failed once the first files were open: two lines, and the record had no end."""
+    with trial(tmp_path) as run:
+        limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+        outcome = run.run([*limited, *run.command(["sh", "-c", "sleep 0.3; exit 3"])])
+        assert outcome.code == 3, outcome.err
+        if recorded:
+            assert run.report().ended["exit_code"] == 3
+        else:
+            words = "nothing is recorded: ulimit -n allows fewer than 48 open files."
+            assert outcome.err.splitlines() == [f"otel-memwatch: {words}"]
+
+
 @pytest.mark.parametrize(
     "mib",
     [pytest.param(mib, marks=pytest.mark.thorough if number % 3 else ()) for number, mib in enumerate(SCANT)],

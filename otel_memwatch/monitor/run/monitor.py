@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 
 from otel_memwatch.config import AUTO
@@ -37,6 +38,9 @@ interpreter's lock. At Python's 5 ms, the end of a short command was noticed 30 
 
 _ROOM = 34 << 20
 """Bytes of address space of the monitor's thread without telemetry: 29 MiB, and some for a large tree."""
+
+_FILES = 48
+"""Descriptors that a recording takes without telemetry: 36. Few processes of the tree have files that stay open."""
 
 
 class ReapedChildren:
@@ -108,7 +112,10 @@ class Monitor:
     # -- called by the supervisor's thread
 
     def start(self) -> None:
-        """Start the thread, unless the command has ended. If the system allows no more threads, the run is not recorded."""
+        """Start the thread, unless the command has ended. If the system allows too little for it, the run is not recorded."""
+        if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < _FILES:  # -1: no limit
+            self._give_up(f"ulimit -n allows fewer than {_FILES} open files.")
+            return
         self._ended = self._target.mode == "wrap" and has_ended(self._target.pid)
         if self._ended:
             return
@@ -118,8 +125,11 @@ class Monitor:
         try:
             self._thread.start()
         except Unavailable as error:
-            self.messages.problem(f"nothing is recorded: {error}")
-            self._let_go()
+            self._give_up(str(error))
+
+    def _give_up(self, reason: str) -> None:
+        self.messages.problem(f"nothing is recorded: {reason}")
+        self._let_go()
 
     def wait_for_first_tick(self, seconds: float) -> bool:
         """Return whether the first sample was recorded, or given up, within `seconds`."""
