@@ -89,11 +89,19 @@ class CallEnd:
         return result
 
 
-class LaterPhases:
-    """Hooks that begin a call and a tear-down. A separate plugin, so sessions of tests without set-up do not pay for it."""
+Fixture = tuple[str, str, tuple[Any, ...]]
+"""Name, scope and figures of a fixture."""
 
-    def __init__(self, phase: PhaseOperation) -> None:
+
+class LaterPhases:
+    """Hooks that begin a call and a tear-down, and measure fixtures.
+
+    A separate plugin, so sessions of tests without set-up do not pay for it. A parameter of a test is a fixture too.
+    """
+
+    def __init__(self, phase: PhaseOperation, fixtures: list[Fixture]) -> None:
         self._phase = phase
+        self._fixtures = fixtures
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
@@ -106,6 +114,23 @@ class LaterPhases:
         """Begin a tear-down."""
         if not self._phase.is_whole:
             self._phase.begin(item.nodeid, " [tear-down]")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """Measure fixtures that outlive a test separately, because any test may be the first to use them."""
+        if fixturedef.scope == "function":
+            return (yield)
+        measured = PhaseOperation()
+        measured.begin(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]")
+        try:
+            result = yield
+        except BaseException as error:
+            measured.end(error)
+            raise
+        fields = measured.end(None)
+        if fields is not None:
+            self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
+        return result
 
 
 class ReportCarrier:
@@ -152,8 +177,8 @@ class WorkerPlugin:
         """True once `LaterPhases` is registered."""
         self._error: BaseException | None = None
         """Exception that ended the phase, or an earlier phase of a test measured as a whole."""
-        self._fixtures: list[tuple[str, str, tuple[Any, ...]]] = []
-        """Fixtures that the set-up created: name, scope, figures."""
+        self._fixtures: list[Fixture] = []
+        """Fixtures that the set-up created."""
         self._undecided: list[tuple[Any, ...]] = []
         """Limits of this test with an inconclusive result."""
         self._ids: list[int] = []
@@ -217,7 +242,8 @@ class WorkerPlugin:
             self._phase.begin(item.nodeid, " [set-up]")
             if not self._has_later_phases:
                 self._has_later_phases = True
-                item.config.pluginmanager.register(LaterPhases(self._phase), "memwatch-later-phases")
+                later = LaterPhases(self._phase, self._fixtures)
+                item.config.pluginmanager.register(later, "memwatch-later-phases")
         else:
             self._phase.is_whole = True
             self._phase.begin(item.nodeid, "")
@@ -250,8 +276,9 @@ class WorkerPlugin:
         else:
             self._ids.append(fields[1])
         if self._fixtures or self._undecided:
-            more = {"fixtures": self._fixtures, "undecided": self._undecided}
-            self._fixtures, self._undecided = [], []
+            more = {"fixtures": self._fixtures.copy(), "undecided": self._undecided}
+            self._fixtures.clear()
+            self._undecided = []
         if self._take is None:
             self.carried = fields, test, more
         else:
@@ -264,23 +291,6 @@ class WorkerPlugin:
         error, self._error = self._error, None
         self._phase.end(error)
         return (yield)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Measure fixtures that outlive a test separately, because any test may be the first to use them."""
-        if fixturedef.scope == "function":
-            return (yield)
-        measured = PhaseOperation()
-        measured.begin(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]")
-        try:
-            result = yield
-        except BaseException as error:
-            measured.end(error)
-            raise
-        fields = measured.end(None)
-        if fields is not None:
-            self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
-        return result
 
     def judge(self, item: pytest.Item) -> None:
         """Fail a test that has passed but certainly exceeded a limit. Also ends the measurement of its call."""
