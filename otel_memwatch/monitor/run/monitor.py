@@ -164,13 +164,16 @@ class Monitor:
         """Return how the target ended, in words, with peak and limit of its cgroup."""
         from otel_memwatch.monitor.recording.run_info import LIMIT, PEAK
         from otel_memwatch.run.ending import describe_end
-        from otel_memwatch.runtime.memory_headroom import own_share
 
         peak, limit = (
             None if self._recording is None else self._recording.latest_of_group(series)
             for series in (PEAK, LIMIT)
         )
-        share = own_share(limit) if oom_kills and limit is not None else None
+        share = None
+        if oom_kills and limit is not None:
+            from otel_memwatch.runtime.memory_headroom import own_share
+
+            share = own_share(limit)
         return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
     def finish(

@@ -11,7 +11,6 @@ from otel_memwatch.model import Certainty
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.sections.asked import prediction, request
 from otel_memwatch.reports.sections.stalls import stalls
-from otel_memwatch.run.container_client import client_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     cells,
@@ -154,9 +153,11 @@ def gpus(run: RecordedRun, page: Page) -> None:
 
 def misplaced_option(run: RecordedRun, page: Page) -> None:
     """Point out an option of ours that stands after a command that failed."""
-    if (
-        not run.ending.bad or run.mode != "wrap" or client_of(run.command) is not None
-    ):  # its --name is the container's
+    if not run.ending.bad or run.mode != "wrap":
+        return
+    from otel_memwatch.run.container_client import client_of
+
+    if client_of(run.command) is not None:  # its --name is the container's
         return
     ours = {option.flag for option in OPTIONS.values() if "wrap" in option.commands}
     word = next((word.partition("=")[0] for word in run.command[1:] if word.partition("=")[0] in ours), None)
