@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.runtime.kernel import read_once
+
 _CAP_SYS_PTRACE = 19
 _SHOWS_ALL = {"off", "0"}
 _SHOWS_OWN = {"ptraceable", "4"}
@@ -29,8 +31,7 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
     """
     try:
         options: dict[str, str] = {}
-        with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
+        lines = os.fsdecode(read_once(f"{proc}/self/mountinfo")).splitlines()
         for line in lines:  # the file system mounted there last is the visible one
             mount, _, system = line.partition(" - ")
             if mount.split(" ")[4] == str(proc):
