@@ -259,13 +259,15 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
 def best_estimate(peak: Peak | None) -> str:
     """Return the best estimate of a range that is wide enough to show; empty without one.
 
-    It has the unit of the upper bound: "340 MiB" for 300 to 410 MiB.
+    It has the unit of the upper bound: "340 MiB" for 300 to 410 MiB. One that would be 0 in it has a smaller one: "37 KiB".
     """
     if peak is None or peak.estimate is None or peak.high is None or peak.certainty is not Certainty.INTERVAL:
         return ""
     low = peak.bytes if peak.low is None else peak.low
     if not rounds_to_zero(low, peak.high) and within(low, peak.high):
         return ""
+    if rounds_to_zero(peak.estimate, peak.high):
+        return size(peak.estimate) if peak.estimate else ""
     power = _power(peak.high)
     return f"{_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
 

@@ -80,6 +80,13 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
         (Peak.interval(4096, 603 * MIB), "at most 603.0 MiB", "<= 603.0 MiB", "at most"),
         (
+            Peak.interval(0, 3 * MIB, estimate=37 << 10),
+            "at most 3.0 MiB, best estimate 37.0 KiB",
+            "<= 3.0 MiB",
+            "at most",
+        ),
+        (Peak.interval(0, 3 * MIB, estimate=0), "at most 3.0 MiB", "<= 3.0 MiB", "at most"),
+        (
             Peak.interval(0, 603 * MIB, estimate=300 * MIB),
             "at most 603.0 MiB, best estimate 300 MiB",
             "<= 603.0 MiB",

@@ -138,7 +138,8 @@ def request(advice: Advice) -> str:
     least = "at least " if advice.at_least is not None and not advice.guess else ""
     parts = ""
     if files and files >= _FILES_WORTH_NAMING * memory:
-        parts = f": {memory - files} MiB needed + {files} MiB of files"
+        minimum = mebibytes(advice.memory - advice.files)
+        parts = f": minimum {minimum} MiB + {memory - minimum} MiB of files"
     more = [count(processors(advice), "processor")] if advice.cores is not None else []
     more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
     unknown = any(note.startswith(MAY_NEED) for note in advice.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -190,7 +191,7 @@ def test_program_files_are_added_to_the_request() -> None:
     torch = row(527, file_bytes=344 * MIB, charged=1)
     (advice,) = advise([torch], by=job_of)
     assert advice.memory == pytest.approx(924 * MIB, abs=MIB)
-    assert sentence(advice).startswith("request 924 MiB: 580 MiB needed + 344 MiB of files (from one run)")
+    assert sentence(advice).startswith("request 924 MiB: minimum 580 MiB + 344 MiB of files (from one run)")
     document: Any = to_json(advice)
     assert document["memory"]["target"] == advice.memory
     assert document["memory"]["files"] == 344 * MIB
@@ -200,6 +201,15 @@ def test_program_files_are_added_to_the_request() -> None:
     assert more.files == 303 * MIB
     (little,) = advise([row(527, file_bytes=2 * MIB, charged=1)], by=job_of)
     assert sentence(little).startswith("request 582 MiB (from one run)")
+
+
+@pytest.mark.parametrize("tenths", range(10))
+def test_a_request_and_its_sizes_name_the_same_minimum(tenths: int) -> None:
+    """A request of 120 MiB had "114 MiB needed", and the sizes a minimum of 115."""
+    (advice,) = advise([row(527, file_bytes=300 * MIB + tenths * MIB // 10, charged=1)], by=job_of)
+    document: Any = to_json(advice)
+    minimum = math.ceil(document["memory"]["needed"] / MIB)
+    assert f": minimum {minimum} MiB + " in sentence(advice)
 
 
 def test_advice_has_two_sizes_and_tight_requests_the_smaller_one() -> None:
