@@ -24,6 +24,7 @@ from otel_memwatch.runtime.procfs.process import (
     parse_threads,
 )
 from otel_memwatch.runtime.procfs.statm import parse_resident
+from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk, read_walking
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.faults import certainly_there_of_shares, gained
@@ -231,8 +232,6 @@ class MemoryDetail:
 
     def _start(self, now: float) -> None:
         """Begin a round if its expected time is within the budget."""
-        from otel_memwatch.runtime.procfs.walks import PER_BYTE, outlives_walk  # a short run has no round
-
         pids = self._context.pids()
         sizes = self._sizes(pids)
         before = sum(sizes.values())
@@ -265,7 +264,6 @@ class MemoryDetail:
         self, pids: Sequence[int], before: int, expected: float, estimate: tuple[int, int, int] | None
     ) -> None:
         from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
-        from otel_memwatch.runtime.procfs.walks import read_walking
         from otel_memwatch.truth.tree_estimates import correction
 
         begun = time.thread_time()

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -587,12 +588,9 @@ def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
     assert watched.high() >= MIB
 
 
-def test_a_process_that_we_read_keeps_its_memory_until_the_reading_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A walk of page tables that waited for a processor: 100 MiB were charged for two children of 50, one after the other."""
-    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
-    watched = Watched(tmp_path)
+@contextmanager
+def reading_child(watched: Watched) -> Iterator[None]:
+    """The tree has a child, 101, of 50 MiB. A thread walks its page tables as long as this lasts."""
     watched.high()
     watched.proc.process(101, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
     watched.proc.last_pid(101)
@@ -601,12 +599,22 @@ def test_a_process_that_we_read_keeps_its_memory_until_the_reading_ends(
     reading = threading.Thread(target=read_walking, args=(str(watched.proc.path), 101, "smaps"))
     reading.start()
     with (watched.proc.path / "101/smaps").open("wb"):
+        yield
+    reading.join()
+
+
+def test_a_process_that_we_read_keeps_its_memory_until_the_reading_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk of page tables that waited for a processor: 100 MiB were charged for two children of 50, one after the other."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    with reading_child(watched):
         watched.proc.process(101, 50, state="Z", rss=0, minor=50 * 256, stack=0)
         watched.high()
         watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
         watched.proc.last_pid(102)
         assert watched.high() >= 100 * MIB
-    reading.join()
     watched.proc.remove(101, 50)
     watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=50 * 256)
     watched.proc.process(102, 50, rss=50 * MIB, minor=50 * 256 + 1, stack=8192)
@@ -627,14 +635,7 @@ def test_a_process_that_ends_while_we_read_it_has_ended_when_the_reading_is_over
         on_process=lambda record: ends.append(record.time) if record.event is ProcessEvent.EXIT else None,
     )
     watched.now = time.monotonic()
-    watched.high()
-    watched.proc.process(101, 50, rss=50 * MIB, minor=50 * 256, stack=8192)
-    watched.proc.last_pid(101)
-    watched.high()
-    os.mkfifo(watched.proc.path / "101/smaps")
-    reading = threading.Thread(target=read_walking, args=(str(watched.proc.path), 101, "smaps"))
-    reading.start()
-    with (watched.proc.path / "101/smaps").open("wb"):
+    with reading_child(watched):
         stat = (watched.proc.path / "101/stat").read_bytes()
         watched.proc.remove(101, 50)
         if waited_for_by_us:
@@ -646,7 +647,6 @@ def test_a_process_that_ends_while_we_read_it_has_ended_when_the_reading_is_over
         assert ends == []
         over = time.monotonic()
     sampling.join()
-    reading.join()
     assert ends[0] >= over
 
 
