@@ -332,7 +332,7 @@ def _one_of(names: Sequence[str]) -> str:
 
 
 def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:
-    """Return the process that held a peak: "python worker.py (pid 1234)"; empty if it is unknown.
+    """Return the process that held a peak: "python worker.py (pid 1234)", "pid 1234" without a name; empty if unknown.
 
     Args:
         run: the run.
@@ -358,7 +358,7 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
         (name,) = process_names([process], room, run.ranks, peers[:PEERS])
     else:
         name = process_name(process.command if process else None, argv, room)
-    return f"{name} {suffix}" if name else suffix
+    return f"{name} {suffix}" if name else f"pid {peak.pid}"
 
 
 def process_names(

@@ -214,7 +214,7 @@ def stopped_watermark(before: int, after: int, error: int, *, own: bool) -> Peak
         error: `charge_error` of the machine.
         own: whether it is the run's cgroup.
     """
-    if not own and after <= before:
+    if after <= error or (not own and after <= before):
         return None
     whose = Evidence.CGROUP_PEAK if own else Evidence.AROUND_PEAK
-    return at_least(max(0, after - error), whose, Evidence.UP_TO_LAST_SAMPLE)
+    return at_least(after - error, whose, Evidence.UP_TO_LAST_SAMPLE)

@@ -17,6 +17,7 @@ import pytest
 
 from otel_memwatch.runtime.kernel import rss_error
 from tests.support.control_group import Group, group
+from tests.support.seccomp import NUMBERS, needs_filter, refuse
 from tests.support.torture import LONG, NOBODY, alive, file_system, needs_root, trial, unprivileged, wait_for
 from tests.support.wrapped import MIB, PROGRAM, work
 
@@ -469,3 +470,18 @@ def test_a_group_with_hardly_any_memory_for_us(tmp_path: Path) -> None:
             report = run.report()
             assert report.state == ("finished" if outcome.code == 4 else "incomplete")
         time.sleep(0.9)
+
+
+@needs_filter
+@pytest.mark.parametrize("call", NUMBERS)
+def test_a_system_call_that_is_refused(call: str, tmp_path: Path) -> None:
+    """The command runs to its end and is waited for; one line reports that it is not recorded."""
+    with trial(tmp_path) as run:
+        command = run.command(["sh", "-c", "sleep 0.3; echo done; exit 7"], "--cgroup", "off")
+        outcome = run.run(command, preexec_fn=lambda: refuse(call))
+        assert (outcome.code, outcome.out) == (7, "done\n")
+        assert "Traceback" not in outcome.err
+        assert len([line for line in outcome.ours if "Function not implemented" in line]) == 1
+        shutil.rmtree(run.out, ignore_errors=True)
+        strict = run.run(run.command(["sleep", "0.3"], "--strict"), preexec_fn=lambda: refuse(call))
+        assert strict.code == 125

@@ -671,7 +671,7 @@ int main(int count, char **arguments)
     target = fork();
     if (target == 0) {
         char byte;
-        struct rusage own;
+        struct rusage own = {0};
         if (group[0]) {
             child->faults_before = enter_group();
             child->misplaced = group[0] == 0;

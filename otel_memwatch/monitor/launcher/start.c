@@ -201,7 +201,7 @@ long enter(int entrance)
 void become(int entrance, int go, char *state, char **paths, char **arguments, char **variables)
 {
     char byte;
-    struct rusage own;
+    struct rusage own = {0};
     long faults = entrance < 0 ? -1 : enter(entrance);
     if (faults >= 0)
         tell("entered %ld", faults);

@@ -229,10 +229,11 @@ def _note_missing_ticks(recording: RunRecording) -> None:
     until = started if writer.last_tick is None else writer.last_tick
     writer.note(recorded_until=until)
     if writer.missing:
+        from otel_memwatch.text import count
+
         since = max(0.0, until - started)
-        writer.note_mark(
-            f"{writer.missing} samples are missing, from {since:.1f} s on: peaks and totals are from the monitor's memory"
-        )
+        missing = f"{count(writer.missing, 'sample')} could not be written, from {since:.1f} s on"
+        writer.note_mark(f"{missing}; peaks and totals include them")
 
 
 def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: _Operations) -> None:

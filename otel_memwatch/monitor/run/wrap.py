@@ -106,6 +106,7 @@ class RunResources:
         self.stacks: StackWorker | None = None
         self.container: ContainerRecorder | None = None
         self.monitor: Monitor | None = None
+        self._child: int | None = None
 
     def close(self) -> None:
         """Release everything."""
@@ -182,6 +183,10 @@ class RunResources:
                 self._events.write("not_started", None, 0.0, exit_code=error.exit_code, **said)
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
+        except OSError as error:
+            if self._child is None:
+                raise
+            self._end_unsupervised(self._child, error)
         self.release_target()
         self.misplaced = self.target.misplaced
         if self.guard is not None and self.guard.thawer is not None:
@@ -190,6 +195,32 @@ class RunResources:
             if self._scope.holder is not None:
                 self.target.helpers |= {self._scope.holder}
             self._find_scope(self._scope)
+
+    def wait(self) -> ChildExit:
+        """Wait for the command and complete the record; return the end of the command."""
+        try:
+            end = self.target.wait(
+                self.monitor.note_exit if self.monitor else lambda _: None,
+                self.guard.take_signal if self.guard else lambda _: False,
+            )
+        except OSError as error:
+            self._end_unsupervised(self.target.pid, error)
+        self.finish(end)
+        return end
+
+    def _end_unsupervised(self, pid: int, error: OSError) -> NoReturn:
+        """Wait for the command without figures and end as it ends: the system refuses a call, for example by a seccomp filter."""
+        from otel_memwatch.monitor.run.supervise.target import wait_unsupervised
+
+        self.problem(f"recording stopped, since the system refuses a call: {describe(error)}")
+        end = wait_unsupervised(pid)
+        self.summarize_unrecorded(end)
+        with suppress(OSError):
+            os.rmdir(self.directory)  # fails if it has a record
+        self.close()
+        if self.settings["strict"]:
+            raise SystemExit(STRICT_EXIT_CODE)
+        end_like(end)
 
     def release_target(self) -> None:
         """End the witness of the target when everything is released."""
@@ -313,6 +344,7 @@ class RunResources:
 
     def _forked(self, pids: Sequence[int]) -> None:
         """Prepare for the command before it starts. `pids`: the child that will execute it, and its witness."""
+        self._child = pids[0]
         if self.guard is not None:
             version_2 = self._cgroup is not None and self._cgroup.version == 2
             self.guard.prepare(freezes=version_2 or self._scope is not None)
@@ -408,11 +440,7 @@ def record_run(run: RunResources) -> NoReturn:
         run.start_container()
         run.start_guard()
         run.start_monitor()
-        end = run.target.wait(
-            run.monitor.note_exit if run.monitor else lambda _: None,
-            run.guard.take_signal if run.guard else lambda _: False,
-        )
-        run.finish(end)
+        end = run.wait()
     messages = None if run.monitor is None else run.monitor.messages
     if settings["strict"] and (messages is None or messages.problems or run.problems):
         raise SystemExit(STRICT_EXIT_CODE)

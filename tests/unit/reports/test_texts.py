@@ -543,3 +543,11 @@ def test_what_lives_was_not_read_before_its_end(tmp_path: Path) -> None:
         )  # fmt: skip
         assert run.state == ("incomplete" if told else "running")
         assert ("last read before its end" in text(run)) == told
+
+
+def test_a_largest_process_without_a_command_line(tmp_path: Path) -> None:
+    """As after a full disk: its lines are missing, and the peak is known."""
+    path = scene("workers", tmp_path).path
+    (path / "processes.jsonl").unlink()
+    (line,) = [line for line in summary(load(path)).splitlines() if line.startswith("  largest")]
+    assert re.match(r"  largest +pid \d+: ", line)

@@ -131,3 +131,4 @@ def test_stopped_watermark() -> None:
     assert shape(stopped_watermark(800, 800, ERROR, own=True)) == (INTERVAL, 798, None)
     assert shape(stopped_watermark(800, 900, ERROR, own=False)) == (INTERVAL, 898, None)
     assert stopped_watermark(800, 800, ERROR, own=False) is None
+    assert stopped_watermark(0, ERROR, ERROR, own=True) is None

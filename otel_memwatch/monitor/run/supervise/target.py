@@ -180,7 +180,7 @@ def has_ended(child: int) -> bool:
         return False
     try:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
+    except OSError:
         return False
 
 
@@ -227,6 +227,38 @@ def reap(main: int) -> ChildExit | None:
         write_bytes=usage.ru_oublock * _BLOCK if sys.platform == "linux" else None,
         sched=sched,
         switches=usage.ru_nvcsw + usage.ru_nivcsw,
+    )
+
+
+def wait_unsupervised(pid: int) -> ChildExit:
+    """Wait for our child `pid`, if the system refuses a call of `Target.wait`; signals to us reach it by handlers.
+
+    Keys of the terminal signal the whole group, so we ignore them.
+    """
+    from otel_memwatch.model import ChildExit
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda taken, _frame: os.kill(pid, taken))
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.TAKEN)
+    _, status, usage = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return ChildExit(
+        pid=pid,
+        time=time.monotonic(),
+        start=None,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        max_rss=usage.ru_maxrss * MAXRSS_BYTES,
+        cpu_user=usage.ru_utime,
+        cpu_system=usage.ru_stime,
+        minor_faults=usage.ru_minflt,
+        major_faults=usage.ru_majflt,
+        stat=None,
+        io=None,
+        status=None,
+        main=True,
     )
 
 
