@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import sys
@@ -33,7 +34,7 @@ REPEATED = Extension(
     optional=KIND != "compiled",
 )
 PROGRAM = "otel_memwatch/monitor/launcher/recipe"
-SOURCES = [f"otel_memwatch/monitor/launcher/{name}.c" for name in ("recipe", "start", "launch")]
+SOURCES = sorted(glob.glob("otel_memwatch/monitor/launcher/*.c"))
 SCRIPT = "otel-memwatch"
 COMPILED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED") and KIND != "pure"
 

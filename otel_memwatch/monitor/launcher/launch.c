@@ -10,15 +10,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,8 +155,6 @@ static int is_narrow(void)
 /* Return whether nothing that this process inherited needs Python: settings, budgets, timers, closed files, children. */
 static int is_ordinary(const char *here)
 {
-    struct itimerval timer;
-    int death = 0;
     char path[64];
     for (int file = 0; file < 3; file++)
         if (fcntl(file, F_GETFD) < 0)
@@ -167,14 +162,11 @@ static int is_ordinary(const char *here)
     for (char **variable = environ; *variable; variable++)
         if (named(*variable, UNKNOWN) || named(*variable, OF_PYTHON))
             return 0;
-    for (int kind = ITIMER_REAL; kind <= ITIMER_PROF; kind++)
-        if (getitimer(kind, &timer) == 0 && (timer.it_value.tv_sec || timer.it_value.tv_usec))
-            return 0; /* a timer survives exec, but not fork */
     snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
     char *children = content(path);
     int childless = children != NULL && *children == 0;
     free(children);
-    return childless && !is_narrow() && prctl(PR_GET_PDEATHSIG, &death) == 0 && !death && !has_project(here);
+    return childless && !is_narrow() && !has_timer() && !has_project(here);
 }
 
 /* Write the label of the command as `command_label` finds it; return whether it is a simple one. */
@@ -343,44 +335,33 @@ static int save_counters(void)
 static void start(const Request *request, char **arguments)
 {
     static char state[4 * PATH_MAX];
-    char trace[64], *first, *second, path[PATH_MAX + 160];
-    unsigned char random[24];
+    char trace[64], *first, *second;
     int go[2], reports[2], entrance;
-    if (!random_bytes(random, sizeof random))
+    if (!make_trace(trace, sizeof trace))
         return;
-    put_trace(trace, sizeof trace, random);
     char **paths = candidates(request->command[0]);
     if (asprintf(&first, "OTEL_MEMWATCH_RUN_DIR=%s", directory) < 0 || asprintf(&second, "TRACEPARENT=%s", trace) < 0)
         return;
     char **variables = with_variables(first, second);
     if (paths == NULL || variables == NULL)
         return;
-    snprintf(path, sizeof path, "%s/tasks", group); /* one thread enters without waiting for all processors */
-    if ((entrance = open(path, O_WRONLY | O_CLOEXEC)) < 0)
+    if ((entrance = open_entrance()) < 0)
         return;
     if (pipe2(go, O_CLOEXEC) != 0 || pipe2(reports, O_CLOEXEC) != 0)
         return;
     int counters = save_counters();
 
-    sigset_t all, before;
-    struct sigaction inherited, defaults = {.sa_handler = SIG_DFL};
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before);
-    sigaction(SIGCHLD, NULL, &inherited);
-    sigaction(SIGCHLD, &defaults, NULL); /* if ignored, children vanish without their figures */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    Inherited inherited;
+    take_signals(&inherited);
     pid_t target = fork();
     if (target == 0) {
         close(go[1]);
         report = reports[1];
-        sigaction(SIGCHLD, &inherited, NULL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
+        give_signals(&inherited);
         become(entrance, go[0], NULL, paths, request->command, variables);
     }
     if (target < 0) {
-        prctl(PR_SET_CHILD_SUBREAPER, 0);
-        sigaction(SIGCHLD, &inherited, NULL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
+        give_signals(&inherited);
         return;
     }
     close_files_of_shell();

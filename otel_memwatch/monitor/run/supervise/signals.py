@@ -289,7 +289,7 @@ class Witness:
 def _stand(questions: int, answers: int) -> NoReturn:
     """Run the witness: answer each question with the pending signals, one "number sender" a line.
 
-    The questions end when the monitor ends, in any way. `stand_witness` in `recipe.c` does the same.
+    The questions end when the monitor ends, in any way. `stand_witness` in `launcher/witness.c` does the same.
     """
     from otel_memwatch.runtime.rename_process import rename_process
 
