@@ -171,16 +171,13 @@ class PeriodicAction:
     Args:
         action: gets the time of the sample in monotonic seconds.
         period: 0 for every sample.
-
-    Attributes:
-        due: time from which on it is due; never until this is set.
-
+        due: time from which on it is due; may be set later.
     """
 
-    def __init__(self, action: Callable[[float], None], period: float = 0.0) -> None:
-        self._action = action
-        self.period = period
-        self.due = math.inf
+    def __init__(
+        self, action: Callable[[float], object], period: float = 0.0, *, due: float = math.inf
+    ) -> None:
+        self._action, self.period, self.due = action, period, due
 
     def run_if_due(self, now: float) -> None:
         """Call the action if it is due."""

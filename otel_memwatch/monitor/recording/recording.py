@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.record.writer import RunWriter
-    from otel_memwatch.run import Peaks
     from otel_memwatch.run.growth import GrowthFinding
     from otel_memwatch.runtime.threads import Alarm, Flag
     from otel_memwatch.truth.heap import HeapReading
@@ -84,8 +83,9 @@ _SHARED_SECONDS = 1.5
 
 _STALL_CHECKS, _STALL_SAMPLES = 40, 10
 """Number of checks and least number of samples within the time of --stalled."""
-_PEAKS_SECONDS, _GROWTH_SECONDS = 1.0, 60.0
-"""Seconds between two updates of the peaks for telemetry and of the stalls for the guard, and of growth for telemetry."""
+
+_STALL_CHECK_SECONDS = 1.0
+"""Longest time between two of these checks."""
 
 
 class RunRecording:
@@ -133,15 +133,7 @@ class RunRecording:
         self._settings = settings
         self._first: tuple[Sequence[Column], Snapshot] | None = None
         self._noted: set[str | None] = set()
-        self._peaks: Peaks | None = None
-        self._stalls: Mapping[str, float] = {}
-        """Peaks so far, for the threads of telemetry; the aggregator itself is for one thread."""
-        self._peaks_so_far, self._stall_checks = (
-            PeriodicAction(self._update_peaks, _PEAKS_SECONDS),
-            PeriodicAction(self._watch_stalls),
-        )
         self._findings: list[GrowthFinding] = []
-        self._growth_so_far = PeriodicAction(self._watch_growth, _GROWTH_SECONDS)
         self._drivers_asked = drivers_asked
         detachable = target.mode == "wrap" and may_detach(settings, os.environ)
         self._to_load = list(needed_to_render(settings, detachable=detachable))
@@ -149,12 +141,8 @@ class RunRecording:
         self._context = self._make_context()
         auto = self._context.auto
         self.followed = FollowedOperations(writer.path, self.batcher, None if auto is None else auto.notice)
-        self._actions = (
-            *self.followed.actions,
-            self._peaks_so_far,
-            self._growth_so_far,
-            self._stall_checks,
-        )
+        self._actions: list[PeriodicAction] = []
+        """Actions for samples, beside those of `followed`."""
         self._next_action = 0.0
         """Monotonic time of the next action while no process of the tree runs."""
         self._runs: int | None = None
@@ -232,7 +220,7 @@ class RunRecording:
         note_identity(self.writer, self._target, self._settings)
         if lasts:
             self.writer.update()
-        self._open_telemetry(listening, say)
+        self._begin_actions(listening, say)
 
     def run(self, stop: Flag, alarm: Alarm) -> None:
         """Take samples until the target has ended, and a last one then. `alarm` rings if a process has ended, or `stop` is set."""
@@ -435,11 +423,10 @@ class RunRecording:
 
     def _act(self, now: float) -> None:
         """Run the actions that are due. While no process of the tree runs, those of operations are less frequent."""
-        for action in self._actions:
+        for action in (*self.followed.actions, *self._actions):
             action.run_if_due(now)
-        others = self._actions[len(self.followed.actions) :]
         rest = _REST_SECONDS - self._interval / 2
-        self._next_action = min(now + rest, *(action.due for action in others))
+        self._next_action = min([now + rest, *(action.due for action in self._actions)])
 
     def _note_heaps(self, readings: Sequence[HeapReading]) -> None:
         # The batcher's aggregator is asked last: it processes the batch first.
@@ -466,11 +453,6 @@ class RunRecording:
         state = "works again" if health.up else f"failed: {health.error}"
         self.writer.mark(f"source {name} {state}")
 
-    def _update_peaks(self, now: float) -> None:  # noqa: ARG002
-        aggregator = self.batcher.aggregator
-        if aggregator is not None:
-            self._peaks, self._stalls = aggregator.peaks(), aggregator.stalls().by_resource()
-
     def judge_growth(self, *, job: bool) -> list[GrowthFinding]:
         """Return what the run so far shows about the growth of its memory, and note it for telemetry."""
         aggregator, operations = self.batcher.aggregator, self.followed.aggregator
@@ -478,69 +460,46 @@ class RunRecording:
         self._findings = [] if aggregator is None else aggregator.findings(repeats, job=job)
         return self._findings
 
-    def _watch_growth(self, now: float) -> None:  # noqa: ARG002
-        self.judge_growth(job=False)
-
     def _watch_stalls(self, now: float) -> None:  # noqa: ARG002
         aggregator = self.batcher.aggregator
         if self.guard is not None and aggregator is not None:
             self.guard.note_stalls(aggregator.ledger)
 
-    # -- telemetry
-
-    def _open_telemetry(self, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
-        sampler, writer = self.sampler, self.writer
+    def _begin_actions(self, listening: ListeningPort | None, say: Callable[[str], None]) -> None:
+        """Begin the actions for samples, and telemetry if it is requested."""
         self.followed.begin()
         stalled = self._settings.get("stalled")
         if stalled:
-            self._stall_checks.due, self._stall_checks.period = (
-                0.0,
-                min(_PEAKS_SECONDS, stalled / _STALL_CHECKS),
-            )
+            seconds = min(_STALL_CHECK_SECONDS, stalled / _STALL_CHECKS)
+            self._actions.append(PeriodicAction(self._watch_stalls, seconds, due=0.0))
         if listening is None and not may_export(self._settings):
             return
         from pathlib import Path
 
+        from otel_memwatch.monitor.recording.live_figures import FiguresSoFar, since_first
         from otel_memwatch.monitor.telemetry import Telemetry, TelemetryInputs
 
-        parts = TelemetryInputs(
-            run=writer.info,
-            columns=sampler.columns,
-            latest=self._latest_of_run(),
-            health=lambda: self.sampler.health(),  # noqa: PLW0108 - a late driver replaces the sampler
+        live = FiguresSoFar(self.batcher, lambda: self.judge_growth(job=False))
+        # A late driver replaces the sampler.
+        inputs = TelemetryInputs(
+            run=self.writer.info,
+            columns=self.sampler.columns,
+            latest=(lambda: self.sampler.latest())  # noqa: PLW0108
+            if self._first is None or self._target.mode == "wrap"
+            else since_first(*self._first, lambda: self.sampler),
+            health=lambda: self.sampler.health(),  # noqa: PLW0108
             ticks=lambda: (self.sampler.ticks, self.sampler.missed),
-            peaks=lambda: self._peaks,
-            stalls=lambda: self._stalls,
+            peaks=lambda: live.peaks,
+            stalls=lambda: live.stalls,
             findings=lambda: self._findings,
-            directory=Path(writer.path),
+            directory=Path(self.writer.path),
             environment=dict(os.environ),
             listening=listening,
             say=say,
         )
-        self.telemetry = Telemetry(self._settings, parts)
+        self.telemetry = Telemetry(self._settings, inputs)
         if self.telemetry.active:
-            self._peaks_so_far.due = self._growth_so_far.due = 0.0
-
-    def _latest_of_run(self) -> Callable[[], Snapshot | None]:
-        """Return a getter of the latest snapshot, with the tree's counters since the start of the run."""
-        from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
-
-        if self._target.mode == "wrap":
-            return lambda: self.sampler.latest()  # noqa: PLW0108 - a late driver replaces the sampler
-        assert self._first is not None
-        first_columns, first = self._first
-        rebase = CounterRebase(counters_in(self.sampler.columns))
-        for column, value in zip(first_columns, first.values, strict=True):
-            rebase.of(column, value)
-
-        def latest_of_run() -> Snapshot | None:
-            sampler = self.sampler
-            snapshot = sampler.latest()
-            if snapshot is None:
-                return None
-            return snapshot._replace(values=tuple(map(rebase.of, sampler.columns, snapshot.values)))
-
-        return latest_of_run
+            self._actions += live.actions
 
 
 def _longest_interval(settings: Mapping[str, Any]) -> float:

@@ -17,21 +17,16 @@ from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from otel_memwatch.monitor.guard.guard import Guard
-    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
-    from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
-    from otel_memwatch.runtime.procfs.system import AllocationCounters
-
-
-if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.guard.guard import Guard
     from otel_memwatch.monitor.recording.trace_context import TraceContext
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.run_cgroup.target_groups import TargetGroup
     from otel_memwatch.monitor.sampling.sampler import Sampler
     from otel_memwatch.record.writer import RunWriter
+    from otel_memwatch.runtime.procfs.system import AllocationCounters
 
     MetricSeries = tuple[str, Attributes]
     """A metric and the attributes of one of its columns."""
@@ -129,13 +124,7 @@ def start_fields(
         if target.group
         else None,
         "cgroup_hint": target.cgroup_hint,
-        "trace": {
-            "trace_id": trace.trace_id,
-            "span_id": trace.span_id,
-            "parent_span_id": trace.parent_span_id,
-            "flags": trace.flags,
-            "state": trace.state,
-        },
+        "trace": trace._asdict(),
     }
 
 
