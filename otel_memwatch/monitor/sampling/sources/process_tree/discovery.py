@@ -17,7 +17,7 @@ from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descr
 from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import members as listed
-from otel_memwatch.runtime.procfs.process import parse_stat, parse_thread_group
+from otel_memwatch.runtime.procfs.process import is_exiting, parse_stat, parse_thread_group
 from otel_memwatch.runtime.procfs.system import parse_last_pid
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ class ForkCounter:
 
     def __init__(self, proc: str, descriptors: Descriptors) -> None:
         self._file = KeptFile(f"{proc}/loadavg", descriptors)
+        self._proc = proc
         try:
             self._pid_max = int(read_once(f"{proc}/sys/kernel/pid_max"))
         except (OSError, ValueError):
@@ -67,6 +68,13 @@ class ForkCounter:
         """Iterate over the pids assigned between two readings."""
         for step in range(1, self.between(earlier, later) + 1):
             yield (earlier + step) % self._pid_max
+
+    def lives(self, pid: int) -> bool:
+        """Return whether a thread with this pid exists and has not begun to exit."""
+        try:
+            return not is_exiting(read_once(f"{self._proc}/{pid}/stat"))
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Close the file."""

@@ -91,7 +91,7 @@ class PidLedger:
         self._forks = forks
         self._given = 0
         """Pids assigned until `_last`."""
-        self._last = last
+        self._first = self._last = last
         """Last pid that the previous samples have accounted for."""
         self._looked_for = last
         """Last pid that the discovery has searched for."""
@@ -125,9 +125,15 @@ class PidLedger:
         """Return the file that stays as it is while `rest` returns `True`; `None`: a pid is unclaimed, or the file is not open."""
         return None if self._unclaimed else self._forks.file_with(self._last)
 
-    def given(self) -> int:
-        """Return the number of pids assigned so far, to threads of any program."""
-        return self._given + self._forks.between(self._last, self._forks.read())
+    def given_to_ended(self, most: int) -> int:
+        """Return the number of pids assigned so far to threads that have ended, of any program.
+
+        If there are more than `most` pids, those of living threads count too: to check one takes 5 us.
+        """
+        given = self._given + self._forks.between(self._last, self._forks.read())
+        if given > most:
+            return given
+        return given - sum(map(self._forks.lives, self._forks.given(self._first, self._first + given)))
 
     def joined(self, pid: int, threads: int = 1) -> None:
         """Add a process seen for the first time. Each of its threads has used a pid."""
@@ -386,10 +392,16 @@ class Placements:
             self._again -= max(0, min(end.switches, first.switches) - first.migrations)
 
     def most(self) -> int | None:
-        """Return the most times so far; `None`: not counted. Each thread has a pid, and begins once."""
+        """Return the most times so far; `None`: not counted. Each thread has a pid, and begins once.
+
+        Once all processes of the run have ended, threads that live are of other programs, such as the monitor.
+        """
         if self._again is None:
             return None
-        return 1 + self._again + (0 if self._lone and self._ended == 1 else self._pids.given())
+        cpus, pids = processors(), 0
+        if not (self._lone and self._ended == 1):
+            pids = self._pids.given_to_ended(most=2 * cpus if self._again < cpus else 0)
+        return 1 + self._again + pids
 
 
 def _own_inherited_faults() -> int:

@@ -235,21 +235,26 @@ class Membership:
         self.ended_in = {}
         while self.exits:
             changes.figures = True
-            end = self.exits.popleft()
-            self.faults.reported(end.pid, end.minor_faults)
-            if end.pid not in self._context.exclude:
-                if end.cgroup is not None:
-                    self.ended_in[end.pid] = end.cgroup
-                self._read_exit(read_exit(end), changes)
+            ends = []
+            for _ in range(len(self.exits)):
+                end = self.exits.popleft()
+                self.faults.reported(end.pid, end.minor_faults)
+                if end.pid not in self._context.exclude:
+                    if end.cgroup is not None:
+                        self.ended_in[end.pid] = end.cgroup
+                    reaped = read_exit(end)
+                    if reaped.stat is None or reaped.stat.start >= self._since:
+                        ends.append((reaped, self._only_thread(end)))
+            # All before the first record: if the last one had vanished before, its end is recorded already.
+            for reaped, only_thread in ends:
+                self._placements.ended(reaped.exit, lone=only_thread is not None)
+            for reaped, only_thread in ends:
+                self._read_exit(reaped, only_thread, changes)
         if self.faults.awaits or not self.pids.settled:
             self.faults.compare_with_own()
 
-    def _read_exit(self, reaped: ReapedProcess, changes: TickDelta) -> None:
+    def _read_exit(self, reaped: ReapedProcess, only_thread: FirstThread | None, changes: TickDelta) -> None:
         pid, stat = reaped.exit.pid, reaped.stat
-        if stat is not None and stat.start < self._since:
-            return
-        only_thread = self._only_thread(reaped.exit)
-        self._placements.ended(reaped.exit, lone=only_thread is not None)
         sees_resets = self._resets.sees_all(pid)
         presumed = self._presumed.pop(pid, None)
         if presumed is not None and (stat is None or presumed.start == stat.start):

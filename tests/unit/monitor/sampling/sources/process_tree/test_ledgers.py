@@ -73,7 +73,21 @@ def test_pids_of_other_programs_count_as_given(pids: Pids) -> None:
     pids.tick(given=5, late=2, explained=1, suspicious=True)
     pids.tick(given=0, suspicious=False)
     pids._give(3)
-    assert pids.ledger.given() == 8
+    assert pids.ledger.given_to_ended(most=8) == 8
+
+
+def test_threads_that_live_are_not_among_those_that_have_ended(pids: Pids) -> None:
+    first = pids._last
+    pids._proc.process(first, 1)  # the target, which is older than all that count
+    pids.tick(given=5, late=2, suspicious=True)
+    pids._proc.process(first + 2, 1)
+    pids._proc.process(first + 5, 1, state="Z", flags=4)
+    pids._proc.process(first + 9, 1)  # assigned later, or long ago
+    pids._give(3)
+    assert pids.ledger.given_to_ended(most=8) == 7
+    assert pids.ledger.given_to_ended(most=7) == 8, "too many to check"
+    pids._proc.process(first + 8, 1, flags=4)
+    assert pids.ledger.given_to_ended(most=8) == 7, "it has begun to exit"
 
 
 def test_what_is_given_during_a_tick_without_signs_is_left_to_the_next(pids: Pids) -> None:

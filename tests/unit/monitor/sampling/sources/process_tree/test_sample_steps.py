@@ -17,7 +17,7 @@ from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree, accounting, membership
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import rss_error
+from otel_memwatch.runtime.kernel import PROCESSORS_VARIABLE, rss_error
 from otel_memwatch.runtime.procfs.process import SIGCHLD_BIT
 from tests.support.proc_tree import ProcTree
 
@@ -654,6 +654,31 @@ def test_where_a_child_ended_that_no_tick_saw(
     watched.tick(1.1)
     assert told_to_have_left(watched) == left
     assert watched.told(ProcessEvent.EXIT) == [61]
+
+
+@pytest.mark.usefixtures("no_descriptors")
+def test_all_ends_count_whichever_is_reported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child vanished while its parent was alive, so the parent seemed to have waited for it. It had ended too."""
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "64")
+    proc = ProcTree(tmp_path / "proc")
+    proc.last_pid(50)
+    proc.process(50, ME)
+    watched = open_tree(proc, adopt=True, own_cgroup=own_group(tmp_path / "own-1", 2))
+    watched.tick(1.0)
+    proc.process(51, 50)
+    proc.last_pid(51)
+    watched.tick(1.1)
+    ends = [
+        reaped(pid, 1.15, (proc.path / f"{pid}/stat").read_bytes(), MIB, 10)._replace(switches=switches)
+        for pid, switches in ((50, 5), (51, 7))
+    ]
+    proc.remove(51, 50)
+    watched.tick(1.2)
+    proc.remove(50, ME)
+    for end in ends:
+        watched.tree.note_exit(end)
+    watched.tick(1.3)
+    assert [record.placements for record in watched.records if record.placements is not None] == [14]
 
 
 def test_a_process_is_read_further_once_its_stat_changes_or_half_a_second_has_passed(tmp_path: Path) -> None:
