@@ -61,8 +61,7 @@ _USUAL = (ProcessNote.ALIVE_AT_END, ProcessNote.ZOMBIE, ProcessNote.EXEC)
 PEERS = 100
 """Processes of the same program that a name must distinguish from."""
 
-IN_A_CGROUP = "includes page cache and kernel memory; the OOM killer compares this figure with the limit"
-"""Explanation of a cgroup's peak."""
+_ASSUMED = " The upper bound assumes that no other program writes into these processes."
 
 
 class ProcessCommand(NamedTuple):
@@ -139,6 +138,13 @@ def would_be_exact(run: RecordedRun) -> str:
     return ""
 
 
+def in_a_cgroup(peak: Peak) -> str:
+    """Explain a cgroup's peak. Page cache is subtracted only from that of a shared cgroup."""
+    if Evidence.CGROUP_LESS_CACHE in peak.evidence:
+        return "may include other programs"
+    return "includes page cache and kernel memory; the OOM killer compares this figure with the limit"
+
+
 def not_seen(run: RecordedRun) -> str:
     """Name memory that the figure excludes if no cgroup measured it; else empty."""
     peak = run.peaks.tree
@@ -147,7 +153,7 @@ def not_seen(run: RecordedRun) -> str:
     return (
         "The run had no dedicated cgroup. Its figure covers private and shared memory of its processes, and at each sample "
         "page tables, kernel stacks and files in memory. Kernel memory such as pipes, sockets and dentries is not visible "
-        "here. The upper bound assumes that no other program writes into these processes."
+        f"here.{'' if peak.high is None else _ASSUMED}"
     )
 
 
@@ -418,14 +424,16 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     return command_line(without_folders(argv), width)
 
 
-def process_ending(process: ProcessFigures) -> str:
+def process_ending(run: RecordedRun, process: ProcessFigures) -> str:
     """Say how a process ended, with a note on anything unusual."""
     if process.signal is not None:
         words = signal_name(process.signal)
     elif process.exit_code is not None:
         words = f"exit {process.exit_code}"
+    elif process.end is None:
+        words = "unknown" if run.state == "incomplete" else "alive"
     else:
-        words = "alive" if process.end is None else "ended"
+        words = "ended"
     note = clean(process.note or "")
     return f"{words}, {note}" if note and note not in _USUAL else words
 
@@ -452,9 +460,8 @@ def cpu(run: RecordedRun) -> str:
     seconds = run.totals.get("cpu_seconds")
     if seconds is None:
         return "unknown"
-    if run.seconds <= 0:
-        return duration(seconds)
-    return f"{duration(seconds)} ({seconds / run.seconds:.2f} cores on average)"
+    words = ("at least " if run.state == "incomplete" else "") + duration(seconds)
+    return words if run.cores is None else f"{words} ({run.cores:.2f} cores on average)"
 
 
 def io_pair(read: float | None, written: float | None) -> str:

@@ -179,6 +179,14 @@ class RecordedRun:
         return self._written("totals", TOTALS) or self._replayed.aggregator.totals()
 
     @property
+    def cores(self) -> float | None:
+        """Processors used on average; `None`: unknown. If the monitor died, CPU time is known up to the last sample only."""
+        used = self.totals.get("cpu_seconds")
+        if used is None or self.seconds <= 0 or self.state == "incomplete":
+            return None
+        return used / self.seconds
+
+    @property
     def file_bytes(self) -> int | None:
         """Most file pages (RssFile) that a sample found in one process; `None`: not recorded."""
         if self.state == "finished":

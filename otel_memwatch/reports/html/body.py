@@ -171,8 +171,8 @@ def _cards(run: RecordedRun) -> str:
     )
     cpu = run.totals.get("cpu_seconds")
     if cpu is not None:
-        cores = f"{cpu / run.seconds:.2f} cores on average" if run.seconds > 0 else ""
-        cards.append(_card("CPU", duration(cpu), cores))
+        used, _, cores = phrases.cpu(run).partition(" (")
+        cards.append(_card("CPU", used, cores.rstrip(")")))
     totals = run.totals
     if totals.get("read_bytes") or totals.get("write_bytes"):
         ways = [(totals.get("write_bytes") or 0, "written"), (totals.get("read_bytes") or 0, "read")]

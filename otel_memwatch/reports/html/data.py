@@ -204,8 +204,7 @@ def _rises(curves: DrawnCurves, metric: str, **attributes: str) -> list[float]:
 
 def _cpu(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
     """Return counters of CPU time in ms, which the script converts to cores; `None` if hardly any was used."""
-    used = run.totals.get("cpu_seconds")
-    if used is None or run.seconds <= 0 or used / run.seconds < _IDLE_CORES:
+    if not run.totals.get("cpu_seconds") or (run.cores is not None and run.cores < _IDLE_CORES):
         return None
     modes = {mode: curves.find(_CPU, cpu_mode=mode) for mode in ("user", "system")}
     counters = {mode: steps(counter.high, 0.001) for mode, counter in modes.items() if counter is not None}

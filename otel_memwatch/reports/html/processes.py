@@ -57,7 +57,7 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
             "cpu": process.cpu_seconds,
             "read": process.read_bytes,
             "write": process.write_bytes,
-            "end": phrases.process_ending(process),
+            "end": phrases.process_ending(run, process),
             "bad": bool(process.signal or process.exit_code) or None,
         }
         rows.append({key: value for key, value in row.items() if value is not None})

@@ -23,10 +23,8 @@ def request(run: RecordedRun, page: Page) -> None:
     parts, devices = [], gpus_used(run)
     if found.memory is not None and run.peaks.tree is not None:
         parts.append(f"memory {peak_figure(run.peaks.tree)} of {size(found.memory)}")
-    used = run.totals.get("cpu_seconds")
-    if found.cores is not None and used is not None and run.seconds:
-        cores = used / run.seconds
-        parts.append(f"{digits(cores, 1 if cores < 0.1 else 2)} of {digits(found.cores, 3)} cores")
+    if found.cores is not None and run.cores is not None:
+        parts.append(f"{digits(run.cores, 1 if run.cores < 0.1 else 2)} of {digits(found.cores, 3)} cores")
     if found.gpus is not None and devices is not None:
         parts.append(f"{devices} of {count(found.gpus, 'GPU')}")
     if found.seconds is not None:

@@ -122,7 +122,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "main process", main)
     if peaks.cgroup is not None:
         _peak(run, page, "cgroup", peaks.cgroup)
-        page.fact("", phrases.IN_A_CGROUP)
+        page.fact("", phrases.in_a_cgroup(peaks.cgroup))
     for device, peak in sorted(peaks.gpu_of_run.items()):
         from otel_memwatch.reports import gpu_phrases
 
@@ -181,7 +181,7 @@ def processes(run: RecordedRun, page: Page) -> None:
                 "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
                 "-" if process.read_bytes is None else size(process.read_bytes),
                 "-" if process.write_bytes is None else size(process.write_bytes),
-                phrases.process_ending(process),
+                phrases.process_ending(run, process),
                 name,
             )
         )
@@ -199,6 +199,8 @@ def totals(run: RecordedRun, page: Page) -> None:
     found = run.totals
     page.section("Totals of all processes")
     page.fact("duration", duration(run.seconds))
+    if run.state == "incomplete":
+        page.fact("", "the following totals end with the last sample")
     page.fact("CPU time", phrases.cpu(run))
     page.fact("disk", phrases.io_pair(found.get("read_bytes"), found.get("write_bytes")))
     page.fact("system calls", phrases.io_pair(found.get("read_chars"), found.get("write_chars")))

@@ -72,8 +72,8 @@ def _rereading(found: Stalls) -> str:
 
 
 def _cores(run: RecordedRun) -> str:
-    used, allowed = run.totals.get("cpu_seconds"), run.stalls.cores_allowed
-    if used is None or allowed is None or not run.seconds:
+    used, allowed = run.cores, run.stalls.cores_allowed
+    if used is None or allowed is None:
         return ""
     places = 1 if allowed >= 1 else 2
-    return f"used {used / run.seconds:.{places}f} of {allowed:.{places}f} cores allowed, "
+    return f"used {used:.{places}f} of {allowed:.{places}f} cores allowed, "

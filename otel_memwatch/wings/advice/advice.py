@@ -320,7 +320,9 @@ def _of_failures(job: str, system: str, rows: Sequence[IndexedRun], monitor_shar
     floor = max((row.low or 0 for row in rows), default=0)
     killed = max((_killed_at(row) for row in rows if row.killed_for_memory), default=0)
     if not killed:
-        need = _Need(at_least=floor or None).noting("no successful run yet; this is a lower bound")
+        need = _Need(at_least=floor or None).noting(
+            "no successful run yet" + (f", so {size(floor)} is a lower bound" if floor else "")
+        )
         return _advice(job, system, rows, need)
     need = _Need(at_least=max(floor, killed), guess=True)
     need = need.noting("no successful run yet; this is a guess from the limit that runs were killed at")

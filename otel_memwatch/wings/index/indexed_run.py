@@ -140,8 +140,8 @@ class IndexedRun(NamedTuple):
 
     @property
     def cores(self) -> float | None:
-        """Processors used on average."""
-        if self.cpu is None or not self.seconds:
+        """Processors used on average. If the monitor died, the CPU time ends with the last sample."""
+        if self.cpu is None or not self.seconds or self.state == "incomplete":
             return None
         cores = self.cpu / self.seconds
         return min(cores, 1.0) if self.seconds < _BRIEF_SECONDS else cores
@@ -157,7 +157,7 @@ class IndexedRun(NamedTuple):
     @property
     def unused_core_hours(self) -> float | None:
         """Core-hours that the run asked for and did not use."""
-        if self.asked_cores is None or self.cpu is None or self.seconds is None:
+        if self.asked_cores is None or self.cpu is None or self.seconds is None or self.state == "incomplete":
             return None
         return max(0.0, self.asked_cores * self.seconds - self.cpu) / 3600
 

@@ -20,6 +20,7 @@ from otel_memwatch.reports.text_report import text
 from otel_memwatch.run import Peaks, RecordedRun, load
 from otel_memwatch.runtime.terminal import Display
 from otel_memwatch.text import cells, duration
+from otel_memwatch.truth.exact import at_least
 from tests.support import recorded
 from tests.support.golden import check_golden
 
@@ -138,9 +139,23 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
     run = load(path)
     assert run.state == "incomplete"
     told = summary(run)
-    assert "the recording stopped without an end" in told
+    assert "unknown: the monitor died, last sample at" in told
+    assert "cores on average" not in told
     assert "Export" in told
-    assert "unknown" in text(run) or "MiB" in text(run)
+    report = text(run)
+    assert re.search(r"CPU time +at least ", report)
+    assert "the following totals end with the last sample" in report
+    assert run.cores is None
+
+
+def test_of_a_shared_cgroup_no_words_contradict_its_figure(tmp_path: Path) -> None:
+    shared = at_least(147 * MIB, Evidence.CGROUP_LESS_CACHE, Evidence.SAMPLES).to_json()
+    tree = at_least(126 * MIB, Evidence.ONE_SAMPLE).to_json()
+    report = text(changed(recorded.workers(tmp_path / "w"), peaks={"cgroup": shared, "tree": tree}))
+    assert "cgroup less page cache" in report
+    assert "includes page cache" not in report
+    assert "The run had no dedicated cgroup" in report
+    assert "The upper bound assumes" not in report  # there is none
 
 
 def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ def facts(section: Any, info: dict[str, Any], **more: Any) -> list[str]:
     gpu = {"GPU-1": largest_sample(5 * GIB), "GPU-2": largest_sample(0)}
     fields: dict[str, Any] = {
         "fields": RunInfo.of(info), "limits": {}, "stalls": Stalls(), "seconds": 3600.0, "totals": {"cpu_seconds": 4680.0},
-        "peaks": Peaks(tree=largest_sample(8 * GIB), gpu_tree=gpu), "settings": info.get("settings", {}), **more,
+        "peaks": Peaks(tree=largest_sample(8 * GIB), gpu_tree=gpu), "settings": info.get("settings", {}), "state": "finished", **more,
     }  # fmt: skip
     run = SimpleNamespace(**fields)
-    run.predicted = RecordedRun.predicted.__get__(run)
+    run.predicted, run.cores = RecordedRun.predicted.__get__(run), RecordedRun.cores.__get__(run)
     section(run, page)
     return found
 
