@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
 
 _LESS_CACHE = frozenset((Evidence.CGROUP_PEAK_LESS_CACHE, Evidence.CGROUP_LESS_CACHE))
+_UP_TO_CGROUP_PEAK = frozenset((Evidence.CGROUP_PEAK_LESS_CACHE, Evidence.SHARED_CGROUP_PEAK))
+"""Evidence of an upper bound that is a cgroup's peak."""
 _NEARER = 0.02
 """Sampling interval in seconds within which little page cache moves, so the range is narrow."""
 _BY_PROCESSES = frozenset((Evidence.ONE_SAMPLE, Evidence.PAGE_FAULTS, Evidence.CHILDREN_FAULTS))
@@ -129,7 +131,8 @@ def would_be_exact(run: RecordedRun) -> str:
     if peak.high is not None and peak.high - (peak.low or 0) <= 2 * error + EXACT_BYTES:
         return f"the kernel's counters of {processors} processors are off by up to {size(error)}"
     around = run.peaks.cgroup
-    if run.mode == "attach" and around is not None and Evidence.AROUND_NOT_REACHED in around.evidence:
+    not_reached = around is not None and Evidence.AROUND_NOT_REACHED in around.evidence
+    if run.mode == "attach" and not_reached and not _UP_TO_CGROUP_PEAK.isdisjoint(peak.evidence):
         return "the upper bound is a peak of the cgroup from before the recording"
     interval = run.settings.get("interval")
     long = interval == AUTO or (isinstance(interval, int | float) and interval > _NEARER)

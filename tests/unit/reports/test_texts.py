@@ -560,6 +560,18 @@ def test_what_lives_was_not_read_before_its_end(tmp_path: Path) -> None:
         assert ("last read before its end" in text(run)) == told
 
 
+@pytest.mark.parametrize(
+    ("upper", "named"), [(Evidence.SHARED_CGROUP_PEAK, True), (Evidence.PAGE_FAULTS, False)]
+)
+def test_a_bound_from_before_the_recording(upper: Evidence, named: bool, tmp_path: Path) -> None:
+    path = scene("short", tmp_path).path
+    tree = Peak.interval(38 * MIB, 79 * MIB, evidence=(Evidence.ONE_SAMPLE, upper))
+    around = Peak.censored(79 * MIB, evidence=(Evidence.AROUND_PEAK, Evidence.AROUND_NOT_REACHED))
+    peaks = Peaks(None, None, tree, around).to_json()
+    told = summary(changed(path, monitor={"mode": "attach"}, peaks=peaks))
+    assert ("the upper bound is a peak of the cgroup from before the recording" in told) is named
+
+
 def test_a_largest_process_without_a_command_line(tmp_path: Path) -> None:
     """As after a full disk: its lines are missing, and the peak is known."""
     path = scene("workers", tmp_path).path
