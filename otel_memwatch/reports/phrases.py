@@ -131,8 +131,8 @@ def would_be_exact(run: RecordedRun) -> str:
     if peak.high is not None and peak.high - (peak.low or 0) <= 2 * error + EXACT_BYTES:
         return f"the kernel's counters of {processors} processors are off by up to {size(error)}"
     around = run.peaks.cgroup
-    not_reached = around is not None and Evidence.AROUND_NOT_REACHED in around.evidence
-    if run.mode == "attach" and not_reached and not _UP_TO_CGROUP_PEAK.isdisjoint(peak.evidence):
+    earlier = around is not None and Evidence.AROUND_NOT_REACHED in around.evidence
+    if run.mode == "attach" and earlier and peak.high and not _UP_TO_CGROUP_PEAK.isdisjoint(peak.evidence):
         return "the upper bound is a peak of the cgroup from before the recording"
     interval = run.settings.get("interval")
     long = interval == AUTO or (isinstance(interval, int | float) and interval > _NEARER)

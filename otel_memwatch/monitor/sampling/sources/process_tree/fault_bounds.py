@@ -342,7 +342,8 @@ class FaultLedgerBounds:
                 self._before = high
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
-        estimate = min(self._families.estimate(), self._private)
+        # The bound lacks the memory from before the run until that is known.
+        estimate = min(self._families.estimate(), UNKNOWN if self._memory.joining else self._private)
         # Other programs' huge pages may be the ones of which a part was freed.
         self.left = likely_left(left, self._private - estimate) if self._has_huge else 0
         self._memory.close(members)

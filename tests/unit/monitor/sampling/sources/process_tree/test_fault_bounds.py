@@ -907,6 +907,21 @@ def test_a_process_that_we_join_has_its_memory_in_the_first_window(tmp_path: Pat
     assert 90 * MIB <= low <= high <= 92 * MIB
 
 
+def test_the_estimate_of_another_users_process_is_its_private_memory(tmp_path: Path) -> None:
+    """The kernel hides its stack address, so its bounds are those of an unidentified address space."""
+    proc = ProcTree(tmp_path / "proc")
+    (proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
+    (tmp_path / "sys").mkdir()
+    proc.process(50, 1, rss=90 * MIB, minor=95 * 256, stack=0, io=None)
+    tree = ProcessTree(Context(50, 0.1, proc=proc.path, sys=tmp_path / "sys", adopt=False))
+    _trees.append(tree)
+    for now in (1000.0, 1000.1):
+        values = dict(zip((column.metric for column in tree.columns), tree.read(now), strict=True))
+        estimate = values["memwatch.tree.memory.needed"]
+        assert isinstance(estimate, int)
+        assert 90 * MIB <= estimate <= 91 * MIB
+
+
 @pytest.mark.parametrize("shared", [0, 7])
 def test_counts_that_grew_while_samples_were_repeated_are_all_found(tmp_path: Path, shared: int) -> None:
     """Only shared memory of the machine, which may fall, ends the repetition."""
