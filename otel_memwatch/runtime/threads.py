@@ -33,6 +33,9 @@ _MOST_KEPT = 8
 _running: set[Thread] = set()
 """Threads that have started and not ended."""
 
+recent_pids: deque[int] = deque(maxlen=256)
+"""The kernel's numbers of the last threads, which share the numbers of processes."""
+
 
 class Thread:
     """A daemon thread that starts only if enough address space is left for its work.
@@ -76,6 +79,7 @@ class Thread:
             ) from None
 
     def _run(self) -> None:
+        recent_pids.append(_thread.get_native_id())
         try:
             self._target(*self._arguments)
         finally:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from threading import get_native_id
 
 import pytest
 
+from otel_memwatch.runtime.threads import Thread, recent_pids
 from tests.support.programs import PROGRAMS
 
 
@@ -90,3 +92,11 @@ def test_a_thread_that_fails_before_it_has_begun() -> None:
     print(errors.sentences())
     """
     assert printed(program).strip() == str(["a thread of the monitor ended early: SystemError"])
+
+
+def test_the_number_of_a_thread_is_known_after_its_end() -> None:
+    numbers: list[int] = []
+    thread = Thread(lambda: numbers.append(get_native_id()), "one")
+    thread.start()
+    thread.join()
+    assert set(numbers) & set(recent_pids)

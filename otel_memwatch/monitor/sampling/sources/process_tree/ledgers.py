@@ -54,6 +54,7 @@ import resource
 from otel_memwatch.runtime.exactness import EXACT_BYTES
 from otel_memwatch.runtime.kernel import processors
 from otel_memwatch.runtime.procfs.process import parse_first_thread
+from otel_memwatch.runtime.threads import recent_pids
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.truth.cgroup_windows import charge_error
 
@@ -126,14 +127,15 @@ class PidLedger:
         return None if self._unclaimed else self._forks.file_with(self._last)
 
     def given_to_ended(self, most: int) -> int:
-        """Return the number of pids assigned so far to threads that have ended, of any program.
+        """Return the number of pids assigned so far to threads that have ended, of any program but the monitor.
 
-        If there are more than `most` pids, those of living threads count too: to check one takes 5 us.
+        If there are more than `most` pids, all count: to check one takes 5 us.
         """
         given = self._given + self._forks.between(self._last, self._forks.read())
         if given > most:
             return given
-        return given - sum(map(self._forks.lives, self._forks.given(self._first, self._first + given)))
+        pids, own = self._forks.given(self._first, self._first + given), set(recent_pids)
+        return sum(pid not in own and not self._forks.lives(pid) for pid in pids)
 
     def joined(self, pid: int, threads: int = 1) -> None:
         """Add a process seen for the first time. Each of its threads has used a pid."""

@@ -76,7 +76,9 @@ def test_pids_of_other_programs_count_as_given(pids: Pids) -> None:
     assert pids.ledger.given_to_ended(most=8) == 8
 
 
-def test_threads_that_live_are_not_among_those_that_have_ended(pids: Pids) -> None:
+def test_threads_that_live_are_not_among_those_that_have_ended(
+    pids: Pids, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = pids._last
     pids._proc.process(first, 1)  # the target, which is older than all that count
     pids.tick(given=5, late=2, suspicious=True)
@@ -88,6 +90,9 @@ def test_threads_that_live_are_not_among_those_that_have_ended(pids: Pids) -> No
     assert pids.ledger.given_to_ended(most=7) == 8, "too many to check"
     pids._proc.process(first + 8, 1, flags=4)
     assert pids.ledger.given_to_ended(most=8) == 7, "it has begun to exit"
+    # Of the monitor's threads, one lives, one has ended, and two are older or younger.
+    monkeypatch.setattr(ledgers, "recent_pids", [first + number for number in (2, 3, 0, 9)])
+    assert pids.ledger.given_to_ended(most=8) == 6
 
 
 def test_what_is_given_during_a_tick_without_signs_is_left_to_the_next(pids: Pids) -> None:
