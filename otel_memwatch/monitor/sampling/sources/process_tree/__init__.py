@@ -5,9 +5,9 @@
 * Reading of /proc: `proc_files` keeps descriptors open, `member` reads one process, `memory_scan` reads the memory of all.
 * Membership: `membership` follows the processes of the tree, `discovery` finds new ones, `accounting` adds up counters, `sleep` shows that none has run.
 * Ledgers: `ledgers` bound the processes that no sample saw.
-* Bounds of memory needed, for runs without a cgroup: `needed_memory` is the step. `fault_bounds` has the upper bound,
-  `families` the lower bound and the estimate. `shared_memory` has the memory that processes share, and
-  finds memory without page faults; `allocations` reads the counters of the machine.
+* Bounds of memory needed, for runs without a cgroup: `needed_memory` is the step. `fault_bounds` has the upper bound, with
+  `held_memory` at a scan; `families` has the lower bound and the estimate. `shared_memory` has the memory that processes
+  share, and finds memory without page faults; `allocations` reads the counters of the machine.
 * Output: `columns` lists the published values, `records` describe single processes, `resets` find lost watermarks.
 
 `waited_for` is the substitute if /proc cannot be read.

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.runtime.procfs.system import AllocationCounters
 
+UNKNOWN = 1 << 62
+"""Placeholder for an unknown number of bytes, larger than any real value."""
+
 _READ = 16384
 _STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
 """Events that allocate pages of one size, since Linux 6.10, 6.12 and 6.14."""
@@ -180,6 +183,73 @@ class Allocations:
         """Close the files."""
         for descriptor in (self._vmstat, *(counter for _, counter in self._sizes)):
             os.close(descriptor)
+
+
+class HugePages:
+    """Huge pages of the whole machine that the tree can have got, in bytes.
+
+    Args:
+        machine: the counts of the machine.
+        joined: the tree existed before the run.
+
+    Attributes:
+        size: of one.
+        so_far: all that the machine has allocated.
+        by_faults: those from page faults since the last scan began.
+    """
+
+    def __init__(self, machine: Allocations, *, joined: bool) -> None:
+        self._machine = machine
+        self.size = machine.huge_page
+        self._unknown = machine.since_unknown and not joined
+        """Huge pages before the first reading are unknown."""
+        self.so_far = self.by_faults = self._collapsed = 0
+        self._if_late = 0
+        """Bytes from page faults in the last window, if no process came or went, without those during its scan."""
+
+    def count(self) -> int:
+        """Count those allocated since the last reading of the machine. Return their number."""
+        self._machine.read()
+        self.by_faults += self._machine.faulted
+        self._collapsed += self._machine.collapsed
+        found = self._machine.faulted + self._machine.collapsed
+        self.so_far += found
+        return found
+
+    @property
+    def since_scan(self) -> int:
+        """Return all since the last scan began."""
+        return self.by_faults + self._collapsed
+
+    def of(self, faults: int, faulted: int = 0, collapsed: int = 0) -> int:
+        """Return the most that a process can have got by so many page faults since the last scan.
+
+        Args:
+            faults: page faults.
+            faulted: bytes allocated since the last reading of the machine, from page faults.
+            collapsed: bytes collapsed since then.
+        """
+        by_faults = min(self.by_faults + faulted, faults * self.size)
+        return by_faults + self._collapsed + collapsed
+
+    def gained(self, faults: int, *, quiet: bool) -> int:
+        """Return the most that the tree can have got since the last scan; `quiet`: it has the same processes as then.
+
+        A quiet tree has at most one from each of its page faults. If a process came and went, and its faults are reported
+        at the next scan, all belong to that window too.
+        """
+        if quiet:
+            self._if_late = self.by_faults - self._machine.faulted
+            most = self.of(faults)
+        else:
+            most, self._if_late = self.by_faults + self._if_late + self._collapsed, 0
+        if self._unknown:
+            most, self._unknown = UNKNOWN, False
+        return most
+
+    def end_scan(self) -> None:
+        """End a scan. A process may have got one after its reading: it is not in its memory, and belongs to the next window too."""
+        self.by_faults, self._collapsed = self._machine.faulted, self._machine.collapsed
 
 
 def _gauge(stats: str) -> int | None:

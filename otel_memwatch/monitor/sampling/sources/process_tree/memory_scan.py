@@ -114,6 +114,22 @@ class MemberReading(NamedTuple):
         return self.last - self.space.base
 
 
+class BornInScan(NamedTuple):
+    """Reading of a process of the tree that was born since the discovery."""
+
+    stat: Stat
+    held: int | None
+    """Bytes of private memory, in swap too; `None`: unknown."""
+
+
+class LateBirths(NamedTuple):
+    """Processes of the tree born since the discovery."""
+
+    processes: list[BornInScan]
+    complete_at: float | None
+    """Monotonic seconds at which no other process of the tree existed; `None`: perhaps there always was one."""
+
+
 class MemoryScan:
     """The address spaces of all members, and their readings.
 

@@ -7,13 +7,9 @@ import os
 import time
 
 from otel_memwatch.model import ProcessNote
-from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
-    BornInScan,
-    FaultLedgerBounds,
-    LateBirths,
-    TickFindings,
-)
+from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds, TickFindings
 from otel_memwatch.monitor.sampling.sources.process_tree.member import own_faults
+from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import BornInScan, LateBirths
 from otel_memwatch.runtime.kernel import PAGE_SIZE, read_once
 from otel_memwatch.runtime.procfs.process import parse_stat, parse_swapped
 from otel_memwatch.runtime.procfs.statm import parse_private

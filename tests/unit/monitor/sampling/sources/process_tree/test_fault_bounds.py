@@ -15,7 +15,7 @@ import pytest
 
 from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import Context
-from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds
+from otel_memwatch.monitor.sampling.sources.process_tree import allocations, fault_bounds, held_memory
 from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 from otel_memwatch.monitor.sampling.sources.process_tree.memory_scan import MemoryScan
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
@@ -117,7 +117,7 @@ def test_a_watermark_counts_as_gained_beyond_the_error_of_any_number_of_processo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, beyond: bool, exact: bool
 ) -> None:
     monkeypatch.setenv(PROCESSORS_VARIABLE, str(processors))
-    monkeypatch.setattr(fault_bounds, "sums_are_exact", lambda: exact)
+    monkeypatch.setattr(held_memory, "sums_are_exact", lambda: exact)
     watched = Watched(tmp_path)
     watched.high()
     watched.high()
@@ -949,7 +949,7 @@ def test_counts_that_grew_while_samples_were_repeated_are_all_found(tmp_path: Pa
                 bounds.note_repeated(text.encode())
         machine = bounds._machine
         found.append(
-            (bounds._huge_so_far, bounds._huge_by_faults, bounds._huge_collapsed, machine.swaps,
+            (bounds._huge.so_far, bounds._huge.by_faults, bounds._huge.since_scan, machine.swaps,
              machine.collapses, machine.shared_rise, machine.pages_of_window(), machine.partly_freed())
         )  # fmt: skip
     assert found[0] == found[1]
