@@ -6,12 +6,13 @@ import copy
 import enum
 import json
 import pickle
+from typing import Any
 
 import pytest
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
 from otel_memwatch.runtime.procfs.process import Io
-from otel_memwatch.runtime.typed import Enum, NamedTuple
+from otel_memwatch.runtime.typed import Enum, NamedTuple, named_tuple
 
 
 class Point(NamedTuple):
@@ -87,6 +88,17 @@ def test_a_constructor_is_compiled_for_many_instances() -> None:
         assert Pair(1) == (1, 1)
     assert Pair.__new__ is not common
     assert "__new__" not in vars(Doubled)
+
+
+@pytest.mark.parametrize("count", [1, 2, 13, 14, 30])
+def test_a_class_may_have_any_number_of_fields(count: int) -> None:
+    names = [f"field{number}" for number in range(count)]
+    kind: Any = named_tuple(__name__, "Wide", names, {names[-1]: 7})
+    for _ in range(12):
+        assert (
+            kind(*range(count)) == tuple(range(count)) == kind(**dict(zip(names, range(count), strict=True)))
+        )
+        assert kind(*range(count - 1)) == (*range(count - 1), 7)
 
 
 @pytest.mark.parametrize("before", [0, 20])
