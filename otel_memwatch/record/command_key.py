@@ -38,8 +38,11 @@ _WITH_SUBCOMMANDS = frozenset(
 """Programs with a subcommand as first word that is not an option."""
 _TEXT_BY_E = frozenset({"perl", "ruby", "node"})
 """Interpreters that take a program's text by `-e`; the others take it by `-c`."""
-_LAUNCHERS = frozenset({"env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec"})
-"""Programs that run the rest of their arguments."""
+_LAUNCHERS = {
+    "env": ("-u", "-C"), "nice": (), "nohup": (), "time": ("-f", "-o"), "stdbuf": ("-i", "-o", "-e"), "ionice": (), "chrt": (),
+    "setsid": (), "exec": ("-a",), "timeout": ("-s", "-k"), "taskset": ("-c",), "numactl": ("-N", "-m", "-C", "-i", "-p"),
+}  # fmt: skip
+"""Programs that run the rest of their arguments, with their options that have a value in a separate word."""
 _SAID_FIRST = frozenset(
     {"cd", "set", "export", "source", ".", "exec", "ulimit", "umask", "trap", "echo", "("}
 )
@@ -99,14 +102,19 @@ def _program(word: str) -> str:
 
 def _without_launcher(argv: Sequence[str]) -> list[str]:
     words = list(argv)
-    while len(words) > 1 and os.path.basename(words[0]) in _LAUNCHERS:
+    while len(words) > 1 and (valued := _LAUNCHERS.get(os.path.basename(words[0]))) is not None:
         rest = words[1:]
-        while rest and (rest[0].startswith("-") or "=" in rest[0] or rest[0].isdigit()):
-            rest = rest[1:]
+        while rest and (rest[0].startswith("-") or "=" in rest[0] or _is_number(rest[0])):
+            rest = rest[2 if rest[0] in valued else 1 :]
         if not rest:
             break
         words = rest
     return words
+
+
+def _is_number(word: str) -> bool:
+    """Return whether a word is a number, a duration ("1.5h"), or a mask of processors ("0x3")."""
+    return word.rstrip("smhd").replace(".", "").isdigit() or word.startswith("0x")
 
 
 def _interpreted(program: str, rest: Sequence[str]) -> tuple[str, str]:

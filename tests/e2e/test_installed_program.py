@@ -125,7 +125,10 @@ def test_it_leaves_the_labels_that_it_cannot_find_to_python() -> None:
         found[table] = set(re.findall(r'"([^"*]+)\*?"', listed[1]))
     assert found["SHELLS"] == command_key._SHELLS
     others = (
-        command_key._WITH_SUBCOMMANDS | command_key._LAUNCHERS | set(command_key._INTERPRETERS) | {"java"}
+        command_key._WITH_SUBCOMMANDS
+        | set(command_key._LAUNCHERS)
+        | set(command_key._INTERPRETERS)
+        | {"java"}
     )
     assert found["OTHER_LABELS"] == others - {"python"}
 

@@ -33,7 +33,8 @@ static const char *const OTHER_LABELS[] = {
     "git", "cargo", "go", "npm", "yarn", "pnpm", "docker", "podman", "kubectl", "pip", "uv", "poetry", "conda", "mamba",
     "samtools", "bcftools", "bedtools", "bwa", "gatk", "dotnet", "bazel", "terraform", "helm", "dvc", "dbt", "ninja",
     "snakemake", "nextflow", "airflow", "otel-memwatch", "apt", "apt-get", "systemctl", "zig", "swift", "mvn", "gradle",
-    "env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec", "java", NULL};
+    "env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec", "timeout",
+    "taskset", "numactl", "java", NULL};
 /* Programs whose script is the label. */
 static const char *const SHELLS[] = {"sh", "bash", "dash", "zsh", "ksh", "ash", NULL};
 /* Variables whose mistakes end Python before it could adopt a command. */
