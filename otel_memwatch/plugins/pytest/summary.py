@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from otel_memwatch.model import Certainty
 from otel_memwatch.plugins.pytest.measured_test import process_peak
 from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.procfs.system import parse_memory
@@ -68,7 +69,11 @@ def summary_lines(found: SessionSummary, top: int) -> list[str]:
 
 
 def _added(test: MeasuredTest) -> int:
-    return 0 if test.added is None else test.added.bytes
+    """Return the bytes that a test added at most, if it is known: with children they are a range."""
+    added = test.added
+    if added is None:
+        return 0
+    return added.bytes if added.certainty is Certainty.EXACT or added.high is None else added.high
 
 
 def _tests(tests: Sequence[MeasuredTest]) -> list[str]:
@@ -81,7 +86,7 @@ def _tests(tests: Sequence[MeasuredTest]) -> list[str]:
         tree = test.tree if test.tree is not None and not test.alone else None
         rows.append(
             (
-                "-" if test.added is None else f"+{peak_figure(test.added).removeprefix('>= ')}",
+                "-" if test.added is None else f"+{peak_figure(test.added).lstrip('<>= ')}",
                 certainty(test.added),
                 *phases,
                 peak_figure(tree),
