@@ -147,7 +147,7 @@ def _java(rest: Sequence[str]) -> str:
         if word == "-jar":
             return f"java {os.path.basename(rest[index + 1])}" if index + 1 < len(rest) else "java"
         if not word.startswith("-"):
-            return f"java {word}"
+            return f"java {os.path.basename(word)}"  # a class, or a source file
         index += 2 if word in ("-cp", "-classpath", "--class-path", "-p", "--module-path") else 1
     return "java"
 

@@ -6,7 +6,7 @@ import os
 
 from otel_memwatch.reports.pages import Columns
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import clean, count, digits, shorten, size
+from otel_memwatch.text import clean, count, digits, share, shorten, size
 
 if TYPE_CHECKING:
     from otel_memwatch.record.run_info_schema import FileFields
@@ -39,10 +39,12 @@ def _often_read(run: RecordedRun, file: FileFields) -> str:
     read, total = run.totals.get("read_bytes"), run.fields.files.bytes
     if read is None or not file.bytes or not total or file.bytes < _MAIN * total:
         return ""
+    if not read:
+        return "; not read from disk"
     times = digits(read / file.bytes, 2)
-    return {"0": "; not read from disk", "1": "; read at most once"}.get(
-        times, f"; read at most {times} times"
-    )
+    if read < file.bytes and times != "1":
+        return f"; at most {share(max(read, file.bytes / 1000), file.bytes)} of it read from disk"
+    return "; read at most once" if times == "1" else f"; read at most {times} times"
 
 
 def _is_library(file: FileFields) -> bool:

@@ -29,6 +29,7 @@ from otel_memwatch.record.command_key import command_key, command_label
         ("timeout 5", "timeout", "timeout"),
         ("java -Xmx1g -jar lib/tool.jar run", "java tool.jar", "java tool.jar"),
         ("java -cp . Words", "java Words", "java Words"),
+        ("java src/Words.java 3", "java Words.java", "java Words.java"),
         ("node --require x server.js", "server.js", "server"),
         ("bash job.sh 3", "job.sh", "job"),
         ("perl -e sleep", "perl -e sleep", "perl"),

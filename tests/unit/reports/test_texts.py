@@ -572,6 +572,25 @@ def test_a_bound_from_before_the_recording(upper: Evidence, named: bool, tmp_pat
     assert ("the upper bound is a peak of the cgroup from before the recording" in told) is named
 
 
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (0, "not read from disk"),
+        (0.001, "at most 0.1 % of it read from disk"),
+        (7, "at most 7 % of it read from disk"),
+        (100, "read at most once"),
+        (650, "read at most 6.5 times"),
+    ],
+)
+def test_how_much_of_a_mapped_file_was_read(read: float, words: str, tmp_path: Path) -> None:
+    path = scene("short", tmp_path).path
+    file = {"path": "/data/big", "bytes": 100 * MIB, "mapped": 100 * MIB}
+    files = {"bytes": 100 * MIB, "largest": [file]}
+    assert f"mapped from big; {words}" in summary(
+        changed(path, files=files, totals={"read_bytes": int(read * MIB)})
+    )
+
+
 def test_a_largest_process_without_a_command_line(tmp_path: Path) -> None:
     """As after a full disk: its lines are missing, and the peak is known."""
     path = scene("workers", tmp_path).path

@@ -17,7 +17,7 @@ def measured(name: str, peak: int, tree: Peak | None = None) -> MeasuredTest:
 
 
 def test_a_test_that_may_have_added_memory_in_children_has_a_row() -> None:
-    """Its lower bound is that of its own process, which earlier tests had made larger."""
+    """Its lower bound is that of the session, which earlier tests had made larger."""
     child = measured("t.py::child", 80 * MIB, Peak.interval(80 * MIB, 145 * MIB))
     tests = [measured("t.py::big", 130 * MIB), child, measured("t.py::small", 80 * MIB)]
     lines = summary_lines(SessionSummary(tests, (), (), (), (), (), (), ()), 10)
