@@ -19,6 +19,7 @@ from otel_memwatch.truth.operation import (
     tree_of_operation,
     unclosed_operation_peak,
 )
+from otel_memwatch.truth.partial_records import stopped
 from otel_memwatch.truth.process import raised_by_sample
 from otel_memwatch.truth.processes import was_alive
 from otel_memwatch.truth.tree import tree_from_bounds, within_machine
@@ -68,6 +69,8 @@ class OperationContext(NamedTuple):
     """Returns whether the tree was one process between two moments."""
     stalls: Stalls = Stalls()
     """Time of the run without progress."""
+    whole: bool = True
+    """True if samples reach the end of the run: no open operation has continued."""
 
 
 def operation_figures(
@@ -127,6 +130,8 @@ def figures_of(
         peaks.tree,
         throughout=_had_run_peak(operation.start, end, context, peaks.tree),
     )
+    if operation.end is None and not context.whole:
+        tree_peak = stopped(tree_peak)
     peak = no_more_than(operation.peak, peaks.process)
     if operation.pid == context.conditions.root:
         resident = (context.series.main.largest(operation.start, end) or 0) - context.conditions.sum_error

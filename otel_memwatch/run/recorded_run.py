@@ -441,6 +441,7 @@ class RecordedRun:
             alone_until=series.main.last_positive() if len(processes.all) == 1 and not unseen else -inf,
             alone=partial(processes.alone, unseen),
             stalls=self.stalls,
+            whole=self._whole,
         )
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -569,3 +570,16 @@ def test_no_operation_has_a_peak_that_was_reached_after_all_of_them(tmp_path: Pa
     )
     (operation,) = load(run).operations
     assert not operation.sets_run_peak
+
+
+def test_an_open_operation_may_have_continued_after_the_monitor_was_killed(tmp_path: Path) -> None:
+    path = recorded.nested(tmp_path / "cut")
+    assert {one.tree_peak.certainty for one in load(path).operations if one.tree_peak} == {Certainty.EXACT}
+    file = path / "run.json"
+    cut = {"state": "running", "exit": None, "peaks": None, "totals": None, "quality": None, "ended": None}
+    file.write_text(json.dumps(json.loads(file.read_text()) | cut | {"host": {"name": "another machine"}}))
+    open_ones = [one for one in load(path).operations if one.operation.status == "open"]
+    assert [one.operation.name for one in open_ones][:1] == ["Train"]
+    for one in open_ones:
+        assert one.tree_peak is not None
+        assert (one.tree_peak.certainty, one.tree_peak.high) == (Certainty.INTERVAL, None)
