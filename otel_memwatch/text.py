@@ -277,16 +277,6 @@ def _in_parentheses(*words: str) -> str:
     return f" ({known})" if known else ""
 
 
-def signal_name(number: int) -> str:
-    """Return the name of a signal: "SIGKILL"."""
-    try:
-        from signal import Signals
-
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def clean(text: str) -> str:
     r"""Return text that is safe on a terminal and in a table: control characters and broken bytes become "\x1b"."""
     if text.isascii() and text.isprintable():

@@ -13,6 +13,7 @@ from otel_memwatch.record.fields import number
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.runtime.exactness import EXACT_BYTES, is_small
 from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.system_calls import signal_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.text import (
     amount,
@@ -25,7 +26,6 @@ from otel_memwatch.text import (
     peak_sentence,
     share,
     shorten,
-    signal_name,
     size,
 )
 from otel_memwatch.truth.cgroup import BY_CGROUP

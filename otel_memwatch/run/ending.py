@@ -43,7 +43,7 @@ def describe_end(
         monitor: bytes of the monitor within `usage`; `None`: the limit does not apply to it.
     """
     if signal is not None:
-        reason = f"killed by {signal_name(signal)}"
+        reason = f"killed by {system_calls.signal_name(signal)}"
     elif exit_code is not None:
         reason = f"exit code {exit_code}"
     else:
@@ -62,16 +62,6 @@ def describe_end(
             who = "a process" if oom_kills == 1 else f"{oom_kills} processes"
             reason += f"; the kernel's OOM killer killed {who} of it{at}"
     return Ending(exit_code, signal, oom_kills, reason)
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, as SIGKILL; "signal 77" for one without a name."""
-    try:
-        from signal import Signals
-
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _mebibytes(size: int) -> str:

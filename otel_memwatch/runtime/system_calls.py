@@ -21,6 +21,16 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_PTRACER = 0x59616D61
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as SIGKILL; "signal 77" for one without a name."""
+    try:
+        from signal import Signals
+
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def prctl(option: int, argument: int | bytes) -> bool:
     """Set an option of this process, and return whether the system and this Python build support it.
 

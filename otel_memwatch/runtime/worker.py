@@ -21,6 +21,7 @@ import time
 
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.runtime.own_python import python_command
+from otel_memwatch.runtime.system_calls import signal_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 from otel_memwatch.runtime.wait_readable import readable
 
@@ -136,7 +137,7 @@ class Worker:
 
 def ended_by(code: int) -> str:
     """Return how a process ended, by its exit code."""
-    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"its process was ended by {signal_name(-code)}" if code < 0 else f"exit code {code}"
 
 
 # -- in the process

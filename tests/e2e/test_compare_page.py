@@ -6,14 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.accessible import violations
-from tests.support.browser import CUT_TABLES, Opened, browser
+from tests.support.browser import CUT_TABLES, Opened
 from tests.support.wrapped import PROGRAM, environment
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -93,12 +92,6 @@ def test_groups_have_the_curve_of_all_ranks_and_reasons_of_equal_ranks(place: Pa
     redacted = (tmp_path / "page.html").read_text()
     assert SECRET not in redacted
     assert "in grow (operation), in 2 of 2 ranks" in redacted
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 def test_both_curves_share_an_axis_and_can_be_aligned_at_an_operation(chrome: Any, place: Path) -> None:

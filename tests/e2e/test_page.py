@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from otel_memwatch.run import load
 from otel_memwatch.text import change, duration, peak_figure, size
 from tests.support import recorded
 from tests.support.accessible import violations
-from tests.support.browser import CUT_TABLES, Opened, browser
+from tests.support.browser import CUT_TABLES, Opened
 from tests.support.wrapped import PROGRAM, environment, rendered
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\"\x1b[31m"
@@ -44,12 +43,6 @@ if __name__ == "__main__":
         for worker in workers:
             worker.join()
 """
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

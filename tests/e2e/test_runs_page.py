@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from tests.support import recorded
 from tests.support.accessible import violations
-from tests.support.browser import CUT_TABLES, Opened, browser
+from tests.support.browser import CUT_TABLES, Opened
 from tests.support.wrapped import PROGRAM, environment
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>\u2028<img src=x onerror=alert(2)>$&`'\""
@@ -110,12 +109,6 @@ def test_a_page_that_cannot_be_made_is_an_error(
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert not (tmp_path / "page.html").exists()
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 def test_a_chosen_point_shows_its_run_with_a_link(chrome: Any, page: Path) -> None:

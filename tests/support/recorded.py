@@ -12,6 +12,8 @@ from otel_memwatch.catalog import METRICS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_memwatch.model import Peak
+
 MIB = 1024 * 1024
 STARTED = 5000.0
 """Monotonic seconds at which every run here starts."""
@@ -35,6 +37,11 @@ KILLS = ("memwatch.cgroup.memory.events", {"memwatch.cgroup.memory.event.type": 
 
 PERIODS = {PSS[0]: 10.0}
 """Seconds between two values of those that are not read at every tick."""
+
+
+def shape(peak: Peak | None) -> tuple[Any, ...] | None:
+    """What a test of the bounds compares."""
+    return None if peak is None else (peak.certainty, peak.low, peak.high)
 
 
 def peak(value: float, certainty: str = "exact", **rest: Any) -> dict[str, Any]:

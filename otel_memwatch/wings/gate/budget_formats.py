@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Checked = Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
-    """Runs by their names, each with its verdicts as `wings.gate.budget_check.judge_run` returns them."""
+    """Runs by their names, each with its verdicts as `wings.gate.budgets.judge_run` returns them."""
 
 _HEADER, _ALIGNED = ("run", "figure", "measured", "budget", "verdict", ""), "llrrll"
 

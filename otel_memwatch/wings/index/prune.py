@@ -107,7 +107,7 @@ def old_runs(
 
 
 def is_recipe(path: str) -> bool:
-    """Return whether a run is a recipe, which `prune_recipes` removes."""
+    """Return whether a run is a recipe, which `remove_recipes` removes."""
     return not os.path.lexists(f"{path}/{RUN_FILE}") and read_recipe(path) is not None
 
 

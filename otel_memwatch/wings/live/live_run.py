@@ -26,6 +26,7 @@ from otel_memwatch.record.operation_lines import row_of
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.record.sample_lines import is_sample, parse_columns
+from otel_memwatch.record.schema import whole_of
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import Candidates
 from otel_memwatch.run.ending import ending_of, state_of
@@ -170,7 +171,7 @@ class LiveRun:
         started = self._aggregator.conditions.started
         last = None if newest.time is None else newest.time - started
         now, needed = self._now(newest)
-        group_limits = _whole(newest.latest.limit), self._fields.limits.get("cgroup_bytes")
+        group_limits = whole_of(newest.latest.limit), self._fields.limits.get("cgroup_bytes")
         limit = min(filter(None, group_limits), default=None)
         owner = "machine" if limit is None else "control group"
         if limit is None:
@@ -296,7 +297,7 @@ class LiveRun:
         latest = newest.latest
         if self._aggregator.conditions.own_cgroup and latest.usage is not None and latest.file is not None:
             return max(0, int(latest.usage - latest.file)), True
-        return _whole(latest.rss), False
+        return whole_of(latest.rss), False
 
     def _devices(self, newest: NewestSample) -> list[LiveDevice]:
         found: dict[str, dict[str, float]] = {}
@@ -307,9 +308,9 @@ class LiveRun:
         return [
             LiveDevice(
                 identity,
-                _whole(values.get(catalog.HW_GPU_MEMORY_USAGE)),
-                _whole(values.get(catalog.HW_GPU_MEMORY_LIMIT)),
-                _whole(values.get(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE)),
+                whole_of(values.get(catalog.HW_GPU_MEMORY_USAGE)),
+                whole_of(values.get(catalog.HW_GPU_MEMORY_LIMIT)),
+                whole_of(values.get(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE)),
                 values.get(catalog.HW_GPU_UTILIZATION),
             )
             for identity, values in sorted(found.items())
@@ -333,7 +334,3 @@ class LiveRun:
     def close(self) -> None:
         """Close all descriptors."""
         self._follower.close()
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -133,3 +133,4 @@ def test_a_failed_report_names_the_cause(
 def test_how_a_process_ended() -> None:
     assert ended_by(3) == "exit code 3"
     assert ended_by(-9) == "its process was ended by SIGKILL"
+    assert ended_by(-40) == "its process was ended by signal 40"

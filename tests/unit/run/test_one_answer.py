@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.model import Peak, ProcessEvent, ProcessNote, ProcessRecord
+from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.record.operation_line import line_of
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.schema import sample_maker
@@ -20,12 +20,8 @@ from otel_memwatch.run.peaks import tree_bound
 from otel_memwatch.run.processes import RecordedProcesses
 from otel_memwatch.run.sample_series import TreeSeries
 from otel_memwatch.truth.cgroup import UncountedFaults
+from tests.support.recorded import shape
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
-
-
-def shape(peak: Peak | None) -> tuple[Any, ...] | None:
-    return None if peak is None else (peak.certainty, peak.low, peak.high)
-
 
 SIZES = st.integers(1, 300).map(lambda mib: mib * MIB)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.model import Certainty
 from otel_memwatch.truth.cgroup import (
     UncountedFaults,
     left_cgroup,
@@ -17,14 +17,11 @@ from otel_memwatch.truth.cgroup import (
     tree_low_in_cgroup,
     within_limit,
 )
+from tests.support.recorded import shape
 from tests.support.run_directory import MIB
 
 EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
 ERROR = 2
-
-
-def shape(peak: Peak | None) -> tuple[Any, ...] | None:
-    return None if peak is None else (peak.certainty, peak.low, peak.high)
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,11 @@ from otel_memwatch.truth.process import (
     wait4_was_its_own,
     watermark_is_of_run,
 )
+from tests.support.recorded import shape
 
 EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
 ERROR = 2
 FLOOR = 10
-
-
-def shape(peak: Peak | None) -> tuple[Any, ...] | None:
-    return None if peak is None else (peak.certainty, peak.low, peak.high)
 
 
 @pytest.mark.parametrize(

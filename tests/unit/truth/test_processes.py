@@ -16,14 +16,11 @@ from otel_memwatch.truth.processes import (
     unseen_max,
     was_alive,
 )
+from tests.support.recorded import shape
 
 EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
 ERROR = 2
 FLOOR = 10
-
-
-def shape(peak: Peak | None) -> tuple[Any, ...] | None:
-    return None if peak is None else (peak.certainty, peak.low, peak.high)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,11 @@ from otel_memwatch.truth.tree import (
     tree_of_processes,
     within_machine,
 )
+from tests.support.recorded import shape
 from tests.support.run_directory import MIB
 
 EXACT, INTERVAL = Certainty.EXACT, Certainty.INTERVAL
 ERROR = 2
-
-
-def shape(peak: Peak | None) -> tuple[Any, ...] | None:
-    return None if peak is None else (peak.certainty, peak.low, peak.high)
 
 
 @pytest.mark.parametrize(

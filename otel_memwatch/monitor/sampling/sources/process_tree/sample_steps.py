@@ -85,7 +85,7 @@ class ProcessTree:
         self._at_rest: list[Value] = []
         """Values of the next sample if nothing changes and no slow value is due."""
         self._lost_io = 0
-        """Samples until the I/O of a group is known again (`_note_lost_io`)."""
+        """Samples until the I/O of a group is known again."""
         self._read_status = self._lines_wait = True
         """A status has changed since the last values; a process may need a line when its last one is older."""
         self._slow: list[Value] = []
