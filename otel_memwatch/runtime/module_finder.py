@@ -49,9 +49,14 @@ class _CachedLoader(SourceFileLoader):
     finder: CachedModules
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module with its files: Python asks a new module for these, and each missing attribute takes 2 us."""
+        """Return the module with its files: Python asks a new module for these, and each missing attribute takes 2 us.
+
+        Each `from` asks for the path of a package. A module of ours has an empty one, in which nothing is found.
+        """
         module = _Module(spec.name)
         module.__dict__.update(__file__=spec.origin, __cached__=spec.cached)
+        if spec.submodule_search_locations is not None or spec.name.startswith(_PREFIX):
+            module.__path__ = spec.submodule_search_locations or []
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -148,8 +153,6 @@ class CachedModules:
         loader: Any = spec.loader
         module = loader.create_module(spec)
         module.__dict__.update(__spec__=spec, __loader__=loader, __package__=spec.parent)
-        if spec.submodule_search_locations is not None:
-            module.__path__ = spec.submodule_search_locations
         sys.modules[name] = module
         try:
             exec(loader.get_code(name), module.__dict__)  # noqa: S102 - Python does the same

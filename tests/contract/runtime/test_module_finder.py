@@ -64,6 +64,7 @@ def test_both_finders_agree(name: str) -> None:
     assert again == (theirs.loader.get_code(name),) * 2
     module = importlib.util.module_from_spec(ours)
     assert module.__file__ == theirs.origin
+    assert list(getattr(module, "__path__", ())) == (theirs.submodule_search_locations or [])
 
 
 def made(
@@ -340,6 +341,15 @@ def test_beside_other_threads_each_module_is_searched(
     monkeypatch.setattr(_thread, "_count", lambda: 1)
     assert importlib.import_module(ONE).value == 2
     assert noting.searched == [ONE, TWO]
+    del sys.modules[ONE], sys.modules[TWO]
+
+
+def test_nothing_is_found_in_a_module_that_is_no_package(noting: Noting) -> None:
+    with pytest.raises(ImportError, match="cannot import name 'three'"):
+        exec(f"from {ONE} import three")
+    with pytest.raises(ModuleNotFoundError, match="No module named"):
+        importlib.import_module(f"{ONE}.three")
+    assert f"{ONE}.three" in noting.searched
     del sys.modules[ONE], sys.modules[TWO]
 
 
