@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.runtime import typed
-from otel_memwatch.runtime.light import itemgetter
+from otel_memwatch.runtime.light import itemgetter, lru_cache
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -114,11 +114,12 @@ def columns_of(field: str, columns: Iterable[Column]) -> list[Column]:
 
 def fields_in(columns: Collection[Column]) -> frozenset[str]:
     """Return the fields that a record with these columns has."""
-    return frozenset(field for field, found in _by_field(columns) if found)
+    return frozenset(field for field, found in _by_field(tuple(columns)) if found)
 
 
-def _by_field(columns: Iterable[Column]) -> list[tuple[str, list[Column]]]:
-    """Return each field with its columns."""
+@lru_cache(1)
+def _by_field(columns: tuple[Column, ...]) -> list[tuple[str, list[Column]]]:
+    """Return each field with its columns. A run asks four times for the same ones."""
     of_metric: dict[str, list[Column]] = {}
     for column in columns:
         of_metric.setdefault(column.metric, []).append(column)
@@ -135,7 +136,7 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
     index = {column: place for place, column in enumerate(columns, 1)}
     places: list[int] = [0]
     more: list[tuple[int, int]] = []
-    for number, (_, of_field) in enumerate(_by_field(columns), 1):
+    for number, (_, of_field) in enumerate(_by_field(tuple(columns)), 1):
         found = [index[column] for column in of_field]
         places.append(found[0] if found else width)
         more += [(number, place) for place in found[1:]]
