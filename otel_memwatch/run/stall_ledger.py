@@ -18,6 +18,7 @@ from otel_memwatch.run.stall_curve import (
 from otel_memwatch.run.stalls import Stalls
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth.refaults import (
+    ahead_again,
     are_enough,
     are_foreign,
     are_proven,
@@ -34,8 +35,10 @@ from otel_memwatch.truth.stalls import (
     MACHINE_FULL,
     WORTH_NAMING,
     StallWindow,
+    blocked,
     contended_share,
     is_clogged,
+    longest_stall,
     longest_wait,
     throttled_share,
     waited,
@@ -64,7 +67,7 @@ _SERIES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 }
 """Series beyond the fields of a `Sample`, with their attributes."""
 PRESSURES = (catalog.MEMWATCH_CGROUP_PRESSURE_TIME, catalog.MEMWATCH_SYSTEM_PRESSURE_TIME)
-"""Metrics of pressure: the run's, and the machine's, which is an upper bound of it."""
+"""Metrics of pressure: the run's, and the machine's (`longest_stall`)."""
 _COVERED = 0.5
 """Least share of a run between two readings of pressure that limit its waiting. It is read once a second, and at the end."""
 
@@ -162,12 +165,16 @@ class StallLedger:
         """Last readings: time, waiting, CPU time of the machine and of the tree."""
         self.contention = 0.0
         """Seconds of waiting for processors that other programs used."""
+        self._others = self._others_seconds = 0.0
+        """CPU seconds of other programs, and the time in which they were counted."""
         self._outside = 0.0
         """Seconds without code in user mode, since memory was full."""
         self._pressure: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {}
         """Time and stall of the first and of the last reading, by resource."""
-        self._system = 0.0
-        """CPU seconds of the kernel for the tree."""
+        self._system = self._early_system = 0.0
+        """CPU seconds of the kernel for the tree: so far, and until memory was full."""
+        self._delay = 0.0
+        """Seconds of waiting for a processor."""
         self.join(columns)
 
     def join(self, columns: Sequence[Column]) -> None:
@@ -248,6 +255,7 @@ class StallLedger:
     def _add_contention(self, time: float, values: Sequence[Value]) -> None:
         """Add the waiting for processors since the last reading, about a second ago."""
         delay, busy, user = (self._value(values, name) for name in ("delay", "busy", "user"))
+        self._delay = delay or self._delay
         if delay is None or busy is None or user is None:
             return
         before, self._contended = self._contended, (time, delay, busy, user + self._system)
@@ -258,6 +266,8 @@ class StallLedger:
             allowed = min(self._conditions.usable_cpus, self._cores or self._conditions.usable_cpus)
             lost = seconds * contended_share(waited_, machine - used, used, seconds, allowed)
             self.contention += lost
+            self._others += max(0.0, machine - used)
+            self._others_seconds += seconds
             self._wait(CONTENDED, before[0], time, lost)
 
     def _is_full(self, sample: Sample) -> bool:
@@ -282,7 +292,7 @@ class StallLedger:
         if not self._reached:
             self._early_refaulted += refaulted
             self._early_read += read
-            self._early_chars = self._chars
+            self._early_chars, self._early_system = self._chars, self._system
             return
         seconds, user = now.time - before.time, now.user - before.user
         faults = int(now.major_faults - before.major_faults)
@@ -309,6 +319,8 @@ class StallLedger:
     def stalls(self, seconds: float) -> Stalls:
         """Return the stalls of the run so far, which took so many seconds."""
         found, kind = self._of_memory(seconds) if seconds > 0 and self._windows else (Stalls(), REREAD)
+        if not found.memory and (more := self._of_ahead(seconds)) is not None:
+            found, kind = more, READ
         unjudged = self._unjudged or 0
         if (
             not found.memory
@@ -376,9 +388,23 @@ class StallLedger:
         wait = self._curve.total(READ) * min(1.0, certain / late)
         return Stalls(self._share_of(wait, certain, seconds), reread_bytes=certain), READ
 
+    def _of_ahead(self, seconds: float) -> Stalls | None:
+        """Return the stalls for pages that the kernel read ahead and dropped; `None`: none are known."""
+        late = self._late_read
+        more = surplus(self._read, self._chars, self._virtual)
+        again = ahead_again(more, self._reread, late, self._chars - self._early_chars)
+        if "system" not in self._places or not self._others_seconds or not are_enough(again, late, 0):
+            return None
+        wait = blocked(
+            self._outside, self._system - self._early_system, self._delay, self._others,
+            seconds=seconds, interval=self._conditions.interval,
+        )  # fmt: skip
+        share = self._share_of(min(wait, self._curve.total(READ)) * again / late, again, seconds)
+        return Stalls(share, reread_bytes=again) if share else None
+
     def _of_writes(self, seconds: float) -> float:
         """Return the share of the time in which the kernel sought memory among pages that waited to be written."""
-        sought = min(self._curve.total(WRITES), seconds - self.contention)
+        sought = self._stall(self._curve.total(WRITES), seconds - self.contention)
         return _share(sought / seconds) if sought >= LEAST_CLOGGED else 0.0
 
     def _is_own(self) -> bool:
@@ -407,6 +433,13 @@ class StallLedger:
             self._faulted,
             self._major,
         )
+
+    def _stall(self, pressure: float, seconds: float) -> float:
+        """Return the seconds that the run stalled at most, from the pressure of its cgroup or of the machine."""
+        if self._of_group:
+            return min(pressure, seconds)
+        others = self._others / self._others_seconds if self._others_seconds else None
+        return longest_stall(pressure, seconds, others, self._conditions.processors)
 
     def _stalled(self, resource: str) -> float:
         """Return the seconds of pressure at its last reading; infinite if unknown."""
@@ -437,9 +470,10 @@ class StallLedger:
         wait = min(wait * min(1.0, again / found), max(0.0, last.outside - first.outside) * again / read)
         if inf in (first.memory, first.io):
             return wait
+        seconds = last.time - first.time
         most = longest_wait(
-            last.memory - first.memory + _PRESSURE_AGE,
-            last.io - first.io + _PRESSURE_AGE,
+            self._stall(last.memory - first.memory, seconds) + _PRESSURE_AGE,
+            self._stall(last.io - first.io, seconds) + _PRESSURE_AGE,
             last.system - first.system,
             again=again,
             read=read,
@@ -462,7 +496,7 @@ class StallLedger:
             (start, first), (end, last) = self._pressure.get(resource, ((0.0, 0.0), (0.0, 0.0)))
             if end - start < _COVERED * seconds:
                 return _share(wait / seconds)
-            stalled[resource] = max(0.0, last - first) / (end - start) * seconds
+            stalled[resource] = self._stall(max(0.0, last - first), end - start) / (end - start) * seconds
         most = longest_wait(
             **stalled, system=self._system, again=again, read=self._read, read_chars=self._chars
         )

@@ -6,7 +6,8 @@ at all is decided in `refaults`.
 Writing is another reason to wait. The kernel cannot reclaim a page before it is written to storage. If much of the page cache at
 the limit is unwritten (`is_clogged`), a copy waits for the disk at each page, and reads nothing again. The time is the pressure of
 memory, in which reclaim counts. A copy without a limit has none: its pages stay until the kernel writes them in the background.
-Version 1 of cgroups has no pressure. That of the machine includes other programs, so it is an upper bound and no verdict.
+Version 1 of cgroups has no pressure. That of the machine includes other programs, so it gives an upper bound (`longest_stall`)
+and no verdict.
 
 In such a window the program waits while it runs no code in user mode. It waits for storage and locks, and for the kernel, which
 reclaims and copies. It may also sleep, or wait for a processor. So two bounds limit this time: the plausible duration of its
@@ -28,8 +29,8 @@ CONTENTION_WORTH_NAMING = 0.25
 _LEAST_WAIT = 0.1
 """Seconds below which a stall is not reported. Times of the same program differ by as much."""
 LEAST_CLOGGED = 1.0
-"""Seconds that the kernel must have sought memory among unwritten pages. They are those of whole samples, and a short copy has few:
-one of 128 MiB in 0.2 to 0.3 s had up to 56 % at a limit of 18 MiB, and was as quick without the limit."""
+"""Seconds that the kernel must have sought memory among unwritten pages. They are those of whole samples, and a short copy has few.
+They are no certain loss: copies of 128 MiB that sync their data had up to 62 % in 0.3 s, and were as quick without the limit."""
 _LEAST_UNWRITTEN = 0.2
 """Share of the page cache from which unwritten pages are in the way. On version 2 the kernel keeps programs below it (dirty_ratio),
 by letting them wait for the disk."""
@@ -37,6 +38,10 @@ SLOWEST_READ = 50e6
 """Bytes in a second that any storage reads in sequence."""
 _LONGEST_FAULT = 0.02
 """Seconds that a major fault takes on a busy disk."""
+BRIEF = 3.0
+"""Seconds from the start in which waiting for processors is read with every sample, if there are few threads."""
+_UNREAD_DELAY, _UNREAD_SAMPLES = 1.0, 2
+"""Most seconds of waiting for a processor after a process's last reading; in a brief run, samples."""
 
 
 class StallWindow(NamedTuple):
@@ -61,6 +66,23 @@ def waited(window: StallWindow) -> float:
     return min(outside, reread / SLOWEST_READ + window.major_faults * _LONGEST_FAULT)
 
 
+def blocked(
+    outside: float, system: float, delay: float, others: float, *, seconds: float, interval: float
+) -> float:
+    """Return the seconds in which a run neither executed code nor waited for a processor, at least.
+
+    Args:
+        outside: seconds in which it executed no code in user mode.
+        system: CPU seconds of the kernel for it.
+        delay: seconds of waiting for a processor, as far as they were read.
+        others: CPU seconds of all other programs: it cannot have waited longer for them.
+        seconds: duration.
+        interval: seconds between samples.
+    """
+    unread = _UNREAD_SAMPLES * interval if seconds <= BRIEF else _UNREAD_DELAY
+    return max(0.0, outside - system - min(others, delay + unread))
+
+
 def longest_wait(memory: float, io: float, system: float, *, again: int, read: int, read_chars: int) -> float:
     """Return an upper bound of the seconds that a run waited to read files again.
 
@@ -75,6 +97,22 @@ def longest_wait(memory: float, io: float, system: float, *, again: int, read: i
         read_chars: bytes that it read by system calls, which the kernel copies as well.
     """
     return memory + again / max(read, 1) * io + again / max(read + read_chars, 1) * system
+
+
+def longest_stall(pressure: float, seconds: float, others: float | None, processors: int) -> float:
+    """Return an upper bound of the seconds that a run stalled, from the pressure of the machine.
+
+    The kernel averages the stalls of all processors, weighted by the time that each is in use. A stall on one of two busy
+    processors counts half: a mapped file, read at random in 64 MiB beside a busy program, stalled for 41 % of the time, and
+    the machine for 20 %. The bound assumes that the run uses its processor or waits for memory or storage all the time.
+
+    Args:
+        pressure: seconds.
+        seconds: duration.
+        others: processors that other programs used on average; `None`: unknown.
+        processors: of the machine.
+    """
+    return min(seconds, pressure * (processors if others is None else min(processors, 1 + others)))
 
 
 def is_clogged(unwritten: int, cache: int) -> bool:

@@ -39,6 +39,11 @@ INFO: dict[str, Any] = {
 }
 
 
+def on(processors: int) -> RunConditions:
+    """The conditions of a run on so many processors."""
+    return RunConditions.of(INFO | {"host": INFO["host"] | {"cpus": processors}})
+
+
 def ledger_of(
     rows: list[tuple[float | None, ...]], info: dict[str, Any] | None = None, seconds: float | None = None
 ) -> Stalls:
@@ -164,6 +169,44 @@ def test_a_copy_that_loses_pages_read_ahead_is_not_slow(
         assert not ledger.stalls(time).memory
 
 
+AHEAD = {
+    "copy at 24 MiB": (0.78, 0.02, 0.2, 0.12, 771, 256, 520, 0.2, True),
+    "copy at 48 MiB": (0.77, 0.02, 0.15, 0.2, 481, 256, 225, 0.2, True),
+    "copy at 96 MiB beside busy programs": (1.5, 0.02, 0.15, 1.2, 344, 256, 88, 0.2, False),
+    "checksum at 24 MiB": (0.55, 0.4, 0.1, 0.02, 592, 256, 336, 0.03, False),
+    "checksum at 24 MiB beside busy programs": (1.64, 0.4, 0.1, 1.1, 592, 256, 336, 0.3, False),
+    "copy in one call that has not ended": (0.5, 0.01, 0.1, 0.05, 400, 0, 380, 0.2, False),
+    "copy after one that dropped the file": (0.5, 0.01, 0.1, 0.05, 256, 256, 250, 0.2, False),
+    "files read twice by calls without a sign of reclaim": (0.8, 0.02, 0.2, 0.1, 771, 256, 0, 0.2, False),
+}
+"""Measured runs that read 256 MiB from a disk that is read 8 MiB ahead: seconds, user, system and waiting seconds, MiB read,
+passed to read calls, and refaulted, pressure of the machine, and whether a run without a limit is quicker."""
+
+
+@pytest.mark.parametrize("run", AHEAD.values(), ids=AHEAD)
+def test_pages_read_ahead_again_count_while_the_run_is_blocked(run: tuple[float, ...]) -> None:
+    seconds, user, system, delay, read, chars, refaults, pressure, slow = run
+    columns = [
+        *COLUMNS[:-1],
+        column("memwatch.tree.cpu.time", cpu__mode="system"),
+        column("memwatch.tree.cpu.delay"),
+        column("memwatch.system.cpu.busy"),
+        *(column("memwatch.system.pressure.time", memwatch__pressure__resource=resource, memwatch__pressure__stall_type="some")
+          for resource in ("memory", "io")),
+    ]  # fmt: skip
+    ledger, make = StallLedger(columns, on(2)), sample_maker(columns)
+    for step in range(11):
+        part = step / 10
+        ledger.add(
+            make((100.0 + seconds * part, user * part, read * part * MIB, chars * part * MIB, 6.0 * MIB, 24.0 * MIB, 20.0 * MIB,
+                  24.0 * MIB, refaults * part * PAGES, 10 * part, None, None, system * part, delay * part,
+                  (user + system + 1.1 * delay + 0.2) * part, pressure * seconds * part, pressure * seconds * part))
+        )  # fmt: skip
+    share = ledger.stalls(seconds).memory or 0.0
+    assert (share >= 0.1) is slow
+    assert share >= 0.1 or share < 0.06
+
+
 CHECKSUMS = [
     (0.63, 0.05, 56, 37, 0.0, 57, 2, 494), (1.18, 0.09, 88, 58, 0.0, 89, 2, 494), (1.63, 0.14, 120, 96, 0.0, 103, 2, 494),
     (2.13, 0.25, 200, 170, 0.0, 103, 2, 494), (2.53, 0.37, 256, 256, 0.0, 103, 2, 494), (2.83, 0.45, 344, 316, 88.0, 103, 4, 583),
@@ -184,7 +227,7 @@ def test_waiting_for_a_processor_is_not_short_of_memory(io: float, slow: bool) -
         column("memwatch.tree.paging.faults", system__paging__fault__type="minor"),
         *pressure,
     ]
-    ledger = StallLedger(columns, RunConditions.of(INFO))
+    ledger = StallLedger(columns, on(2))
     make = sample_maker(columns)
     for time, user, read, chars, refaults, usage, major, minor in CHECKSUMS:
         ledger.add(
@@ -309,7 +352,7 @@ def test_a_copy_waits_for_its_pages_to_be_written(
         *COLUMNS[:-1], column("memwatch.cgroup.memory.unwritten"),
         column(f"memwatch.{whose}.pressure.time", memwatch__pressure__resource="memory", memwatch__pressure__stall_type="some"),
     ]  # fmt: skip
-    ledger = StallLedger(columns, RunConditions.of(INFO))
+    ledger = StallLedger(columns, on(1))
     make = sample_maker(columns)
     for at, waiting in enumerate(unwritten):
         ledger.add(
@@ -320,6 +363,26 @@ def test_a_copy_waits_for_its_pages_to_be_written(
     assert (found.memory, found.writes) == (
         (share, None) if whose == "cgroup" or not share else (None, share)
     )
+
+
+@pytest.mark.parametrize(("others", "share"), [(0.0, 0.0), (63.0, 0.9)])
+def test_the_machines_pressure_counts_one_of_many_busy_processors_little(others: float, share: float) -> None:
+    """A file is read again and again. On one of 64 busy processors, the machine's pressure is 1 % of the time."""
+    columns = [
+        *COLUMNS[:-1],
+        column("memwatch.tree.cpu.delay"),
+        column("memwatch.system.cpu.busy"),
+        *(column("memwatch.system.pressure.time", memwatch__pressure__resource=resource, memwatch__pressure__stall_type="some")
+          for resource in ("memory", "io")),
+    ]  # fmt: skip
+    ledger, make = StallLedger(columns, on(64)), sample_maker(columns)
+    for step in range(60):
+        read = 98 + 40 * step
+        ledger.add(
+            make((100.2 + step / 10, 0.0, read * MIB, 0.0, 300.0 * MIB, 103.0 * MIB, 98.0 * MIB, 104.0 * MIB,
+                  40 * step * PAGES, 6 * step, None, None, 0.0, (1 + others) * step / 10, step / 640, step / 640))
+        )  # fmt: skip
+    assert ledger.stalls(6.1).memory == pytest.approx(share, abs=0.1)
 
 
 CONTENTION = {

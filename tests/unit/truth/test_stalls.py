@@ -7,6 +7,7 @@ import pytest
 from otel_memwatch.truth.stalls import (
     StallWindow,
     is_worth_naming,
+    longest_stall,
     longest_wait,
     throttled_share,
     waited,
@@ -44,6 +45,14 @@ def test_a_moment_of_waiting_is_not_reported() -> None:
     assert not is_worth_naming(0.05, 100.0)
     assert not is_worth_naming(None, 100.0)
     assert is_worth_naming(0.5, None)
+
+
+def test_a_stall_on_one_of_several_processors_in_use_is_a_part_of_the_machines_pressure() -> None:
+    assert longest_stall(0.65, 3.16, others=1.0, processors=2) == pytest.approx(1.3)  # its cgroup's: 1.30
+    assert longest_stall(0.44, 3.08, others=0.0, processors=2) == 0.44  # its cgroup's: 0.43
+    assert longest_stall(0.1, 3.0, others=None, processors=8) == 0.8
+    assert longest_stall(0.1, 3.0, others=None, processors=64) == 3.0
+    assert longest_stall(0.1, 3.0, others=80.0, processors=8) == 0.8
 
 
 def test_waiting_for_a_processor_is_no_waiting_for_memory() -> None:

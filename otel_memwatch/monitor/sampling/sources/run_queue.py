@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from otel_memwatch import catalog
@@ -11,6 +12,7 @@ from otel_memwatch.runtime.kernel import read_once
 from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.system import parse_busy, parse_run_delay
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.stalls import BRIEF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
 
 _THREADS = 128
 """Threads that one reading includes (15 us each)."""
+_FEW = 4
+"""Threads up to which every sample of the first seconds reads them: a short run has few others."""
 _LINKS_OF_ONE = 3
 """Links of a folder with one folder in it, on file systems that count them. Others have 1."""
 
 
 class RunQueue:
-    """/proc/PID/task/TID/schedstat, about once a second.
+    """/proc/PID/task/TID/schedstat, about once a second, and at first with every sample.
 
-    Only growth between two readings counts. The sum excludes threads that ended before their second reading, and those
-    beyond `_THREADS`.
+    Only growth since the last reading counts. A thread without one counts if it can have started since. The sum excludes
+    the last part of each thread, and threads beyond `_THREADS`.
     """
 
     name = "run_queue"
@@ -50,6 +54,8 @@ class RunQueue:
         self._delays: dict[int, float] = {}
         """Seconds of each thread at the last reading."""
         self._total = 0.0
+        self._first = self._read = math.inf
+        """Monotonic seconds of the first and the last reading."""
         self._runs: int | None = None
         """`TreeSource.runs` at the last reading."""
         period = context.slow_period(1.0)
@@ -63,21 +69,25 @@ class RunQueue:
 
     def read(self, now: float) -> Sequence[Value]:
         """Return both sums, in seconds."""
-        if not self.pace.due(now):
+        due = self.pace.due(now)
+        if not due and (now > self._first + BRIEF or len(self._delays) > _FEW):
             return self.idle
         tree, runs = self._context.tree, self._runs
         self._runs = None if tree is None else tree.runs
         if runs is None or runs != self._runs:
-            self._add_delays()
-        return round(self._total, 6), parse_busy(os.pread(self._stat, 512, 0), self._ticks)
+            self._add_delays(now)
+        delay = round(self._total, 6)
+        return delay, parse_busy(os.pread(self._stat, 512, 0), self._ticks) if due else None
 
-    def _add_delays(self) -> None:
+    def _add_delays(self, now: float) -> None:
         """Add the waiting of each thread since the last reading."""
         before, self._delays, every = self._delays, {}, os.sched_getaffinity(0)
+        elapsed, self._read = now - self._read, now
+        self._first = min(self._first, now)
         for tid, path in self._threads():
             with suppress(OSError, ValueError, IndexError):
                 self._delays[tid] = delay = parse_run_delay(read_once(path))
-                grown = delay - before.get(tid, delay)
+                grown = delay - before.get(tid, 0.0 if delay <= elapsed else delay)
                 # Threads that are bound to some processors may wait for each other.
                 if grown > 0 and os.sched_getaffinity(tid) == every:
                     self._total += grown

@@ -29,11 +29,35 @@ def test_only_growth_between_readings_counts(tmp_path: Path) -> None:
     source = RunQueue(Context(pid, 0.1, proc=tmp_path))
     ticks = os.sysconf("SC_CLK_TCK")
     assert source.read(10.0) == (0.0, 340 / ticks)
-    assert source.read(10.5) == (None, None)
+    assert source.read(10.5) == (0.0, None)
     write(tmp_path, {pid: 42, late: 7}, busy=500)
     assert source.read(11.0) == (2.0, 540 / ticks)
     write(tmp_path, {pid: 43, late: 9})
     assert source.read(12.0)[0] == 5.0
+    source.close()
+
+
+def test_the_first_seconds_are_read_with_every_sample_and_new_threads_in_full(tmp_path: Path) -> None:
+    """A copy of 0.6 s had one reading at its start and one after its end: its waiting was unknown."""
+    pid, new = os.getpid(), os.getppid()
+    write(tmp_path, {pid: 40})
+    source = RunQueue(Context(pid, 0.1, proc=tmp_path))
+    assert source.read(10.0)[0] == 0.0
+    write(tmp_path, {pid: 41, new: 1})
+    assert source.read(10.9) == (1.0, None)  # the new one has waited for longer than it can exist
+    write(tmp_path, {pid: 42, new: 1})
+    assert source.read(11.0)[0] == 2.0
+    write(tmp_path, {pid: 42, new: 1, 1: 1})
+    assert source.read(12.5)[0] == 3.0
+    assert source.read(13.2) == (None, None)
+    source.close()
+
+
+def test_many_threads_are_read_once_a_second(tmp_path: Path) -> None:
+    write(tmp_path, dict.fromkeys(range(1, 6), 4))
+    source = RunQueue(Context(os.getpid(), 0.1, proc=tmp_path))
+    assert source.read(10.0)[0] == 0.0
+    assert source.read(10.5) == (None, None)
     source.close()
 
 
