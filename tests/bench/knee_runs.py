@@ -88,6 +88,11 @@ class Run(NamedTuple):
         )
         return whole and bool(trial.seconds)
 
+    @property
+    def wrote(self) -> bool:
+        """True if the run may have waited for its data to reach the disk."""
+        return self.trial.row is not None and (self.trial.row.written or 0) > WROTE
+
     def reads_again(self, alone: Run) -> bool:
         """Return whether the run read more than one without a limit."""
         return self.read > READ_AGAIN * alone.read + (1 << 20)
@@ -134,8 +139,7 @@ def lost(limited: Run, alone: Run, quickest: float) -> float:
     cpu = [0.0 if one.trial.row is None else one.trial.row.cpu or 0.0 for one in (limited, alone)]
     reclaim = max(0.0, cpu[0] - SIMILAR_CPU * cpu[1]) / limited.seconds
     found = min(longer, max(limited.stalls[0] / limited.seconds, storage) + reclaim)
-    row = limited.trial.row
-    if row is None or (row.written or 0) > WROTE:
+    if limited.trial.row is None or limited.wrote:
         return found
     counted = max(0.0, cpu[0] - cpu[1]) + max(0, limited.read - alone.read) / limited.disk_rate
     return min(found, counted / limited.seconds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from otel_memwatch.wings.advice.bisection import Trial
 from otel_memwatch.wings.index.indexed_run import IndexedRun
+from tests.bench import bench_knee
 from tests.bench.knee_runs import Run, Verdict, verdict_of
 
 MIB = 1 << 20
@@ -59,3 +60,24 @@ def test_the_quickest_run_is_the_measure() -> None:
     limited = run(103, (0.1, 0.3, 0.0), seconds=2.0, read=400 * MIB, cgroup=103 * MIB)
     assert verdict(limited).slowed == 1
     assert verdict(limited, quickest=1.7).slowed == pytest.approx(1 / 0.9)
+
+
+def test_a_run_that_wrote_and_seems_slow_is_compared_with_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy under a limit took 0.9 s, and the quickest without one 0.25: so did others without a limit."""
+    wrote = {"written": 256 * MIB, "cgroup": 40 * MIB}
+    seconds = {0: iter((0.9, 0.8, 0.3)), 40: iter((0.9, 0.9, 0.9))}
+    monkeypatch.setattr(
+        bench_knee,
+        "run",
+        lambda _pressure, _row, limit, _files, _before: run(
+            limit, (0.5, 0.1, 0.0), **wrote, seconds=next(seconds[limit])
+        ),
+    )
+    first = run(40, (0.5, 0.1, 0.0), **wrote, seconds=0.9)
+    alone = run(0, (0.0, 0.1, 0.0), **wrote, seconds=0.25)
+    assert verdict_of(first, alone, 0.25).is_slow
+    row, none = IndexedRun("", "", "finished"), cast("Any", None)
+    found = bench_knee.reviewed(none, row, set(), verdict_of(first, alone, 0.25), first)
+    assert found.slowed == pytest.approx(1.125)
