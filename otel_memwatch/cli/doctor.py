@@ -15,7 +15,7 @@ import click
 from otel_memwatch._version import __version__
 from otel_memwatch.config import OPTIONS, misspelt, settings
 from otel_memwatch.errors import MemwatchError, Unavailable, describe
-from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.kernel import has_thread_counters, read_once, rss_error
 from otel_memwatch.runtime.procfs.control_group import parse_mounts
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
@@ -61,7 +61,6 @@ def command(*, as_json: bool) -> None:
 def _by_counter(exact: str) -> tuple[str, str]:
     """Return state and text of a figure from a process's peak counter. `exact`: the text if its error is small."""
     from otel_memwatch.runtime.exactness import EXACT_BYTES, EXACT_PARTS
-    from otel_memwatch.runtime.kernel import has_thread_counters, rss_error
     from otel_memwatch.text import size
 
     if has_thread_counters(os.uname().release):

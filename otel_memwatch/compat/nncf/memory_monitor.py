@@ -10,7 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.compat.shared_recording import MeasuredPeriod, ProgramTick, ToolRecording, acquire, release
+from otel_memwatch.compat.shared_recording import (
+    MeasuredPeriod,
+    ProgramTick,
+    ToolRecording,
+    acquire,
+    release,
+    run_in_own_process,
+)
 
 if TYPE_CHECKING:
     import os
@@ -150,8 +157,6 @@ class MemoryMonitor:
         self, log_filepath: str | os.PathLike[str], plot_title: str = "", filename_suffix: str = ""
     ) -> None:
         """Draw a saved log next to it, in a separate process. Raises `MemwatchError` for a log without samples."""
-        from otel_memwatch.compat.shared_recording import run_in_own_process
-
         log = Path(log_filepath)
         image = log.with_name(f"{log.stem}{filename_suffix}.png")
         job = {"log": str(log), "image": str(image), "title": plot_title}

@@ -26,7 +26,7 @@ from otel_memwatch.monitor.recording.run_info import (
     may_export,
     note_identity,
 )
-from otel_memwatch.monitor.sampling.sources import Opening
+from otel_memwatch.monitor.sampling.sources import Context, Opening
 from otel_memwatch.monitor.workers.detached_report import may_detach
 from otel_memwatch.monitor.workers.rendering import needed_to_render
 from otel_memwatch.record.format import READING_SECONDS
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.recording.process_details import ProcessDetails
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
     from otel_memwatch.monitor.sampling.sampler import SourceHealth
-    from otel_memwatch.monitor.sampling.sources import Context
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import ListeningPort
     from otel_memwatch.record.writer import RunWriter
@@ -332,7 +331,6 @@ class RunRecording:
 
     def _make_context(self) -> Context:
         from otel_memwatch.monitor.sampling.auto_interval import AutoInterval
-        from otel_memwatch.monitor.sampling.sources import Context
 
         target = self._target
         return Context(

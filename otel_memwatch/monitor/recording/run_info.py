@@ -11,7 +11,7 @@ from otel_memwatch._version import __version__
 from otel_memwatch.config import shortest_interval
 from otel_memwatch.model import ProcessNote
 from otel_memwatch.record.namespace import pid_namespace
-from otel_memwatch.record.tags import input_bytes
+from otel_memwatch.record.tags import engine_tags, input_bytes
 from otel_memwatch.runtime.kernel import processors, read_once, usable_processors
 from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -134,7 +134,6 @@ def note_identity(writer: RunWriter, target: TargetInfo, settings: Mapping[str, 
     from otel_memwatch.record.identity import clock_fields, group_attributes, identity
     from otel_memwatch.record.request import request_of
     from otel_memwatch.record.resource import ci_attributes, resource_attributes
-    from otel_memwatch.record.tags import engine_tags
 
     info, environment = writer.info, target.environment
     resource = resource_attributes(info, environment)

@@ -11,7 +11,7 @@ from otel_memwatch.config import OPTIONS, ignored, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.recording.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.monitor.recording.trace_context import run_context
-from otel_memwatch.monitor.run.supervise.target import end_like
+from otel_memwatch.monitor.run.supervise.target import end_like, wait_unsupervised
 from otel_memwatch.monitor.run_cgroup.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.lazy import load_module
@@ -210,8 +210,6 @@ class RunResources:
 
     def _end_unsupervised(self, pid: int, error: OSError) -> NoReturn:
         """Wait for the command without figures and end as it ends: the system refuses a call, for example by a seccomp filter."""
-        from otel_memwatch.monitor.run.supervise.target import wait_unsupervised
-
         self.problem(f"recording stopped, since the system refuses a call: {describe(error)}")
         end = wait_unsupervised(pid)
         self.summarize_unrecorded(end)
@@ -513,7 +511,5 @@ def _traceable(enter: Callable[[], int | None] | None) -> Callable[[], int | Non
 
 def _interrupted() -> bool:
     """Return whether a signal asks us to end."""
-    from otel_memwatch.runtime.system_calls import signal
-
     # All signals are blocked in this thread: a signal that was sent to us is pending.
     return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})

@@ -12,7 +12,7 @@ from otel_memwatch._version import __version__
 from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.telemetry.delivery import EndpointHealth, ExporterDelivery
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
-from otel_memwatch.monitor.telemetry.frame import Frame
+from otel_memwatch.monitor.telemetry.frame import Frame, create_instruments, join_columns
 from otel_memwatch.monitor.telemetry.settings import wanted_metrics
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.threads import Thread
@@ -209,7 +209,6 @@ class Pipeline:
     def _open_provider(self) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
 
-        from otel_memwatch.monitor.telemetry.frame import create_instruments
         from otel_memwatch.monitor.telemetry.spans import Spans, SpanSender
         from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 
@@ -243,8 +242,6 @@ class Pipeline:
 
     def join(self, columns: Sequence[Column]) -> None:
         """Export these columns from now on: those so far, and others of devices behind them."""
-        from otel_memwatch.monitor.telemetry.frame import join_columns
-
         if self._meter is not None:
             join_columns(self._meter, self._frame, wanted_metrics(self._settings), columns)
 

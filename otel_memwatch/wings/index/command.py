@@ -18,7 +18,7 @@ from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.text import clean
+from otel_memwatch.text import clean, count, size
 from otel_memwatch.wings.index import listing, run_fields
 from otel_memwatch.wings.index.filter import where
 from otel_memwatch.wings.index.find import paths_of
@@ -304,7 +304,6 @@ def prune_command(
     these, and a message names them. Symbolic links below PATH are not followed. PATH itself may be a link that you or root own.
     """
     from otel_memwatch.config import parse_seconds, parsed
-    from otel_memwatch.text import count, size
     from otel_memwatch.wings.index.prune import old_runs, resolve
 
     remote = next((one for one in directories if is_remote(one)), None)
@@ -363,7 +362,6 @@ def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str,
     Each row becomes a run that is marked as sampled, with the name of the tool.
     """
     from otel_memwatch.config import parse_tag, parsed
-    from otel_memwatch.text import count
     from otel_memwatch.wings.index.importing import import_file
 
     given = dict(pair for tag in tags if (pair := parsed(parse_tag, tag, "--tag")))

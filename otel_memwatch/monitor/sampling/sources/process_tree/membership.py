@@ -13,7 +13,11 @@ from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
     ReapedProcess,
     read_exit,
 )
-from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
+from otel_memwatch.monitor.sampling.sources.process_tree.discovery import (
+    Discovery,
+    ForkCounter,
+    GroupDiscovery,
+)
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLedger, PidLedger, Placements
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sampling.sources.process_tree.proc_files import Descriptors
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit
     from otel_memwatch.monitor.sampling.repeated import WatchedFile
     from otel_memwatch.monitor.sampling.sources import Context
-    from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
     from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import FaultLedgerBounds
     from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
     from otel_memwatch.runtime.procfs.process import FirstThread, Stat
@@ -88,7 +91,11 @@ class Membership:
         self._adopter = os.getpid() if context.adopt else None
         self._since = _start_of_target(context)
         """Start of the target in clock ticks. Older processes do not belong to its tree."""
-        self.discovery = _discovery(context, self._adopter, self._since, self._descriptors)
+        self.discovery = (
+            Discovery(self._proc, context.exclude, self._adopter, self._since, self._descriptors)
+            if context.target_group is None
+            else GroupDiscovery(context.target_group, context.exclude)
+        )
         self._hides = hides_others(self._proc)
         """/proc may hide descendants from us. They are searched for whenever one may have begun or become hidden."""
         self._hidden: dict[int, float] = {}
@@ -554,17 +561,6 @@ class Membership:
     def _allocated(self) -> int | None:
         """Return the pages that the machine has allocated since the previous sample began; `None`: unknown."""
         return None if self.bounds is None else self.bounds.allocated()
-
-
-def _discovery(
-    context: Context, adopter: int | None, since: int, descriptors: Descriptors
-) -> Discovery | GroupDiscovery:
-    """Return the search for processes of the target's tree, or of the cgroup that is the target."""
-    if context.target_group is None:
-        return Discovery(str(context.proc), context.exclude, adopter, since, descriptors)
-    from otel_memwatch.monitor.sampling.sources.process_tree.discovery import GroupDiscovery
-
-    return GroupDiscovery(context.target_group, context.exclude)
 
 
 def _start_of_target(context: Context) -> int:
