@@ -434,7 +434,8 @@ class ProcessRecord(NamedTuple):
     max_rss_error: int | None = None
     """Bytes by which `max_rss` may be too low; `None`: as for any process."""
     placements: int | None = None
-    """The most times that threads of the run began, or ran again, until this exit; `None`: not counted."""
+    """The most times that threads of the run began, or ran again, until this exit, and processors that handled packets;
+    `None`: not counted."""
 
 
 class RecordedOperation(NamedTuple):

@@ -70,7 +70,8 @@ PROCESSORS_VARIABLE = "MEMWATCH_TEST_PROCESSORS"
 
 
 _QUEUES = "/proc/self/net/softnet_stat"
-"""The kernel's list of queues for received packets: one line for each processor that is online."""
+"""The kernel's list of queues for received packets: one line for each processor that is online. It begins with the number of
+packets that the processor has handled, in eight digits."""
 _online = 0
 """Result of `processors`, once it is known."""
 
@@ -88,16 +89,16 @@ def processors() -> int:
     global _online  # noqa: PLW0603 - read once
     if not _online:
         counted = os.sysconf("SC_NPROCESSORS_ONLN") if _SYSCONF else os.cpu_count() or 1
-        _online = max(1, counted, _queues())
+        _online = max(1, counted, len(packets()))
     return _online
 
 
-def _queues() -> int:
-    """Return the number of processors with such a queue; 0 if unknown."""
+def packets() -> tuple[bytes, ...]:
+    """Return what stands for the number of packets that each processor that is online has handled so far; empty if unknown."""
     try:
-        return read_once(_QUEUES).count(b"\n")
+        return tuple(line[:8] for line in read_once(_QUEUES).splitlines())
     except OSError:  # no Linux
-        return 0
+        return ()
 
 
 def usable_processors() -> int:

@@ -8,7 +8,7 @@ _CHARGE_BATCH = 64 * 4096
 """Bytes that the kernel charges to a cgroup ahead of their use, per processor."""
 
 _OTHERS = 2
-"""Processors on which the kernel itself is assumed to charge memory of a run."""
+"""Processors on which the kernel itself is assumed to charge memory of a run, besides those that handle its packets."""
 
 _TOUCHED_PER_SECOND = 5e9
 """Upper bound of the bytes that one processor touches in a second. Measured: 2e9 with small pages, 5e9 with huge ones."""
@@ -137,9 +137,9 @@ def low_on_few_processors(charged: int, cpus: int, placements: int, left: int, m
     """Return the bytes that a run's cgroup certainly needed, once all its processes have ended.
 
     A processor charges ahead when a thread takes memory on it. A thread comes to a processor when it begins, and when it runs
-    again after a pause. So the run has used no more processors than that, and two are added for interrupts and threads of the
-    kernel that charge its memory. Objects that the kernel frees on yet another processor stay charged there for a while, but
-    no more than were freed.
+    again after a pause. A processor that handles a received packet charges it to the cgroup too. So the run was charged ahead on
+    no more processors than that, and two are added for threads of the kernel. Objects that the kernel frees on yet another
+    processor stay charged there for a while, but no more than were freed.
 
     The figure of the page cache may lag. What it lacks is in what the run moved to and from storage, or is still charged to the
     cgroup when all has ended.
@@ -150,7 +150,7 @@ def low_on_few_processors(charged: int, cpus: int, placements: int, left: int, m
     Args:
         charged: a peak of the cgroup less all page cache that it can have held, in bytes.
         cpus: processors of the machine.
-        placements: the most times that threads of the run began, or ran again.
+        placements: the most times that threads of the run began, or ran again, and processors that handled packets.
         left: bytes charged to the cgroup at the end.
         moved: bytes that the run read from and wrote to storage.
     """

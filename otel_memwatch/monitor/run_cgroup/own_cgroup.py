@@ -15,7 +15,7 @@ import select
 import time
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.runtime.kernel import read_once
+from otel_memwatch.runtime.kernel import packets, read_once
 from otel_memwatch.runtime.light import suppress
 from otel_memwatch.runtime.procfs.control_group import (
     Location,
@@ -137,6 +137,8 @@ class OwnCgroup:
         self._given = given
         self.entrance = os.open(f"{path}/{_ENTRANCES[version]}", os.O_WRONLY | os.O_CLOEXEC)
         """Descriptor of the file through which processes enter."""
+        self.packets = packets() if version == 2 else None
+        """`packets` before the run; `None`: the kernel does not charge them to the cgroup."""
         peak, self._events = (
             ("memory.max_usage_in_bytes", "memory.oom_control")
             if version == 1

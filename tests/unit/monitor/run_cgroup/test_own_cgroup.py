@@ -201,6 +201,17 @@ def group_of(folder: Path, version: int, limit: str) -> OwnCgroup:
     return OwnCgroup(str(folder), version)
 
 
+def test_packets_are_counted_from_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2 charges them to the cgroup."""
+    monkeypatch.setattr(
+        "otel_memwatch.monitor.run_cgroup.own_cgroup.packets", lambda: (b"00000007", b"00000000")
+    )
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    assert group_of(tmp_path / "1", 1, "0").packets is None
+    assert group_of(tmp_path / "2", 2, "0").packets == (b"00000007", b"00000000")
+
+
 @pytest.mark.parametrize(
     ("version", "limit", "files"),
     [

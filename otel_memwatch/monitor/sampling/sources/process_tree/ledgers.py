@@ -52,7 +52,7 @@ from __future__ import annotations
 import resource
 
 from otel_memwatch.runtime.exactness import EXACT_BYTES
-from otel_memwatch.runtime.kernel import processors
+from otel_memwatch.runtime.kernel import packets, processors
 from otel_memwatch.runtime.procfs.process import parse_first_thread
 from otel_memwatch.runtime.threads import recent_pids
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -370,6 +370,7 @@ class Placements:
 
     def __init__(self, context: Context, pids: PidLedger) -> None:
         self._pids = pids
+        self._packets = None if context.own_cgroup is None else context.own_cgroup.packets
         inexact = context.own_cgroup is not None and charge_error(processors()) > EXACT_BYTES
         self._again: int | None = 0 if inexact and context.adopt else None
         """Times that threads of processes that we waited for ran again after a pause; `None`: not counted."""
@@ -396,14 +397,24 @@ class Placements:
     def most(self) -> int | None:
         """Return the most times so far; `None`: not counted. Each thread has a pid, and begins once.
 
-        Once all processes of the run have ended, threads that live are of other programs, such as the monitor.
+        Once all processes of the run have ended, threads that live are of other programs, such as the monitor. A processor
+        that has received a packet may have charged it to the run, as if it had run one of its threads.
         """
         if self._again is None:
             return None
         cpus, pids = processors(), 0
         if not (self._lone and self._ended == 1):
             pids = self._pids.given_to_ended(most=2 * cpus if self._again < cpus else 0)
-        return 1 + self._again + pids
+        return 1 + self._again + pids + self._received(cpus)
+
+    def _received(self, cpus: int) -> int:
+        """Return the number of processors that have handled packets since the cgroup was made."""
+        if self._packets is None:
+            return 0
+        now = packets()
+        if not now or len(now) != len(self._packets):
+            return cpus
+        return sum(before != after for before, after in zip(self._packets, now, strict=True))
 
 
 def _own_inherited_faults() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.sampling.sources.process_tree import ledgers
 from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import Placements
 from otel_memwatch.runtime.kernel import PROCESSORS_VARIABLE
 
@@ -26,7 +27,8 @@ def placements(monkeypatch: pytest.MonkeyPatch) -> Placements:
 
 
 def _placements(**fields: object) -> Placements:
-    context: Any = SimpleNamespace(**{"own_cgroup": object(), "adopt": True, **fields})
+    own_cgroup = SimpleNamespace(packets=None)
+    context: Any = SimpleNamespace(**{"own_cgroup": own_cgroup, "adopt": True, **fields})
     pids: Any = SimpleNamespace(given_to_ended=lambda most: 4 if most else 8)
     return Placements(context, pids)
 
@@ -54,6 +56,26 @@ def test_each_begins_once_and_runs_again_after_each_switch(
     for fields in ends:
         lone = fields.pop("lone", False)
         placements.ended(_end(**fields), lone=lone)
+    assert placements.most() == most
+
+
+@pytest.mark.parametrize(
+    ("after", "most"),
+    [
+        (("00000007", "00000000", "00000003"), 12),  # no packet
+        (("00000008", "00000000", "00000009"), 14),
+        (("00000007", "00000000"), 76),  # a processor less
+        ((), 76),
+    ],
+)
+def test_processors_that_receive_packets_count(
+    monkeypatch: pytest.MonkeyPatch, after: tuple[str, ...], most: int
+) -> None:
+    """A client of 64 servers, each of which was on another processor."""
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "64")
+    placements = _placements(own_cgroup=SimpleNamespace(packets=("00000007", "00000000", "00000003")))
+    monkeypatch.setattr(ledgers, "packets", lambda: after)
+    placements.ended(_end(switches=7), lone=False)
     assert placements.most() == most
 
 
