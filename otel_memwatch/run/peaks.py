@@ -135,6 +135,8 @@ class RunEvidence:
         placements = self.processes.placements_of_all
         if self.alive != 0 or placements is None or self.left is None or self.moved is None:
             return None
+        if self.faults_elsewhere.uncounted.dropped:
+            return None  # nor are the context switches of these children counted
         return low_on_few_processors(charged, self.conditions.processors, placements, self.left, self.moved)
 
     def likely_need(self) -> int | None:

@@ -37,6 +37,11 @@ class UncountedFaults(NamedTuple):
         return max(self.settled, self.at_end) - (self.before or 0)
 
     @property
+    def dropped(self) -> int:
+        """Number that only the cgroup has counted: of children that no process waited for, as with SA_NOCLDWAIT."""
+        return max(0, (self.before or 0) - self.at_end)
+
+    @property
     def elsewhere(self) -> bool:
         """True if a process had page faults in another cgroup.
 

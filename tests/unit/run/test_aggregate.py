@@ -561,20 +561,37 @@ class TestControlGroup:
                 34.5,
             ),  # of which all may have been page cache, and not in the figure of it yet
             ({"left": 2 * MIB}, 37),
+            ({"faults": (78, 100)}, 38.5),  # 22 before the command entered the cgroup
+            ({"faults": (79, 100)}, 24),  # a child that no process waited for, as with SA_NOCLDWAIT
         ],
     )
     def test_a_program_that_few_processors_ran_was_charged_for_little_ahead(
         self, change: dict[str, Any], low: float
     ) -> None:
         """On 64 processors. No sample met its peak of 40 MiB."""
-        columns = [*CGROUP, *map(column, ("memwatch.tree.process.count", "memwatch.tree.disk.io"))]
-        tally = tally_of(*columns, own_cgroup="/sys/fs/cgroup/x", processors=64, cgroup_version=2)
-        moved, left = change.pop("moved", 0), change.pop("left", MIB // 2)
+        names = "process.count", "disk.io", "paging.faults"
+        columns = [
+            *(column(f"memwatch.tree.{name}") for name in names),
+            column("memwatch.cgroup.paging.faults"),
+        ]
+        target = {"pid": PID, "floor": 0, "faults_before": 22}
+        group: Any = {
+            "own_cgroup": "/sys/fs/cgroup/x",
+            "cgroup_version": 2,
+            "processors": 64,
+            "target": target,
+        }
+        tally = tally_of(*CGROUP, *columns, **group)
+        moved, left, faults = (
+            change.pop("moved", 0),
+            change.pop("left", MIB // 2),
+            change.pop("faults", (78, 100)),
+        )
         seen(tally, PID, 0, rss=MIB, peak=MIB)
-        tick(tally, 0.1, 2 * MIB, 0, 0, 0, 2 * MIB, 1, 0)
+        tick(tally, 0.1, 2 * MIB, 0, 0, 0, 2 * MIB, 1, 0, 30, 8)
         if not change.pop("lives", False):
             ended(tally, PID, 0, 0.5, **{"peak": MIB, "exit_code": 0, "placements": 2, **change})
-        tick(tally, 0.5, left, 0, 0, 0, 40 * MIB, 0, moved)
+        tick(tally, 0.5, left, 0, 0, 0, 40 * MIB, 0, moved, *reversed(faults))
         tree = tally.peaks().tree
         assert tree is not None
         assert (tree.low, tree.high) == (low * MIB, 41 * MIB)
