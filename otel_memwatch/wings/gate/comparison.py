@@ -293,6 +293,8 @@ def _compare_few(
         None if math.isinf(head_high) else head_high - base_low,
     )
     if not all(figure.alone for figure in (*base, *head)):
+        if low <= 0 <= high and _known_roughly(was, now, smallest):
+            return ComparedFigure(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why=TOO_WIDE)
         why = "" if name in TIMES else VARIES
         return ComparedFigure(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
     if was.spread > smallest or now.spread > smallest:

@@ -53,6 +53,8 @@ def noisy(count, mib, spread, seed=0, *, alone=False):
         (interval(100, 130), interval(150, None), ComparisonVerdict.REGRESSED),
         (interval(100, None), interval(150, 160), ComparisonVerdict.NOT_COMPARABLE),
         (interval(150, 180), interval(100, 130), ComparisonVerdict.IMPROVED),
+        (interval(44, 84, alone=False), interval(20, 78), ComparisonVerdict.NOT_COMPARABLE),
+        (interval(44, 50, alone=False), interval(60, 78), ComparisonVerdict.NOT_ENOUGH),
     ],
 )
 def test_one_run_against_one_is_believed_where_one_thread_made_the_figure(base, head, answer):
