@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -17,6 +17,7 @@ from otel_memwatch.config import OPTIONS, misspelt, settings
 from otel_memwatch.errors import MemwatchError, Unavailable, describe
 from otel_memwatch.runtime.kernel import has_thread_counters, read_once, rss_error
 from otel_memwatch.runtime.procfs.control_group import parse_mounts
+from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
 
@@ -29,6 +30,33 @@ class Finding(NamedTuple):
     text: str
     hint: str = ""
     """A way to improve it."""
+
+
+_LEAST_TEXT = 30
+"""Smallest width of a text beside its subject, in columns."""
+
+
+def _table(findings: Sequence[Finding], columns: int | None) -> list[str]:
+    """Return the lines of the findings. `columns`: of the terminal; `None`: nothing is wrapped."""
+    import textwrap
+
+    width = max(len(finding.subject) for finding in findings)
+    indent = width + 2 + 7 + 2
+    beside = columns is None or columns - indent >= _LEAST_TEXT
+    left = " " * (indent if beside else 4)
+    lines = []
+    for finding in findings:
+        head = f"{finding.subject:<{width}}  {finding.state:<7}"
+        texts = [finding.text, *([f"-> {finding.hint}"] if finding.hint else [])]
+        if columns is not None:
+            room = max(_LEAST_TEXT, columns - len(left))
+            texts = [line for text in texts for line in textwrap.wrap(text, room, break_long_words=False)]
+        if beside:
+            lines.append(f"{head}  {texts.pop(0)}")
+        else:
+            lines.append(head.rstrip())
+        lines += [left + text for text in texts]
+    return lines
 
 
 @click.command()
@@ -46,11 +74,8 @@ def command(*, as_json: bool) -> None:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
         return
     click.echo(f"otel-memwatch {__version__}, Python {platform.python_version()}, {platform.platform()}\n")
-    width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        click.echo(f"{finding.subject:<{width}}  {finding.state:<7}  {finding.text}")
-        if finding.hint:
-            click.echo(f"{'':<{width}}           -> {finding.hint}")
+    for line in _table(findings, display_of(1).width):
+        click.echo(line)
     lines = list(_settings())
     if lines:
         click.echo("\nSettings from the environment")

@@ -38,9 +38,6 @@ _END = 34
 """Largest width of the end reason. `--columns run,end` shows it whole."""
 _LONGEST_COMMAND = 160
 """Largest length of a command as the name of a group."""
-_OTHERS = 19 + 12 + 22 + 10
-"""Width of the start, the duration, the memory, and the gaps between all columns."""
-
 
 HEADER, ALIGNED = ("run", "name", "started", "duration", "memory", "", "end", "command"), "lllrrlll"
 GROUP_HEADER = ("runs", "failed", "largest", "median", "spread", "duration", "CPU")
@@ -50,11 +47,13 @@ GROUP_HEADER = ("runs", "failed", "largest", "median", "spread", "duration", "CP
 
 def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
     """Return the table of the runs. `width`: columns of the terminal; `None`: no terminal, nothing is shortened."""
-    room = None
+    shown = [cells(row, None if width is None else _LEAST_COMMAND) for row in rows]
     if width is not None:
-        used = max(len(row.path) + len(row.name or "") for row in rows) + _OTHERS + _END
-        room = max(_LEAST_COMMAND, width - used)
-    return table([cells(row, room) for row in rows], HEADER, ALIGNED)
+        others = table([(*row[:-1], "") for row in shown], HEADER, ALIGNED)
+        room = width - max(map(len, others)) - len("  ")
+        if room > _LEAST_COMMAND:
+            shown = [cells(row, room) for row in rows]
+    return table(shown, HEADER, ALIGNED)
 
 
 def cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:

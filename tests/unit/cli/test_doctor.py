@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from otel_memwatch.cli.doctor import _by_counter
+from otel_memwatch.cli.doctor import Finding, _by_counter, _table
 from otel_memwatch.runtime.kernel import PAGE_SIZE, PROCESSORS_VARIABLE
 
 
@@ -29,3 +29,15 @@ def test_a_peak_is_called_exact_only_if_its_counter_is(
     found = _by_counter("exact")
     assert found[0] == state
     assert text in found[1]
+
+
+@pytest.mark.parametrize("columns", [60, 100, None])
+def test_findings_fit_the_terminal(columns: int | None) -> None:
+    findings = [
+        Finding("peak of the tree", "limited", "a range " * 20, "run as root " * 9),
+        Finding("stacks: native programs with symbols", "ok", "eu-stack"),
+    ]
+    lines = _table(findings, columns)
+    assert "a range a range" in " ".join(lines)
+    assert columns is None or max(map(len, lines)) <= columns
+    assert len(lines) == 3 if columns is None else len(lines) > 3

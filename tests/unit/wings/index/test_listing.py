@@ -27,6 +27,12 @@ def test_a_long_reason_or_error_widens_no_other_row(width, odd):
     assert "broken" in other or "could not be" in other
 
 
+def test_a_command_has_the_room_that_the_other_columns_leave():
+    row = GOOD._replace(command_json='["' + "x" * 80 + '"]')
+    assert "x" * 80 in lines([row], 160)[1]
+    assert "x" * 80 not in lines([row], 130)[1]
+
+
 def test_a_large_spread_is_a_whole_percentage():
     rows = [GOOD._replace(memory=memory) for memory in (1 << 20, 1 << 20, 100 << 20)]
     assert " 168 %" in "\n".join(group_lines(groups(rows, [COLUMNS["state"]]), "state"))
