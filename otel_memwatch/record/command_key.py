@@ -44,8 +44,11 @@ _LAUNCHERS = {
 }  # fmt: skip
 """Programs that run the rest of their arguments, with their options that have a value in a separate word."""
 _SAID_FIRST = frozenset(
-    {"cd", "set", "export", "source", ".", "exec", "ulimit", "umask", "trap", "echo", "("}
-)
+    {
+        "cd", "set", "export", "source", ".", "exec", "ulimit", "umask", "trap", "echo", "(", "for", "while", "until", "if",
+        "case", "[", "test", "exit", "true", ":", "wait", "done", "fi",
+    }
+)  # fmt: skip
 """First words of shell lines that do not identify the job."""
 
 _SHELL_SIGNS = frozenset(";|&<>$`(){}*?'\"\\\n#~=")
@@ -164,7 +167,7 @@ def _shortened(text: str) -> str:
 def _first_program(text: str) -> str:
     for line in text.replace("&&", "\n").replace(";", "\n").splitlines():
         words = line.split()
-        while words and "=" in words[0]:
+        while words and ("=" in words[0] or words[0] in {"do", "then", "else", "!", "{"}):
             words = words[1:]
         if words and words[0] not in _SAID_FIRST:
             name = os.path.basename(words[0])

@@ -47,6 +47,9 @@ def test_a_text_is_the_program() -> None:
     assert command_label(["sh", "-c", f"cd x && A=1 {text}"]) == "sort"
     assert command_label(["bash", "-lc", "set -e; exec python3 run.py"]) == "bash"
     assert command_label(["bash", "-c", "python3 run.py"]) == "run"
+    assert command_label(["sh", "-c", "for i in 1 2; do sort $i; done"]) == "sort"
+    assert command_label(["sh", "-c", "if test -f x; then\n  ! X=1 gcc x.c; fi"]) == "gcc"
+    assert command_label(["sh", "-c", "echo failed; exit 3"]) == "sh"
     one, other = (command_key(["sh", "-c", "x | " * 100 + end]) for end in "ab")
     assert one != other
     assert len(one) < 200
