@@ -40,7 +40,7 @@ def describe_end(
         oom_kills: processes of its cgroup that the kernel's OOM killer killed during the run.
         usage: bytes of the cgroup's high-water mark.
         limit: of the cgroup, in bytes; `None`: no limit.
-        monitor: bytes of the monitor within `usage`; `None`: the limit does not apply to it.
+        monitor: bytes of the monitor below this limit; `None`: the limit does not apply to it.
     """
     if signal is not None:
         reason = f"killed by {system_calls.signal_name(signal)}"
@@ -53,7 +53,7 @@ def describe_end(
         if usage is not None:
             at = f", at {_mebibytes(usage)}" + ("" if limit is None else f" of {_mebibytes(limit)}")
         if monitor is not None:
-            at += f", of which the monitor had {_mebibytes(monitor)}"
+            at += f"; the monitor used {_mebibytes(monitor)} of this limit"
         if signal == system_calls.signal.SIGKILL:
             reason += f": the kernel's OOM killer{at}"
             if oom_kills > 1:

@@ -30,7 +30,7 @@ def test_the_monitors_share_is_named(tmp_path: Path, cgroup: str) -> None:
         done = wrap(GROWS, "--cgroup", cgroup, out=tmp_path / "run", through=inside)
     reason = done.info["exit"]["reason"]
     found = re.search(
-        r"OOM killer, at ([\d.]+) MiB of 160.0 MiB, of which the monitor had ([\d.]+) MiB", reason
+        r"OOM killer, at ([\d.]+) MiB of 160.0 MiB; the monitor used ([\d.]+) MiB of this limit", reason
     )
     assert found, reason
     assert 5 <= float(found[2]) <= 100

@@ -83,7 +83,9 @@ class TestEnding:
 
     def test_the_monitors_part_of_the_limit(self) -> None:
         end = describe_end(None, signal.SIGKILL, 1, 60 * MIB, 96 * MIB, monitor=36 * MIB)
-        assert end.reason.endswith("OOM killer, at 60.0 MiB of 96.0 MiB, of which the monitor had 36.0 MiB")
+        assert end.reason.endswith(
+            "OOM killer, at 60.0 MiB of 96.0 MiB; the monitor used 36.0 MiB of this limit"
+        )
 
     def test_as_written(self, tmp_path: Path) -> None:
         RunDirectory(tmp_path)
