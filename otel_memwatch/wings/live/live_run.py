@@ -36,6 +36,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.exact import at_least
 from otel_memwatch.truth.growth import LEAK
 from otel_memwatch.truth.partial_records import stopped
+from otel_memwatch.truth.process import raised_by_sample
 from otel_memwatch.wings.live.growing_record import GrowingFile, LargestOverTime, NewestSample
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class LiveProcess(NamedTuple):
     rss: int | None
     """Resident bytes, at most some seconds old."""
     peak: int | None
+    time: float = 0.0
+    """Monotonic seconds of its last line."""
 
 
 class LiveDevice(NamedTuple):
@@ -196,7 +199,7 @@ class LiveRun:
             pace=newest.pace,
             curve=curve,
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
-            operations=open_operations,
+            operations=[self._raised(operation) for operation in open_operations],
             devices=self._devices(newest),
             findings=[one for one in growth if one.kind in (LEAK, HANDLES_KIND) or one.allocator],
             started=started,
@@ -290,7 +293,17 @@ class LiveRun:
             argv=record.argv or known.argv,
             rss=record.rss if record.rss is not None else known.rss,
             peak=max(known.peak or 0, record.peak or 0) or None,
+            time=record.time,
         )
+
+    def _raised(self, operation: RecordedOperation) -> RecordedOperation:
+        """Return an open operation with the resident size of its process, if that was read after its start."""
+        sizes = [
+            process.rss - self._aggregator.conditions.sum_error
+            for process in self._living.values()
+            if process.pid == operation.pid and process.rss and process.time >= operation.start
+        ]
+        return operation._replace(peak=raised_by_sample(operation.peak, max(sizes, default=0)))
 
     def _now(self, newest: NewestSample) -> tuple[int | None, bool]:
         """Return the current size, and whether it counts each page once and no cache."""

@@ -190,3 +190,21 @@ def test_a_first_look_at_a_long_record_does_not_wait_for_all_of_it(
     assert whole.read == 1
     assert (figures.peaks, figures.curve, figures.now) == (whole.peaks, whole.curve, whole.now)
     assert max(value for _, value in whole.curve) == 900 * MIB
+
+
+def test_an_open_operation_has_at_least_what_its_process_has_now(tmp_path: Path) -> None:
+    """Its last boundary was before most of its memory."""
+    path = recorded.record(
+        tmp_path / "run",
+        seconds=3.0,
+        series=[TREE],
+        ticks=[(1.0, 140 * MIB)],
+        processes=recorded.process(100, 0.0, None, 140, time=0.9, rss=140 * MIB),
+        operations={100: [recorded.opened(1, 0.5, "Warm up"), recorded.opened(2, 0.95, "later")]},
+    )
+    running(path)
+    first, later = LiveRun(path).look().operations
+    assert first.peak is not None
+    assert later.peak is not None
+    assert 139 * MIB <= (first.peak.low or 0) <= 140 * MIB
+    assert (later.peak.low or 0) <= 50 * MIB
