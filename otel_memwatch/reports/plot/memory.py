@@ -39,6 +39,8 @@ NEAR = 3.0
 """Largest ratio to the peak for which a limit or the cgroup's memory is drawn; above it the curve would be flat."""
 _HEADROOM = 1.17
 """Height of the panel relative to its largest value, with room for the peak's label."""
+_LITTLE_ABOVE = 1.5
+"""Largest ratio to the scale for which a secondary curve extends it."""
 _ABOVE = 1.05
 _ALIKE = 0.03
 """Mean distance of two curves that count as the same, relative to the largest value."""
@@ -61,7 +63,7 @@ class _Curve(NamedTuple):
     marked: bool = True
     """Draw the samples as points if they are few."""
     aside: bool = False
-    """A secondary curve: it does not set the scale and is clipped by it."""
+    """A secondary curve: if it is far above the others, it does not set the scale and is clipped by it."""
 
 
 def draw_memory(axes: Axes, view: View) -> int:
@@ -87,6 +89,8 @@ def draw_memory(axes: Axes, view: View) -> int:
         most = max([most] + [c.line.maximum() or 0.0 for c in group])
     curves += group
     top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
+    aside = [curve.line.maximum() or 0.0 for curve in curves if curve.aside]
+    top = max(one for one in (top, *aside) if one <= _LITTLE_ABOVE * top)
     scale, unit = view.byte_scale, view.byte_unit
     if limit is not None and not near and limit.whose != "machine":
         absent.append(f"limit {size(limit.bytes)}")

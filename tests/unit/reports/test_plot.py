@@ -557,6 +557,13 @@ def test_what_was_needed_sets_the_scale_and_the_sum_ends_there(tmp_path: Path) -
     assert clip.y1 == pytest.approx(axes.transData.transform((0, 110))[1], abs=1)
 
 
+def test_resident_sizes_little_above_the_need_are_drawn_whole(tmp_path: Path) -> None:
+    """The line of a Python program vanished where it was 13 % above its need, in a panel with room for it."""
+    axes = panel(figure(owned(tmp_path / "r", peak=300)), "Memory")
+    assert axes.get_ylim()[1] > 400
+    assert "all processes (RSS, shared pages repeated)" in words(axes)
+
+
 @pytest.mark.parametrize(("spike", "drawn"), [(108, True), (99, False)])
 def test_a_spike_between_samples_stands_on_the_curve_and_in_the_legend(
     spike: int, drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
