@@ -54,8 +54,8 @@ def made_of(run: RecordedRun, page: Page) -> None:
     if named:
         page.paragraph(f"Largest files and shared memory: {named}.")
     words = [f"Resident memory was {size(found.level)} at this sample, the last new peak that was read."]
-    if len(rows) > 1:
-        words.append("In the first row a page that several processes map is divided among them.")
+    page_of_several = "page that several processes map, of any program, is divided among them."
+    words.append(f"In the first row, a {page_of_several}" if len(rows) > 1 else f"A {page_of_several}")
     if found.unread:
         verb = "was" if found.unread == 1 else "were"
         words.append(

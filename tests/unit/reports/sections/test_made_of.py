@@ -33,6 +33,9 @@ def test_one_process_is_one_row() -> None:
     assert row.split()[:6] == ["101.0", "MiB", "80.0", "MiB", "21.0", "MiB"]
     assert "python a.py" not in text
     assert "Resident memory was 110.0 MiB at this sample" in text
+    assert "A page that several processes map, of any program, is divided among them." in " ".join(
+        text.split()
+    )
     assert "\x1b" not in text
     assert "20.0 MiB" in text
     assert "shared" not in text.splitlines()[2]
