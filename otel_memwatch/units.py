@@ -56,7 +56,7 @@ def parse_duration(text: str) -> float:
     if value is None:
         value = _sum_of_parts(text)
     if value is None:
-        raise ValueError(f"{_quote(text)} is not a duration (write 90s, 10min or 2h)")
+        raise ValueError(f"{_quote(text)} is not a duration (write 50ms, 10min or 2h)")
     return value
 
 

@@ -178,9 +178,11 @@ def _without_description(directory: Path, names: list[str], *, has_otlp: bool) -
         )
     nested = sorted(n for n in names if os.path.isfile(directory / n / RUN_FILE))
     if nested:
+        from otel_memwatch.text import count
+
         raise RunError(
-            f"{directory} holds {len(nested)} run(s) but is none itself.",
-            f"name one, as {directory / nested[-1]}",
+            f"{directory} is not a run directory, but contains {count(len(nested), 'run')}.",
+            f"name one: {directory / nested[-1]}",
         )
     raise RunError(
         f"{directory} is not a run directory: it has no {RUN_FILE}.", "`otel-memwatch runs` lists runs"

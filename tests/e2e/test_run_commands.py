@@ -76,7 +76,7 @@ def test_json_and_formats(place: Path) -> None:
         (("report", "absent"), 1, "There is no run absent"),
         (("report", "memwatch-runs/torn"), 1, "damaged"),
         (("report", "memwatch-runs/empty"), 1, "is empty"),
-        (("report", "memwatch-runs"), 1, "is none itself"),
+        (("report", "memwatch-runs"), 1, "is not a run directory, but contains"),
         (("report", "--json", "--format", "text"), 2, "exclude each other"),
         (("report", "--format", "poem"), 2, "'poem' is not one of"),
         (("report", "a", "b"), 2, "unexpected extra argument"),

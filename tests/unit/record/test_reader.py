@@ -63,7 +63,7 @@ class TestRefusals:
         self.refused(tmp_path, "is not a run directory")
 
     def test_directory_of_runs(self, directory: RunDirectory) -> None:
-        self.refused(directory.path.parent, "holds 1 run", str(directory.path))
+        self.refused(directory.path.parent, "contains 1 run", str(directory.path))
 
     def test_a_name_that_no_file_can_have(self) -> None:
         self.refused("a\0b", "cannot be read")
