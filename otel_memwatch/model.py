@@ -46,8 +46,6 @@ class Snapshot(NamedTuple):
     """Unix seconds of the same moment."""
     values: tuple[Value, ...]
     """One value for each column of the sampler, in its order."""
-    late: float = 0.0
-    """Seconds by which the tick began after its deadline."""
     missed: int = 0
     """Deadlines that passed without a tick since the one before."""
 

@@ -201,11 +201,6 @@ class OperationFollower:
         file = self._by_pid.get(pid)
         return file is not None and file.lines.exact
 
-    @property
-    def damaged(self) -> int:
-        """Return the number of invalid lines."""
-        return sum(lines.damaged for lines in self.lines())
-
     def damage(self) -> list[tuple[str, int]]:
         """Return the files with invalid lines and the number of these."""
         return [(file.name, file.lines.damaged) for file in self._files.values() if file.lines.damaged]

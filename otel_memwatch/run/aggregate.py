@@ -8,7 +8,7 @@ from otel_memwatch.record.schema import FIELDS, fields_in, series_picker, whole_
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
-from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high, tree_low
+from otel_memwatch.run.peaks import RunEvidence, peaks_from, processes_high
 from otel_memwatch.run.process_bounds import ProcessCollection
 from otel_memwatch.run.stall_ledger import StallLedger
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
@@ -360,11 +360,6 @@ class RunAggregator:
     def window(self) -> float:
         """The most seconds without a sample so far."""
         return max(self.conditions.interval, self._longest_gap or 0.0)
-
-    @property
-    def tree_low(self) -> int | None:
-        """Lower bound of the tree's peak so far, in bytes; `None`: not known. Cheap."""
-        return tree_low(self._evidence)
 
     def peaks(self, operations: Candidates | None = None, *, whole: bool = True) -> Peaks:
         """Return the peaks so far, each with the innermost of `operations` that was open at the peak.

@@ -1121,7 +1121,6 @@ static PyMethodDef boundaries_methods[] = {
 static PyMemberDef boundaries_members[] = {
     {"generation", T_LONGLONG, offsetof(Boundaries, generation), READONLY, NULL},
     {"number", T_LONGLONG, offsetof(Boundaries, number), READONLY, NULL},
-    {"open_count", T_LONGLONG, offsetof(Boundaries, open), READONLY, NULL},
     {"is_local", T_INT, offsetof(Boundaries, local), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

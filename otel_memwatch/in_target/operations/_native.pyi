@@ -11,7 +11,6 @@ class NativeOpening:
 class Boundaries:
     generation: int
     number: int
-    open_count: int
     is_local: int
     def __init__(
         self,

@@ -324,7 +324,7 @@ class Sampler:
         clock = self._clock
         now = clock.monotonic()
         called_for, self._called_for = self._called_for, False
-        late, missed = (0.0, 0) if called_for else self._lateness(now)
+        missed = 0 if called_for else self._missed_until(now)
         values = self._nothing.copy()
         begun = clock.cpu() if called_for else 0.0
         took = self._read_sources(now, values, last=last, early=called_for) - now
@@ -335,7 +335,7 @@ class Sampler:
                 if values[index] is not None:
                     self._slow_values[index] = now, values[index]
         self.complete(now, values)
-        snapshot = Snapshot(now, clock.wall(), tuple(values), late, missed)
+        snapshot = Snapshot(now, clock.wall(), tuple(values), missed)
         self.ticks += 1
         self.missed += missed
         self._last = snapshot
@@ -397,10 +397,7 @@ class Sampler:
             reader.repeated(len(times), seconds, contents[:count])
             del contents[:count]
         known, to_wall = tuple(values), self._clock.wall() - self._clock.monotonic()
-        taken = [
-            Snapshot(time, time + to_wall, known, time - (deadline + number * self._current))
-            for number, time in enumerate(times)
-        ]
+        taken = [Snapshot(time, time + to_wall, known) for time in times]
         self.ticks += len(taken)
         self._last = taken[-1]
         self._plan(times[-1], values, following)
@@ -457,15 +454,14 @@ class Sampler:
         if reader.up is not was_up and self._on_health is not None:
             self._on_health(reader.source.name, reader.health())
 
-    def _lateness(self, now: float) -> tuple[float, int]:
-        """Return the seconds past the deadline and the number of missed deadlines; set the next deadline."""
+    def _missed_until(self, now: float) -> int:
+        """Return the number of missed deadlines; set the next deadline."""
         if self._deadline is None:
             self._deadline = now + self.interval
-            return 0.0, 0
-        late = max(0.0, now - self._deadline)
-        missed = int(late / self._current)
+            return 0
+        missed = int(max(0.0, now - self._deadline) / self._current)
         self._deadline += (missed + 1) * self.interval
-        return late, missed
+        return missed
 
     def run(self, stop: Stop) -> None:
         """Take samples until `stop` is set; the first one at once."""

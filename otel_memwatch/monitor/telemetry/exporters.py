@@ -50,8 +50,6 @@ class Exporter(NamedTuple):
     """An exporter of one signal."""
 
     exporter: Any
-    where: str
-    """URL, or name of the plug-in."""
     answer: Callable[[], Answer] | None = None
     """Returns the last answer of the endpoint; `None`: only the exporter's log contains it."""
 
@@ -97,7 +95,7 @@ def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = Non
             ) from None
         raise
     session = arguments.get("session")
-    return Exporter(exporter(**arguments), endpoint.url, None if session is None else lambda: session.answer)
+    return Exporter(exporter(**arguments), None if session is None else lambda: session.answer)
 
 
 def _is_secure(signal: str, endpoint: Endpoint) -> bool:
@@ -161,6 +159,6 @@ def open_plugin(signal: str, name: str) -> Exporter:
             f"{where} names the exporter {name!r}, which is not installed beside otel-memwatch."
         )
     try:
-        return Exporter(found[0].load()(), name)
+        return Exporter(found[0].load()())
     except Exception as error:
         raise Unavailable(f"The exporter {name!r} of {where} cannot be used: {error}.") from error

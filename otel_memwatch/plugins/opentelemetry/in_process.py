@@ -69,7 +69,7 @@ class InProcessMetrics:
         from otel_memwatch.monitor.sampling.sources import Context, open_sources
 
         self._pid = os.getpid()
-        opened, self.absent = open_sources(Context(self._pid, period), sources)
+        opened, _ = open_sources(Context(self._pid, period), sources)
         self._sampler = Sampler(opened, period)
         self._sampler.tick()
         self._stop = threading.Event()

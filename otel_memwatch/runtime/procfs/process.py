@@ -101,8 +101,6 @@ class Status(NamedTuple):
     file: int | None
     shmem: int | None
     swap: int | None
-    uid: int
-    """Effective user."""
     ignores_sigchld: bool
     """True if SIGCHLD is ignored, so ended children vanish from the accounting."""
     voluntary: int
@@ -134,7 +132,6 @@ def parse_status(data: bytes) -> Status:
         _kib(data, b"\nRssFile:"),
         _kib(data, b"\nRssShmem:"),
         _kib(data, b"\nVmSwap:"),
-        int((_field(data, b"\nUid:").split() + [b""] * 2)[1]),
         parse_ignores_sigchld(data),
         int(_field(data, b"\nvoluntary_ctxt_switches:")),
         int(_field(data, b"\nnonvoluntary_ctxt_switches:")),

@@ -72,22 +72,13 @@ def parse_used(data: bytes) -> int | None:
     return (total - int(data[at + 14 : data.index(b"kB", at)])) * 1024
 
 
-class LoadAverage(NamedTuple):
-    """/proc/loadavg."""
-
-    minute: float
-    """Runnable and uninterruptible tasks, averaged over a minute."""
-    last_pid: int
-    """PID of the newest process or thread of this PID namespace, which changes with every fork."""
-
-
-def parse_load(data: bytes) -> LoadAverage:
-    """Parse /proc/loadavg."""
-    return LoadAverage(float(data[: data.index(b" ")]), parse_last_pid(data))
+def parse_load(data: bytes) -> float:
+    """Return the runnable and uninterruptible tasks, averaged over a minute, from /proc/loadavg."""
+    return float(data[: data.index(b" ")])
 
 
 def parse_last_pid(data: bytes) -> int:
-    """Return only the last field of /proc/loadavg."""
+    """Return the PID of the newest process or thread of this PID namespace, from /proc/loadavg."""
     return int(data[data.rindex(b" ") :])
 
 

@@ -79,8 +79,6 @@ class PredictionBound(NamedTuple):
     """Probability that a run needs more; `None`: one run gives no estimate."""
     lowered: int = 0
     """Number of runs that count with less than their high ends."""
-    scatter: float | None = None
-    """Standard deviation of the logarithms: for small ones as a share of the mean."""
     odd: bool = False
     """True if the logarithms of the runs are not normally distributed."""
     wide: int = 0
@@ -105,14 +103,12 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
         return PredictionBound(max(highs[0] * (1 + ONE_RUN_MARGIN), least), 1, None, lowered)
     scattered = _as_narrow_as_the_best(used)
     logarithms = [math.log(high) for high in scattered]
-    above, scatter = above_mean(logarithms, odds, _PRIOR_SCATTER)
+    above = above_mean(logarithms, odds, _PRIOR_SCATTER)
     value = math.exp(mean_of(logarithms) + above)
     wide = sum(1 for high, counted in zip(highs, scattered, strict=True) if high > max(counted, value))
     if wide:
         # The upper end of a record is no scatter of the job, and proves nothing about the odds.
-        return PredictionBound(
-            max(least * (1 + ONE_RUN_MARGIN), value), len(highs), None, lowered, scatter, wide=wide
-        )
+        return PredictionBound(max(least * (1 + ONE_RUN_MARGIN), value), len(highs), None, lowered, wide=wide)
     odd = not looks_normal(logarithms)
     if odd:
         # The values above the median alone: a few low ones, such as idle runs, widen nothing.
@@ -122,7 +118,7 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
         spread = math.sqrt((math.fsum(d * d for d in upper) + _PRIOR_RUNS * _PRIOR_SCATTER**2) / freedom)
         above = student_quantile(odds, freedom) * spread * math.sqrt(1 + 1 / len(logarithms))
         value = max(min(value, math.exp(middle + above)), 2 * max(highs) - median_of(highs))
-    return PredictionBound(max(value, least), len(highs), odds, lowered, scatter, odd)
+    return PredictionBound(max(value, least), len(highs), odds, lowered, odd)
 
 
 def narrowed(known: Sequence[Interval]) -> list[Interval]:
@@ -160,8 +156,8 @@ def _as_narrow_as_the_best(used: Sequence[Interval]) -> list[float]:
     ]
 
 
-def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int = 1) -> tuple[float, float]:
-    """Return the distance of the bound for one more value above the mean, and the standard deviation of the values.
+def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int = 1) -> float:
+    """Return the distance of the bound for one more value above the mean.
 
     Args:
         values: residuals of a fit, or the values themselves.
@@ -174,8 +170,7 @@ def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int 
     squares = math.fsum((value - mean) ** 2 for value in values)
     freedom = len(values) - lost + _PRIOR_RUNS
     spread = math.sqrt((squares + _PRIOR_RUNS * prior**2) / freedom)
-    own = math.sqrt(squares / max(1, len(values) - lost))
-    return student_quantile(odds, freedom) * spread * math.sqrt(1 + 1 / len(values)), own
+    return student_quantile(odds, freedom) * spread * math.sqrt(1 + 1 / len(values))
 
 
 @lru_cache(64)
@@ -278,7 +273,7 @@ def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -
     explained = 1 - statistics.pvariance(rest) / statistics.pvariance(highs)
     if explained < LEAST_EXPLAINED:
         return None
-    above, _ = above_mean(rest, odds, _PRIOR_SCATTER * mean_of(highs), lost=2)
+    above = above_mean(rest, odds, _PRIOR_SCATTER * mean_of(highs), lost=2)
     # At the ends of the measured inputs the line is less certain: add the least-squares term of the farthest input.
     middle = mean_of(inputs)
     squares = math.fsum((amount - middle) ** 2 for amount in inputs)

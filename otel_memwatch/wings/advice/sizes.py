@@ -236,5 +236,5 @@ def time_needed(seconds: Sequence[float], odds: float) -> float | None:
     if len(seconds) == 1:
         return seconds[0] * _ONE_RUN_TIME
     logarithms = [math.log(max(value, 1e-3)) for value in seconds]
-    above, _ = above_mean(logarithms, odds, _TIME_PRIOR)
+    above = above_mean(logarithms, odds, _TIME_PRIOR)
     return max(math.exp(mean_of(logarithms) + above), *seconds)

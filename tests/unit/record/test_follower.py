@@ -63,7 +63,7 @@ def test_a_line_that_is_being_written_waits_for_its_rest(tmp_path: Path) -> None
         append(path, character)
         found += follower.poll().closed
     assert [operation.name for operation in found] == ["work"]
-    assert follower.damaged == 0
+    assert follower.damage() == []
     follower.close()
 
 
@@ -82,7 +82,7 @@ def test_foreign_and_broken_lines_are_counted_and_left_out(tmp_path: Path) -> No
     append(tmp_path / "operations-notes.txt", "not ours\n")
     follower = OperationFollower(tmp_path)
     follower.poll()
-    assert follower.damaged == 3
+    assert follower.damage() == [("operations-7.jsonl", 3)]
     assert len(follower.open_operations()) == 1
     follower.close()
 

@@ -117,7 +117,7 @@ def read(data: bytes, cuts: list[int], *, typed: bool) -> dict[str, Any]:
         candidates = so_far.candidates([])
         found_by = {
             "opened": opened,
-            "damaged": followed.damaged,
+            "damaged": followed.damage(),
             "process": (lines.pid, lines.largest, lines.last_time, lines.still_open()),
             "closed": (so_far.closed, so_far.to_export, so_far.unnamed),
             "totals": so_far.totals(),

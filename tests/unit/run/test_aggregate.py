@@ -61,6 +61,11 @@ def ended(tally: Tally, pid: int, start: float, at: float, **fields: object) -> 
     tally.process(ProcessRecord(ProcessEvent.EXIT, STARTED + at, pid, STARTED + start, **fields))  # type: ignore[arg-type]
 
 
+def low_of_tree(tally: Tally) -> int | None:
+    tree = tally.peaks().tree
+    return None if tree is None else tree.low
+
+
 def contains(peak: Peak | None, truth: int) -> bool:
     if peak is None:
         return False
@@ -154,7 +159,7 @@ class TestOneProcess:
         main = tally.peaks().main
         assert main is not None
         assert (main.certainty, main.low, main.high, main.at) == (Certainty.INTERVAL, 60 * MIB, None, 0.1)
-        assert tally.tree_low == 60 * MIB
+        assert low_of_tree(tally) == 60 * MIB
 
     def test_alive_when_the_recording_ends(self) -> None:
         tally = tally_of()
@@ -170,7 +175,6 @@ class TestOneProcess:
     def test_nothing_known(self) -> None:
         tally = tally_of()
         assert tally.peaks() == tally.peaks()._replace(main=None, process=None, tree=None, cgroup=None)
-        assert tally.tree_low is None
         assert tally.totals() == dict.fromkeys(tally.totals())
         assert tally.quality()["achieved_hz"] is None
 
@@ -276,9 +280,9 @@ class TestTree:
         for pid in (PID, 5000, 5001):
             seen(tally, pid, 0, rss=512 * MIB, peak=512 * MIB)
         tick(tally, 0.1, 3 * 512 * MIB, None)
-        assert tally.tree_low == 512 * MIB
+        assert low_of_tree(tally) == 512 * MIB
         tick(tally, 0.2, 3 * 512 * MIB, 540 * MIB)
-        assert tally.tree_low == 540 * MIB
+        assert low_of_tree(tally) == 540 * MIB
         for pid in (5001, 5000, PID):
             ended(tally, pid, 0, 0.9, peak=512 * MIB, peak_bound=512 * MIB, exit_code=0)
         tree = tally.peaks().tree

@@ -91,7 +91,7 @@ class Host:
             return (used, *self._not_due)
         memory = parse_memory(data)
         self._swap = swap_lines(data) if memory.swap_total else None
-        machine = _Machine(memory, parse_load(os.pread(self._load, 256, 0)).minute)
+        machine = _Machine(memory, parse_load(os.pread(self._load, 256, 0)))
         return (memory.total - memory.available, *(get(machine) for _, _, get in _SLOW))
 
     def repeats(self) -> Repetition:

@@ -64,7 +64,9 @@ def test_earlier_samples_take_the_columns_of_later_ones() -> None:
     aggregator = batcher.aggregator
     assert aggregator is not None
     assert aggregator.quality()["ticks"] == 41
-    assert aggregator.tree_low == 5_000_000
+    tree = aggregator.peaks().tree
+    assert tree is not None
+    assert tree.low == 5_000_000
 
 
 ANON, USAGE, WINDOW, FILE = (
@@ -94,7 +96,7 @@ def test_samples_between_equal_ones_change_no_figure() -> None:
                 values[place] = max(0, values[place])
             slow = chosen.choice((None, None, None, 3000))
             row = (*values, chosen.randrange(1 << 30), slow)
-            snapshot = Snapshot(time, 0.0, row, 0.0, chosen.randrange(2))
+            snapshot = Snapshot(time, 0.0, row, chosen.randrange(2))
             batcher.sample(columns, snapshot)
             alone.add(make((time, *row)), snapshot.missed)
         folded = batcher.aggregator

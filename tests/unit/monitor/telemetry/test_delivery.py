@@ -45,7 +45,7 @@ def _no_pause(monkeypatch):
 def _delivery(signal, *answers):
     exporter = FakeExporter(*answers)
     health = Health()
-    delivery = ExporterDelivery(signal, Exporter(exporter, "http://c", lambda: exporter.answer), None, health)
+    delivery = ExporterDelivery(signal, Exporter(exporter, lambda: exporter.answer), None, health)
     return delivery, exporter, health
 
 

@@ -70,9 +70,7 @@ def _no_pause(monkeypatch):
 def _sender(exporter, record, environ=None, span_of=lambda operation: operation.name):
     problems = []
     health = EndpointHealth("the endpoint", "", problems.append, lambda _: None)
-    delivery = ExporterDelivery(
-        "traces", Exporter(exporter, "http://c", lambda: exporter.answer), None, health
-    )
+    delivery = ExporterDelivery("traces", Exporter(exporter, lambda: exporter.answer), None, health)
     environ = {"OTEL_BSP_SCHEDULE_DELAY": "10", **(environ or {})}
     return SpanSender(delivery, record, span_of, environ), problems
 

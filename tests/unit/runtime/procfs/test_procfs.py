@@ -47,7 +47,7 @@ def test_stat_reads_its_fields_whatever_the_command_is(command: bytes, numbers: 
 def test_status_of_a_process() -> None:
     status = process.parse_status(data("status"))
     assert (status.peak, status.anon, status.file, status.shmem) == (1696 << 10, 112 << 10, 1584 << 10, 0)
-    assert (status.uid, status.ignores_sigchld, status.voluntary, status.involuntary) == (0, False, 0, 0)
+    assert (status.ignores_sigchld, status.voluntary, status.involuntary) == (False, 0, 0)
 
 
 def test_status_of_a_zombie_has_no_memory() -> None:
@@ -128,7 +128,7 @@ def test_memory_before_linux_3_14_is_estimated() -> None:
 
 
 def test_load_and_pressure() -> None:
-    assert system.parse_load(data("loadavg")) == system.LoadAverage(0.77, 4890)
+    assert system.parse_load(data("loadavg")) == 0.77
     assert system.parse_pressure(data("pressure")) == {"some": 0.191638, "full": 0.167475}
     assert system.parse_pressure(b"") == {}
 
