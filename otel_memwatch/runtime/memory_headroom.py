@@ -68,13 +68,13 @@ def memory_headroom(proc: str | os.PathLike[str] = "/proc") -> MemoryHeadroom | 
     return min((one for one in found if one is not None), default=None)
 
 
-def own_share(limit: int, proc: str | os.PathLike[str] = "/proc") -> int | None:
+def own_share(limit: int) -> int | None:
     """Return the bytes that this process takes of a limit; `None` if that is not our tightest limit."""
-    ours = memory_headroom(proc)
+    ours = memory_headroom()
     if ours is None or ours.limit != limit:
         return None
     try:
-        status = parse_status(read_once(f"{proc}/self/status"))
+        status = parse_status(read_once("/proc/self/status"))
     except (OSError, ValueError):
         return None
     return (status.anon or 0) + (status.shmem or 0)

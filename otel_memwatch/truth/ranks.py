@@ -116,20 +116,19 @@ def held_through(held: Array, faults: Array, per_fault: float) -> Array:
     return above
 
 
-def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
+def in_bins(windows: Windows, bins: Bins) -> Bound:
     """Return the bounds of a run in each bin. Before its first window and after its last one it had nothing.
 
     Args:
         windows: of the run, in the time of the bins.
         bins: the stretch of time.
-        outside: upper bound after its last window, in bytes, if its record stops early.
     """
     import numpy as np
 
     low = np.full(bins.number, math.inf)
     high = np.zeros(bins.number)
     if not len(windows.start):
-        return Bound(np.zeros(bins.number), np.full(bins.number, outside))
+        return Bound(np.zeros(bins.number), np.zeros(bins.number))
     first, last = bins.of(windows.start), bins.of(windows.end)
     np.maximum.at(high, first, windows.high)
     np.minimum.at(low, first, windows.low)
@@ -152,8 +151,6 @@ def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
     low[: begin + 1] = 0.0
     low[end:] = 0.0
     low[np.isinf(low)] = 0.0
-    if outside:
-        high[end:] = np.maximum(high[end:], outside)
     return Bound(low, high)
 
 

@@ -70,13 +70,13 @@ class OpeningDescriptors:
     descriptors: list[int] | None = None
 
 
-def keep_open(path: str, flags: int, lowest: int, mode: int = 0o600) -> int:
+def keep_open(path: str, flags: int, lowest: int) -> int:
     """Open a file on a descriptor of at least `lowest`, which child programs do not inherit.
 
     Daemons close every descriptor that they do not know and then open files. A high number is not reused then, so a
     write fails instead of reaching the program's file. Raises `OSError`.
     """
-    descriptor = move_high(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), mode), lowest)
+    descriptor = move_high(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600), lowest)
     _kept[descriptor] = OwnedDescriptor(descriptor)
     if OpeningDescriptors.descriptors is not None:
         OpeningDescriptors.descriptors.append(descriptor)

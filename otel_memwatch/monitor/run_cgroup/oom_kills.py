@@ -19,11 +19,11 @@ class OomKills:
     Version 1 counts the cgroup alone, version 2 also the cgroups below it. Other programs in the cgroup count too.
     """
 
-    def __init__(self, proc: str = "/proc") -> None:
+    def __init__(self) -> None:
         self._file: str | None = None
         self._before: int | None = None
         try:
-            location = own_location(proc)
+            location = own_location("/proc")
         except OSError:
             return
         if location is not None:

@@ -35,15 +35,14 @@ OTHER = "(other)"
 class Names:
     """Operation names that become series, bounded in number."""
 
-    def __init__(self, limit: int = MAX_NAMES) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._known: set[str] = set()
 
     def bounded(self, name: str) -> str:
-        """Return `name`, or `OTHER` if the limit is reached."""
+        """Return `name`, or `OTHER` if there are `MAX_NAMES` already."""
         if name in self._known:
             return name
-        if len(self._known) >= self._limit:
+        if len(self._known) >= MAX_NAMES:
             return OTHER
         self._known.add(name)
         return name

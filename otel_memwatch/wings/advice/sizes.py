@@ -203,7 +203,11 @@ _TIME_PRIOR = 0.1
 _ONE_RUN_TIME = 2.0
 
 
-def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
+_CORES_FROM = 10
+"""Number of the newest runs that show how many processors a job uses."""
+
+
+def cores_over_time(rows: Sequence[IndexedRun]) -> float | None:
     """Return the 95th percentile of the processors that the newest runs used in each second; `None`: unknown.
 
     Reading the samples of one minute costs 10 ms.
@@ -214,7 +218,7 @@ def cores_over_time(rows: Sequence[IndexedRun], most: int = 10) -> float | None:
     from otel_memwatch.run import load
 
     seconds: list[float] = []
-    for row in rows[-most:]:
+    for row in rows[-_CORES_FROM:]:
         try:
             samples = load(row.path).samples([catalog.MEMWATCH_TREE_CPU_TIME])
         except RunError:

@@ -69,7 +69,7 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
         raise UsageError(f"No port to receive spans could be opened: {error.strerror}.") from None
     token = os.urandom(16).hex()
     port = listening.getsockname()[1]
-    protocol = "http/json" if _variable(environ, "PROTOCOL") == "http/json" else "http/protobuf"
+    protocol = "http/json" if _protocol(environ) == "http/json" else "http/protobuf"
     variables = {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}/{token}/v1/traces",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": protocol,
@@ -77,15 +77,15 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
     return ListeningPort(listening, token, upstream, variables)
 
 
-def _variable(environ: Mapping[str, str], what: str) -> str | None:
-    """Return the value of the variable for traces, or of the one for all signals; `None`: neither is set."""
-    return next((environ[prefix + what] for prefix in _PREFIXES if environ.get(prefix + what)), None)
+def _protocol(environ: Mapping[str, str]) -> str | None:
+    """Return the protocol for traces, or the one for all signals; `None`: neither is set."""
+    return next(filter(None, (environ.get(f"{prefix}PROTOCOL") for prefix in _PREFIXES)), None)
 
 
 def _upstream(environ: Mapping[str, str], own_endpoint: str | None) -> Upstream:
     own, base = (environ.get(prefix + "ENDPOINT") for prefix in _PREFIXES)
     url = own or base
-    protocol = _variable(environ, "PROTOCOL")
+    protocol = _protocol(environ)
     grpc = protocol == "grpc" or (protocol is None and (url or "").rstrip("/").endswith(":4317"))
     if url is None and own_endpoint is not None:
         return Upstream(f"{own_endpoint}/v1/traces", grpc=False, configured=True)
