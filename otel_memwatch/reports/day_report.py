@@ -81,7 +81,7 @@ def text(run: RecordedRun, day: OperationFigures, display: Display = FILE) -> st
         if name in totals
     ]
     page.fact("disk", ", ".join(moved))
-    waited = [f"{share:.1%} for {name}" for name, share in day.stalled.items() if share]
+    waited = [f"{100 * share:.1f} % for {name}" for name, share in day.stalled.items() if share]
     page.fact("waited", ", ".join(waited))
     return page.text()
 

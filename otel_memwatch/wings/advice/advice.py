@@ -30,7 +30,7 @@ import math
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.text import count, size, size_range
+from otel_memwatch.text import count, share, size, size_range
 from otel_memwatch.wings.advice.inputs import scaled
 from otel_memwatch.wings.advice.prediction import (
     ONE_RUN_MARGIN,
@@ -156,7 +156,7 @@ def _of_job(
         need = need._replace(
             value=need.value * (1 + POLLED_MARGIN), guess=True, basis=f"a guess: {makers} only polled"
         ).noting(
-            f"from what {makers} polled, which misses what happens between two samples; {POLLED_MARGIN:.0%} are added"
+            f"from what {makers} polled, which misses what happens between two samples; {share(POLLED_MARGIN, 1)} are added"
         )
     need = _above_kills(need, partial, predicted)
     files = max(row.files_for_speed for row in used)
@@ -210,7 +210,7 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
         return _Need(basis="from one run", highs=tuple(highs))
     notes = []
     if bound.runs == 1:
-        notes.append(f"based on one run: {ONE_RUN_MARGIN:.0%} headroom, no probability estimate")
+        notes.append(f"based on one run: {share(ONE_RUN_MARGIN, 1)} headroom, no probability estimate")
     if bound.lowered:
         have = "has only a wide range" if bound.lowered == 1 else "have only wide ranges"
         notes.append(
@@ -221,7 +221,7 @@ def _predicted(whole: Sequence[IndexedRun], odds: float, feature: str | None) ->
             ("has", "its upper end counts") if bound.wide == 1 else ("have", "their upper ends count")
         )
         notes.append(
-            f"{count(bound.wide, 'run')} {have} only a wide range; {whose}, with {ONE_RUN_MARGIN:.0%} headroom and no probability"
+            f"{count(bound.wide, 'run')} {have} only a wide range; {whose}, with {share(ONE_RUN_MARGIN, 1)} headroom and no probability"
             " estimate"
         )
     if bound.odd:
@@ -271,7 +271,9 @@ def _with_lower_bounds(need: _Need, whole: Sequence[IndexedRun], partial: Sequen
     )  # fmt: skip
     if not unbounded:
         return need
-    return need.noting(f"{UNBOUNDED_MARGIN:.0%} are added to runs without an upper bound; they may need more")
+    return need.noting(
+        f"{share(UNBOUNDED_MARGIN, 1)} are added to runs without an upper bound; they may need more"
+    )
 
 
 def _within_limits(need: _Need, rows: Sequence[IndexedRun], files: int) -> tuple[_Need, int]:

@@ -86,7 +86,7 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
     difference = now.memory - last.memory
     share, least = _WORTH_TELLING
     if apart and abs(difference) > max(share * last.memory, least):
-        parts.append(f"memory {change(difference)} ({difference / last.memory:+.0%})")
+        parts.append(f"memory {change(difference)} ({100 * difference / last.memory:+.0f} %)")
     if (
         now.seconds
         and last.seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.text import clean, count, digits, size
+from otel_memwatch.text import clean, count, digits, share, size
 from otel_memwatch.wings.advice.inputs import FILES, INPUT
 from otel_memwatch.wings.advice.recommendation import (
     MIB,
@@ -58,7 +58,7 @@ def text(advice: Advice) -> str:
                 unit *= 10
             named = f"{unit:,.0f}".replace(",", " ") if unit > 1 else "one"
         each = f"{size(line.base + line.above)}, and {size(line.slope * unit)} more for each {named}"
-        lines.append(f"  grows with   {_feature(advice)}: {each}; this explains {line.explained:.0%}")
+        lines.append(f"  grows with   {_feature(advice)}: {each}; this explains {share(line.explained, 1)}")
         lines.append(
             f"               fitted for {_amount(advice, line.smallest)} to {_amount(advice, line.largest)}; beyond that the figure is unreliable"
         )

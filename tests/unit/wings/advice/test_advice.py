@@ -73,7 +73,7 @@ def test_memory_in_swap_is_requested() -> None:
 def test_one_run_has_a_stated_margin() -> None:
     (advice,) = advise([row(100)], by=job_of)
     assert advice.memory == pytest.approx(110 * MIB + KERNEL_SHARE, abs=1)
-    assert "based on one run: 10% headroom" in advice.notes[0]
+    assert "based on one run: 10 % headroom" in advice.notes[0]
     assert "from one run" in sentence(advice)
 
 
@@ -667,7 +667,7 @@ def test_a_change_is_reported_where_the_bounds_exclude_that_there_is_none() -> N
         == "nothing since the previous run (1 min 00 s ago)"
     )
     changed = what_changed(row(130, started=1060.0, seconds=60.0), [before])
-    assert changed == "memory +30.0 MiB (+30%), 30.0 s faster since the previous run (1 min 00 s ago)"
+    assert changed == "memory +30.0 MiB (+30 %), 30.0 s faster since the previous run (1 min 00 s ago)"
     wide = row(130, low=100 * MIB, started=1060.0)
     assert what_changed(wide, [before]) == "nothing since the previous run (1 min 00 s ago)"
     sampled = row(130, high=None, certainty="sampled", started=1060.0)
