@@ -75,7 +75,7 @@ def ending_of(fields: RunInfo, state: str, last_tick: float | None, open_names: 
         return Ending(code, signal, kills, reason or describe_end(code, signal, kills, None, None).reason)
     if state == "running":
         return Ending(None, None, None, "still running")
-    reason = "unknown: the monitor died"
+    reason = "unknown: the monitor died or could not write"
     reason += f", last sample at {last_tick:.1f} s" if last_tick is not None else ", before its first sample"
     if open_names:
         reason += "; open then: " + ", ".join(open_names)

@@ -139,7 +139,7 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
     run = load(path)
     assert run.state == "incomplete"
     told = summary(run)
-    assert "unknown: the monitor died, last sample at" in told
+    assert "unknown: the monitor died or could not write, last sample at" in told
     assert "cores on average" not in told
     assert "Export" in told
     report = text(run)

@@ -122,7 +122,7 @@ class TestState:
         nobody = (1 << 22) + 1  # one more than the kernel ever gives
         run = self.running(tmp_path, **self.here(nobody, time.time() + 5))
         assert run.state == "incomplete"
-        assert run.ending.reason == "unknown: the monitor died, last sample at 0.4 s"
+        assert run.ending.reason == "unknown: the monitor died or could not write, last sample at 0.4 s"
 
     def test_another_process_got_its_monitors_pid(self, tmp_path: Path) -> None:
         assert self.running(tmp_path, **self.here(os.getpid(), 1_000_000_000.0)).state == "incomplete"
