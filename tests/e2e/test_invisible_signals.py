@@ -161,37 +161,32 @@ def test_wrapper_found_by_its_name(prefix: list[str], counting: Any) -> None:
     counter.end()
 
 
-def test_signal_from_the_command_itself(any_prefix: list[str], tmp_path: Path) -> None:
-    """`kill 0`, the way in which scripts end their helpers, counts once and does not come back."""
-    script = "trap 'echo told' USR1; kill -USR1 0; sleep 0.5; exit 3"
-    process = start([*any_prefix, "sh", "-c", script], tmp_path)
+def is_told_once(prefix: list[str], script: str, tmp_path: Path) -> None:
+    """The script reports one signal, and ends with 3."""
+    process = start([*prefix, "sh", "-c", script], tmp_path)
     try:
         out, _ = process.communicate(timeout=GUARD)
         assert (out, process.returncode) == (b"told\n", 3)
     finally:
         finish(process)
+
+
+def test_signal_from_the_command_itself(any_prefix: list[str], tmp_path: Path) -> None:
+    """`kill 0`, the way in which scripts end their helpers, counts once and does not come back."""
+    script = "trap 'echo told' USR1; kill -USR1 0; sleep 0.5; exit 3"
+    is_told_once(any_prefix, script, tmp_path)
 
 
 def test_kill_0_of_a_grandchild(any_prefix: list[str], tmp_path: Path) -> None:
     script = "trap 'echo told' USR1; sh -c 'trap : USR1; kill -USR1 0'; sleep 0.5; exit 3"
-    process = start([*any_prefix, "sh", "-c", script], tmp_path)
-    try:
-        out, _ = process.communicate(timeout=GUARD)
-        assert (out, process.returncode) == (b"told\n", 3)
-    finally:
-        finish(process)
+    is_told_once(any_prefix, script, tmp_path)
 
 
 def test_a_command_that_signals_its_group_at_once(tmp_path: Path) -> None:
     """However early it comes: the group has got it, so it is not passed on."""
     script = "trap 'echo told' USR1; sh -c 'trap : USR1; kill -USR1 0'; sleep 0.1; exit 3"
     for _ in range(20):
-        process = start([*WRAPPERS["supervise"], "sh", "-c", script], tmp_path)
-        try:
-            out, _ = process.communicate(timeout=GUARD)
-            assert (out, process.returncode) == (b"told\n", 3)
-        finally:
-            finish(process)
+        is_told_once(WRAPPERS["supervise"], script, tmp_path)
 
 
 def test_command_that_ignores_sigterm(any_prefix: list[str], tmp_path: Path) -> None:

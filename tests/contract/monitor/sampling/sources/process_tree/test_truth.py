@@ -26,12 +26,17 @@ def path_of(program: str) -> str:
 
 def watch(program: str, *arguments: str, **options: Any) -> dict[str, Any]:
     """Watches a program of tests/programs/process_tree."""
-    command = [sys.executable, "-m", "tests.support.tree_watch", json.dumps(options), "--"]
-    command += [sys.executable, "-S", path_of(program), *arguments]
+    words = [json.dumps(options), "--", sys.executable, "-S", path_of(program), *arguments]
+    result: dict[str, Any] = json.loads(printed("tests.support.tree_watch", *words)[-1])
+    return result
+
+
+def printed(*words: str) -> list[str]:
+    """Lines that a module prints."""
+    command = [sys.executable, "-m", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD, check=False)
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return done.stdout.splitlines()
 
 
 def most(result: dict[str, Any], name: str) -> float:
@@ -184,16 +189,7 @@ def test_death_by_signal_is_reported() -> None:
 
 
 def test_hundreds_of_processes_with_few_descriptors() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", WATCH + "watch_with_few_descriptors", path_of("hundreds_of_children")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=GUARD,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(printed(WATCH + "watch_with_few_descriptors", path_of("hundreds_of_children"))[-1])
     assert most(result, "memwatch.tree.process.count") == 301
     assert len(of(result, "exit")) == 301
 
@@ -222,16 +218,8 @@ def test_main_thread_that_ends_first_does_not_hide_the_memory() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to run as another user")
 def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", WATCH + "watch_as_another_user", path_of("child_holds_memory")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=GUARD,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    values = dict(json.loads(done.stdout.splitlines()[0]))
+    read, notes = map(json.loads, printed(WATCH + "watch_as_another_user", path_of("child_holds_memory")))
+    values = dict(read)
     assert values["memwatch.tree.memory.usage"] >= 40 * MIB
     assert values["memwatch.tree.process.count"] == 2
     for name in (
@@ -240,7 +228,7 @@ def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
         "memwatch.tree.syscall.io read",
     ):
         assert values[name] is None
-    assert set(json.loads(done.stdout.splitlines()[1])) == {"denied"}
+    assert set(notes) == {"denied"}
 
 
 def test_both_ways_of_reading_agree() -> None:
