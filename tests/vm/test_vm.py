@@ -461,8 +461,9 @@ def test_memory_that_counters_see_late_is_within_its_bounds(machine: Path, name:
     job.is_clean()
 
 
-def test_memory_that_many_processors_charged_ahead_is_in_no_lower_bound(machine: Path) -> None:
-    job = Job(machine, "ahead-root")
+@pytest.mark.parametrize("name", ["ahead-root", "packets-root"])
+def test_memory_that_many_processors_charged_ahead_is_in_no_lower_bound(machine: Path, name: str) -> None:
+    job = Job(machine, name)
     assert job.exit_code == 0, job.output
     held = job.json("truth")["truth"]
     assert (job.tree["low"] or 0) <= held + 2 * MIB, job.tree

@@ -68,6 +68,16 @@ def processors(name: str, kind: str, options: str = "--cgroup require") -> str:
     )
 
 
+def packets(name: str) -> str:
+    """`wrap` of a client whose packets the kernel handles on up to 64 processors; see packets.py."""
+    program = f"{sys.executable} -S /opt/jobs/packets.py"
+    return (
+        f"echo ffffffff,ffffffff >/sys/class/net/lo/queues/rx-0/rps_cpus; {program} servers;"
+        f" systemd-run --quiet --scope -p Delegate=yes {PATIENT} wrap --cgroup require --out /tmp/{name}/run"
+        f" -- {program} client /tmp/{name}/truth.json"
+    )
+
+
 BENCH = f"env PYTHONPATH=/opt/zoo 'MEMWATCH_COMMAND={PATIENT}' {BIN}/python"
 
 
@@ -144,6 +154,7 @@ def jobs() -> dict[str, str]:
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
         "ticks": f"{BIN}/python /opt/jobs/ticks.py",
         **{f"{kind}-root": processors(f"{kind}-root", kind) for kind in ("spread", "one", "ahead")},
+        "packets-root": packets("packets-root"),
         "brief-root": f"systemd-run --quiet --scope -p Delegate=yes {PATIENT} wrap --cgroup require"
         f" --out /tmp/brief-root/run -- {sys.executable} -S -c 'bytearray(1 << 20)'",
         **{
