@@ -152,12 +152,7 @@ def _of_job(
         different=need.line is None and need.odds is not None and need.value > _DIFFERENT * most
     )
     if polled:
-        makers = ", ".join(sorted({row.by or "" for row in whole}))
-        need = need._replace(
-            value=need.value * (1 + POLLED_MARGIN), guess=True, basis=f"a guess: {makers} only polled"
-        ).noting(
-            f"from what {makers} polled, which misses what happens between two samples; {share(POLLED_MARGIN, 1)} are added"
-        )
+        need = _with_margin_of_polling(need, ", ".join(sorted({row.by or "" for row in whole})))
     need = _above_kills(need, partial, predicted)
     files = max(row.files_for_speed for row in used)
     if whole is succeeded and limited:
@@ -184,6 +179,13 @@ def _of_job(
         )
     advice = _advice(job, system, whole, need, odds)
     return finished(advice, math.ceil(need.value) + beside, files, used, basis=need.basis, beside=beside)
+
+
+def _with_margin_of_polling(need: _Need, makers: str) -> _Need:
+    """Raise the need by the margin for runs that `makers` measured: they only polled."""
+    note = f"from what {makers} polled, which misses what happens between two samples; {share(POLLED_MARGIN, 1)} are added"
+    raised = need.value * (1 + POLLED_MARGIN)
+    return need._replace(value=raised, guess=True, basis=f"a guess: {makers} only polled").noting(note)
 
 
 def _above_kills(need: _Need, partial: Sequence[IndexedRun], predicted: float) -> _Need:

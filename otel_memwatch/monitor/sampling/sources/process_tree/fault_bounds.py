@@ -282,25 +282,16 @@ class FaultLedgerBounds:
         # Nothing counts page tables between two scans: the larger of both holds.
         kernel_before = self._kernel
         self._kernel, kernel_low = self._families.kernel_memory(self._memory, readings)
+        beside = shared.high + max(kernel_before, self._kernel)
         ours = [r for r in readings if not r.empty and not self._memory.is_ours(r.space)]
-        self._lone.scanned(ours, shared.high + max(kernel_before, self._kernel))
+        self._lone.scanned(ours, beside)
         self.tasks = found.unfreed + likely_of_tasks(len(ours), sum(r.member.stat.threads for r in ours))
-        high = self._private + gains.known + gains.late + shared.high + max(kernel_before, self._kernel)
+        high = self._private + gains.known + gains.late + beside
         kept_by_us = (being_read | walked()).difference(r.member.pid for r in readings if not r.empty)
         held = None if kept_by_us else held
         left = self._machine.left_of_huge_pages()
         self._private = self._kept(gains._replace(unseen=UNKNOWN) if found.awaits else gains, held, left)
-        known_now = self._memory.joining and held is not None
-        if known_now or found.awaits:
-            # Memory from before the run, or from faults that are not reported yet, belongs to this window.
-            self._memory.joining = self._memory.joining and not known_now
-            high = max(high, self.kept)
-        # Faults reported now may belong to the previous window. Its bound includes these and those reported then.
-        before, self._before = self._before, high
-        if self._cut_short or found.may_be_before:
-            high = max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
-            if found.awaits:
-                self._before = high
+        high = self._with_reports(high, found, known_now=self._memory.joining and held is not None)
         # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
         low = self._families.low(trusted=not self._joined and not self._machine.swaps)
         # The bound lacks the memory from before the run until that is known.
@@ -322,6 +313,26 @@ class FaultLedgerBounds:
             left,
         )
         return self._last
+
+    def _with_reports(self, high: int, found: TickFindings, *, known_now: bool) -> int:
+        """Return the upper bound of the window, with memory that is reported late. Note it for the next scan.
+
+        Args:
+            high: upper bound of the window from its known gains, in bytes.
+            found: findings of the earlier steps.
+            known_now: memory from before the run is known since this scan.
+        """
+        if known_now or found.awaits:
+            # Memory from before the run, or from faults that are not reported yet, belongs to this window.
+            self._memory.joining = self._memory.joining and not known_now
+            high = max(high, self.kept)
+        # Faults reported now may belong to the previous window. Its bound includes these and those reported then.
+        before, self._before = self._before, high
+        if self._cut_short or found.may_be_before:
+            high = max(high, before + gained(found.reported_before, page=PAGE_SIZE) + self._ended_new)
+            if found.awaits:
+                self._before = high
+        return high
 
     def _before_end(
         self, members: Mapping[int, Member], readings: list[MemberReading], found: TickFindings
