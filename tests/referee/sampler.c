@@ -71,6 +71,7 @@ int main(int count, char **words) {
         peak = open_file(words[1], "memory.peak", O_RDONLY);
         keep = 1;
     }
+    if (!keep && pwrite(peak, "0", 1, 0) < 0) keep = 1; /* root may open it for writing before Linux 6.12 as well */
     int kmem = open_file(words[1], "memory.kmem.usage_in_bytes", O_RDONLY);
     if (stat < 0 || peak < 0) return 97;
     static char text[16384];
