@@ -78,7 +78,7 @@ class RunWriter:
         self._header = ""
         """The last declaration of columns."""
         self._open_bytes = 0
-        """Size of the open file of samples."""
+        """Size of the open file of samples, within a few bytes a sample."""
         self.segmented = segmented
         self._segments: SegmentCompressor | None = None
         """`None` before the first segment is closed."""
@@ -208,7 +208,9 @@ class RunWriter:
                 self.missing += 1
                 times = times[:-1]
         if times:
-            self._added(times[-1], sum(len(f"[{round(time, TICK_DECIMALS)}{self._text}\n") for time in times))
+            # Their times differ by few characters, so the last line stands for all.
+            line = f"[{round(times[-1], TICK_DECIMALS)}{self._text}\n"
+            self._added(times[-1], len(times) * len(line))
 
     def _added(self, time: float, size: int) -> None:
         """Note the time of the last sample and the bytes of new samples; close a segment that is large enough."""

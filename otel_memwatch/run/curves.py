@@ -450,7 +450,8 @@ def curves_of(
     if samples is not None:
         curves.add_all(samples)
     elif not (seconds and record.is_long and curves.add_expected(record.each_sample(), seconds)):
-        curves = Curves(columns, record.info)
+        if record.is_long:
+            curves = Curves(columns, record.info)  # the other one may have samples
         for sample in record.each_sample():
             curves.add(sample)
     if lives is not None:
